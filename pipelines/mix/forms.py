@@ -7,7 +7,6 @@ the format grader is added to every dataset and cannot be named.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -92,13 +91,14 @@ class Reading:
         if name not in BUILT_IN:
             known = did_you_mean(name, (BUILT_IN.keys() - {_AUTOMATIC}) | self._declared)
             raise refusal(f"{known}, or a grader declared under python_graders or external_graders")
-        if any(option.default is option.empty for option in inspect.signature(BUILT_IN[name]).parameters.values()):
-            accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
-            raise refusal(accepted, f"{name!r} with no options")
         try:
             self.add(name, build_grader(name))
-        except PipelineError as error:  # its library is not installed
-            raise refusal(error.problems[0].accepted, f"{name!r} with {error.problems[0].given}") from None
+        except PipelineError as error:
+            given, accepted = error.problems[0].given, error.problems[0].accepted
+            if given == "nothing":  # of an option without default; else a library is not installed
+                given = "no options"
+                accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
+            raise refusal(accepted, f"{name!r} with {given}") from None
         return name
 
     def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> GraderSet:

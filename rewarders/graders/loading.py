@@ -93,8 +93,6 @@ def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = 
     A class or factory is called with the options, the ``key`` within ``where``. A function that needs one argument more
     than the options fill is itself the grader of one item, with the options filled in.
     """
-    if isinstance(found, type):
-        return _usable(constructed(found, options, where, key), where)
     if is_grader(found):
         if options:
             raise PipelineError(
@@ -103,7 +101,7 @@ def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = 
         return cast("Grader", found)
     if not callable(found):
         raise PipelineError([Problem(where, _kind(found), ACCEPTED)])
-    if not _takes(found, options) and _takes(found, options, one_more=True):
+    if not isinstance(found, type) and not _takes(found, options) and _takes(found, options, one_more=True):
         return grader(partial(found, **options) if options else found)
     return _usable(constructed(found, options, where, key), where)
 

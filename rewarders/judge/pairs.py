@@ -32,6 +32,7 @@ _STRIDE: Final = 1.0
 """Longest step of the fit: a longer one may overshoot."""
 _TURNS: Final = 100
 """Call names: room for the votes on one pair in both orders."""
+_ORDERS: Final = ("forward", "backward")
 _SWAPPED: Final[Mapping[Preference, Preference]] = {"first": "second", "second": "first", "tie": "tie"}
 _HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}
 
@@ -160,8 +161,9 @@ class PairwiseRewarder:
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
         pairs = await all_of(self._pair(one, other, rivals, voter) for one, other in chosen)
-        strengths = dict(zip(firsts, self._strengths(rivals, pairs), strict=True))
-        return self._verdicts(context.outputs, firsts, strengths, pairs)
+        duels = [pair.duel for pair in pairs if pair.duel is not None]
+        strengths = _STRENGTHS[self.options.strength](len(rivals), duels) if pairs else [0.5]
+        return self._verdicts(context.outputs, firsts, dict(zip(firsts, strengths, strict=True)), pairs)
 
     def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
         """Return the load of one group: every vote on every pair, in both orders; zero when all outputs are equal."""
@@ -174,12 +176,6 @@ class PairwiseRewarder:
         return _Pair(
             one, other, tuple(await all_of(_in_both_orders(rivals[one], rivals[other], at, voter) for at in turns))
         )
-
-    def _strengths(self, rivals: Sequence[Attempt], pairs: Sequence[_Pair]) -> list[float | None]:
-        if len(rivals) == 1:
-            return [0.5]
-        duels = [pair.duel for pair in pairs if pair.duel is not None]
-        return _STRENGTHS[self.options.strength](len(rivals), duels)
 
     def _verdicts(
         self,
@@ -238,22 +234,24 @@ def _comparison_rows(index: int, rivals: Sequence[Attempt], pairs: Sequence[_Pai
     return [
         {
             "with": rivals[pair.other].rollout_id,
-            "votes": [{"forward": _better(forward), "backward": _better(backward)} for forward, backward in pair.votes],
+            # In either order ``first`` is the attempt of the lower index.
+            "votes": [
+                {
+                    order: None if vote.read is None else vote.read.better
+                    for order, vote in zip(_ORDERS, both, strict=True)
+                }
+                for both in pair.votes
+            ],
             "replies": [
                 row
                 for number, both in enumerate(pair.votes)
-                for order, vote in zip(("forward", "backward"), both, strict=True)
+                for order, vote in zip(_ORDERS, both, strict=True)
                 for row in reply_rows(vote.replies, vote=number, order=order)
             ],
         }
         for pair in pairs
         if pair.one == index
     ]
-
-
-def _better(vote: Vote[ReadPreference]) -> str | None:
-    """Return which attempt is better: ``first`` is the one of the lower index, in either order of display."""
-    return None if vote.read is None else vote.read.better
 
 
 def _evidence(strength: float, index: int, pairs: Sequence[_Pair], rewarder: PairwiseRewarder) -> str:
