@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
@@ -24,6 +25,7 @@ _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]
     "reverse_tax": (lambda gross, tax: gross / (1 + tax / 100), lambda gross, tax: gross * (1 - tax / 100)),
 }
 """By pitfall, the right way to work that step, and the mistake."""
+_SIGNS: Final[Mapping[str, Callable[..., Decimal]]] = {"+": sum, "x": math.prod}
 
 
 class _Working(Solution):
@@ -48,18 +50,12 @@ class _Working(Solution):
         self.step(self.pitfalls[pitfall].working, *values, result)
         return result
 
-    def total(self, label: str, *numbers: Decimal | str) -> Decimal:
-        """Add numbers."""
+    def combined(self, label: str, sign: str, *numbers: Decimal | str) -> Decimal:
+        """Add or multiply numbers."""
         values = self._values(numbers)
-        total = sum(values, Decimal(0))
-        self.step(f"{label} {' + '.join(['{}'] * len(values))} = {{}}", *values, total)
-        return total
-
-    def product(self, label: str, *numbers: Decimal | str) -> Decimal:
-        """Multiply two numbers."""
-        one, other = self._values(numbers)
-        self.step(f"{label} {{}} x {{}} = {{}}", one, other, one * other)
-        return one * other
+        result = _SIGNS[sign](values)
+        self.step(f"{label} {f' {sign} '.join(['{}'] * len(values))} = {{}}", *values, result)
+        return result
 
     def bill(self, *numbers: Decimal | str) -> Decimal:
         """Take a discount off an amount and add a tax, both in percent."""
@@ -72,15 +68,15 @@ class _Working(Solution):
 
 
 _FORMULAS: Final[Mapping[str, Callable[[_Working], Decimal]]] = {
-    "invoice": lambda w: w.bill(w.product("goods", "units", "price"), "discount", "tax"),
+    "invoice": lambda w: w.bill(w.combined("goods", "x", "units", "price"), "discount", "tax"),
     "rental": lambda w: w.work("inclusive_days", "first", "last") * w["rate"],
     "shift": lambda w: w.work("hours_minutes", "hours", "minutes") * w["shifts"] * w["wage"],
     "shipping": lambda w: (w["postage"] + w.work("cents_euros", "label")) * w["parcels"],
     "batch": lambda w: w.work("round_end", "total", "units") * w["sold"],
-    "outing": lambda w: w.work("per_person", w.total("dinner and room", "dinner", "room"), "people"),
+    "outing": lambda w: w.work("per_person", w.combined("dinner and room", "+", "dinner", "room"), "people"),
     "rises": lambda w: w.work("stacked_percentages", "price", "first", "second"),
     "fence": lambda w: w.work("fence_posts", "length", "gap") * w["price"],
-    "till": lambda w: w.work("refund_sign", w.total("sales", "first", "second", "third"), "back"),
+    "till": lambda w: w.work("refund_sign", w.combined("sales", "+", "first", "second", "third"), "back"),
     "receipt": lambda w: w.work("reverse_tax", "gross", "tax"),
     "party": lambda w: w.work("per_person", w.bill("list", "discount", "tax"), "people"),
     "booth": lambda w: w.work("refund_sign", w.work("inclusive_days", "first", "last") * w["rate"], "back"),
