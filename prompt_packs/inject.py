@@ -81,16 +81,13 @@ def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -
         return "", OTHER_PACK
     if not record.stamp_signature:
         return "", UNSTAMPED
-    if not _signed(record, stamp):
+    try:
+        signed = signature_holds(record, stamp)
+    except UnicodeEncodeError:  # half a surrogate pair has no bytes, so it cannot have been signed
+        signed = False
+    if not signed:
         return "", STALE_STAMP
     screened = screen_lesson(record.summary32, max_words=pack.max_words, max_chars=pack.max_chars)
     if isinstance(screened, Rejection):
         return "", screened.reason
     return _LEAD[record.polarity] + screened.text, ""
-
-
-def _signed(record: ExperienceRecord, stamp: PackStamp) -> bool:
-    try:
-        return signature_holds(record, stamp)
-    except UnicodeEncodeError:  # half a surrogate pair has no bytes, so it cannot have been signed
-        return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, read_manifest
-from tfgrpo.prompt_packs.stamps import inspect_pack
+from tfgrpo.prompt_packs.stamps import verified_pack
 from tfgrpo.stores.errors import PackError, Problem
 
 SHIPPED_ROOT = Path(__file__).parent
@@ -43,12 +43,12 @@ def domains(root: Path | None = None) -> dict[str, tuple[str, ...]]:
 
 def load_pack(directory: Path) -> LoadedPack:
     """Load one pack from its directory. Raise ``PackError`` with every problem; each is logged with its path."""
-    pack, problems = inspect_pack(directory)
-    if pack is None:
-        for problem in problems:
+    try:
+        return verified_pack(directory)
+    except PackError as error:
+        for problem in error.problems:
             _log.error("prompt pack rejected: %s", problem)
-        raise PackError(problems)
-    return pack
+        raise
 
 
 def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
@@ -91,11 +91,13 @@ def load_instruction_set(root: Path | None, domain: str) -> InstructionSet:
     by_domain = domains(base)
     if domain not in by_domain:
         raise PackError.one("domain", repr(domain[:100]), f"one of {', '.join(by_domain) or 'none'} under {base}")
-    inspections = [inspect_pack(base / pack_id) for pack_id in by_domain[domain]]
-    rejected = tuple(problem for inspection in inspections for problem in inspection.problems)
-    for problem in rejected:
-        _log.error("instructions rejected: %s", problem)
-    packs = tuple(inspection.pack for inspection in inspections if inspection.pack is not None)
+    packs: list[LoadedPack] = []
+    rejected: list[Problem] = []
+    for pack_id in by_domain[domain]:
+        try:
+            packs.append(load_pack(base / pack_id))
+        except PackError as error:
+            rejected += error.problems
     if not packs:
         raise PackError(rejected)
-    return InstructionSet(domain, packs, rejected)
+    return InstructionSet(domain, tuple(packs), tuple(rejected))

@@ -28,9 +28,7 @@ _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_SPELLED = {word: Decimal(value) for value, word in enumerate(SCREENING["spelled"])} | {
-    word: Decimal(30 + 10 * position) for position, word in enumerate(SCREENING["spelled_tens"])
-}
+_SPELLED = {word: Decimal(value) for word, value in SCREENING["spelled"].items()}
 _KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in SCREENING["units"].items()}
 _KNOWN_FACTORS = frozenset(map(Decimal, SCREENING["factors"]))
 _FACTOR_LEAD = re.compile(r"(?:\b(?:by|times|per|over|multiple of|power of|base)(?: an?)?|[*/\u00d7\u00f7])\s*$")

@@ -133,30 +133,18 @@ class StampVerifier:
         return tuple(problems)
 
 
-class Inspection(NamedTuple):
-    """A verified pack, or every problem of its directory."""
-
-    pack: LoadedPack | None
-    problems: tuple[Problem, ...]
-
-
-def inspect_pack(directory: Path) -> Inspection:
-    """Read and verify one pack. All problems are returned; none is raised."""
-    try:
-        manifest, texts = read_pack(directory)
-    except PackError as error:
-        return Inspection(None, error.problems)
+def verified_pack(directory: Path) -> LoadedPack:
+    """Read and verify one pack. Raise ``PackError`` with every problem."""
+    manifest, texts = read_pack(directory)
     verifier = StampVerifier(directory, manifest)
     parsed = {name: parse_source(text) for name, text in texts.items()}
     bodies = {name: source.body for name, source in parsed.items()}
     faults = [problem for name, source in parsed.items() for problem in verifier.source_problems(name, source)]
-    faults += verifier.stamp_problems(bodies)
-    faults += verifier.template_problems(bodies)
-    if faults:
-        return Inspection(None, tuple(faults))
+    if faults := [*faults, *verifier.stamp_problems(bodies), *verifier.template_problems(bodies)]:
+        raise PackError(faults)
     injected = tuple(bodies[name] for name in manifest.inject)
     templates: dict[str, str] = {role: bodies[name] for role, name in manifest.template_names.items()}
-    return Inspection(LoadedPack(manifest, directory, bodies[manifest.system], injected, templates), ())
+    return LoadedPack(manifest, directory, bodies[manifest.system], injected, templates)
 
 
 def pack_stamp(pack: LoadedPack) -> PackStamp:
@@ -180,8 +168,10 @@ def in_force(pack: LoadedPack) -> bool:
     """
     if problems := StampVerifier(pack.root, pack.manifest).stamp_problems(pack.bodies):
         raise PackError(problems)
-    current = inspect_pack(pack.root).pack
-    return current is not None and pack_stamp(current) == pack_stamp(pack)
+    try:
+        return pack_stamp(verified_pack(pack.root)) == pack_stamp(pack)
+    except PackError:
+        return False
 
 
 def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 Fraction = Annotated[float, Interval(ge=0.0, le=1.0)]
 Temperature = Annotated[float, Interval(ge=0.0, le=2.0)]
@@ -25,5 +25,4 @@ class Section(BaseModel):
 
 def option(default: Any, *, flag: str | None = None, env: str | None = None, **kwargs: Any) -> Any:
     """Return a settings field with a command-line option and an environment variable."""
-    extra: dict[str, JsonValue] = {key: value for key, value in (("flag", flag), ("env", env)) if value is not None}
-    return Field(default=default, json_schema_extra=extra or None, **kwargs)
+    return Field(default=default, json_schema_extra={"flag": flag, "env": env}, **kwargs)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.prompt_packs.loader import load_pack
-from tfgrpo.prompt_packs.stamps import inspect_pack, stamp_pack
+from tfgrpo.prompt_packs.stamps import stamp_pack, verified_pack
 from tfgrpo.stores.errors import PackError
 
 NOW = datetime(2030, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -25,6 +25,13 @@ def append(path: Path, text: str) -> None:
     path.write_text(path.read_text("utf-8") + text, "utf-8")
 
 
+def verifies(directory: Path) -> bool:
+    try:
+        return verified_pack(directory).root == directory
+    except PackError:
+        return False
+
+
 def snapshot(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
@@ -32,9 +39,9 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 def test_stamping_an_edited_pack_makes_it_verify_again(directory: Path) -> None:
     old = load_pack(directory).manifest
     append(directory / "house-rules.md", "- Be brief.\n")
-    assert inspect_pack(directory).problems
+    assert not verifies(directory)
     manifest = stamp_pack(directory, clock)
-    assert inspect_pack(directory).problems == ()
+    assert verifies(directory)
     assert manifest == load_pack(directory).manifest
     assert manifest.stamp != old.stamp
     assert manifest.stamped_at == "2030-05-06T07:08:09+00:00"
@@ -140,6 +147,6 @@ def test_a_break_while_writing_leaves_no_pack_that_verifies_and_no_litter(
         with pytest.raises(PackError, match="No space left"):
             stamp_pack(directory, clock)
     assert set(snapshot(directory)) == names
-    assert inspect_pack(directory).problems
+    assert not verifies(directory)
     stamp_pack(directory, clock)
-    assert inspect_pack(directory).problems == ()
+    assert verifies(directory)
