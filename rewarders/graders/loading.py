@@ -95,12 +95,10 @@ def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = 
     """
     if is_grader(found):
         if options:
-            raise PipelineError(
-                [Problem(where + key, ", ".join(sorted(options)), "no options: it is an object already")]
-            )
+            raise PipelineError.one(where + key, ", ".join(sorted(options)), "no options: it is an object already")
         return cast("Grader", found)
     if not callable(found):
-        raise PipelineError([Problem(where, _kind(found), ACCEPTED)])
+        raise PipelineError.one(where, _kind(found), ACCEPTED)
     if not isinstance(found, type) and not _takes(found, options) and _takes(found, options, one_more=True):
         return grader(partial(found, **options) if options else found)
     return _usable(constructed(found, options, where, key), where)
@@ -115,11 +113,11 @@ def _found(key: str, text: object, options: dict[str, Any], *, name: str, folder
     where = f"{source}.{key}"
     if key == "builtin":
         if not isinstance(text, str) or text not in BUILT_IN:
-            raise PipelineError([Problem(where, repr(text), ", ".join(sorted(BUILT_IN)))])
+            raise PipelineError.one(where, repr(text), ", ".join(sorted(BUILT_IN)))
         return build_grader(text, options, source=source)
     shape = "module:attr" if key == "import" else "file.py:attr"
     if not isinstance(text, str) or not all(text.rpartition(":")):
-        raise PipelineError([Problem(where, repr(text), shape)])
+        raise PipelineError.one(where, repr(text), shape)
     found = load_object(text, where) if key == "import" else load_from_file(text, where, folder=folder, entry=name)
     return as_grader(found, options, f"{where}: {text}")
 
@@ -128,20 +126,20 @@ def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str,
     """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
     if not (isinstance(build, type) and issubclass(build, Options)) and not _takes(build, options):
         given = ", ".join(sorted(options)) or "none"
-        raise PipelineError([Problem(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")])
+        raise PipelineError.one(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")
     try:
         return build(**options)
     except PipelineError as error:
         raise PipelineError(placed(error.problems, where, key)) from error
     except (Exception, SystemExit) as error:
-        raise PipelineError([Problem(where + key, described(error), f"values that {_name(build)} takes")]) from error
+        raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
 
 
 def _usable(built: object, where: str) -> Grader:
     if inspect.iscoroutine(built):
         built.close()
     if not is_grader(built):
-        raise PipelineError([Problem(where, f"something that makes {_kind(built)}", ACCEPTED)])
+        raise PipelineError.one(where, f"something that makes {_kind(built)}", ACCEPTED)
     return cast("Grader", built)
 
 
@@ -177,7 +175,7 @@ def refuse_no_grader(grader: Grader, where: str) -> None:
         except TimeoutError:
             return
     if fault:
-        raise PipelineError([Problem(where, f"{fault} (a call with a made-up item)", _RETURNS)])
+        raise PipelineError.one(where, f"{fault} (a call with a made-up item)", _RETURNS)
 
 
 def _fault(grader: Grader) -> str:
@@ -222,5 +220,5 @@ def build_grader(
     with every problem: an unknown name; unknown and missing options, and values that an option does not accept.
     """
     if name not in BUILT_IN:
-        raise PipelineError([Problem(source, repr(name), ", ".join(sorted(BUILT_IN)))])
+        raise PipelineError.one(source, repr(name), ", ".join(sorted(BUILT_IN)))
     return constructed(BUILT_IN[name], init_kwargs or {}, f"{source}: {name}", f": {options_key}")

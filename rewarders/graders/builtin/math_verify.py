@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
-from tfgrpo.stores.errors import PipelineError, Problem, RewardError
+from tfgrpo.stores.errors import PipelineError, RewardError
 
 _CHILD: Final = Path(__file__).with_name("math_verify_child.py")
 
@@ -35,7 +35,7 @@ class MathVerify(ItemGrader):
     def __init__(self) -> None:
         if importlib.util.find_spec("math_verify") is None:
             accepted = 'this grader with its library installed: pip install "tfgrpo[math]"'
-            raise PipelineError([Problem("", "no math-verify", accepted)])
+            raise PipelineError.one("", "no math-verify", accepted)
         self._lock = threading.Lock()
         self._child: _Child | None = None
 
