@@ -72,26 +72,13 @@ async def run_rewarder(
 
 
 async def _in_thread(executor: Executor, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
-    loop = asyncio.get_running_loop()
-    started: asyncio.Future[None] = loop.create_future()
-
-    def call() -> Verdicts:
-        loop.call_soon_threadsafe(started.set_result, None)
-        return _answer(rewarder, context, limit_s)
-
-    future = executor.submit(call)
-    answer = asyncio.wrap_future(future)
+    call = partial(_answer, rewarder, context, limit_s)
     try:
         if isinstance(executor, RewarderThreads):
-            either: list[asyncio.Future[Any]] = [started, answer]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return await asyncio.wait_for(answer, limit_s)
+            return await executor.run(call, limit_s, watch=False)
+        return await asyncio.wait_for(asyncio.wrap_future(executor.submit(call)), limit_s)
     except TimeoutError:
         raise _late(rewarder, limit_s) from None
-    finally:
-        answer.cancel()
-        if isinstance(executor, RewarderThreads):
-            executor.abandon(future)
 
 
 async def _in_time(work: Coroutine[Any, Any, Verdicts], limit_s: float) -> Verdicts | None:

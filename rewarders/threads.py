@@ -45,10 +45,11 @@ class RewarderThreads(Executor):
             self._start_waiting()
         return future
 
-    async def run(self, call: Callable[[], T], limit_s: float) -> T:
+    async def run(self, call: Callable[[], T], limit_s: float, *, watch: bool = True) -> T:
         """Return the result of a call. Raises ``TimeoutError``, and abandons the call, ``limit_s`` after its start.
 
-        When the caller leaves, a call that waits for a thread is dropped; one that runs is watched to its limit all the same.
+        When the caller leaves, a call that waits for a thread is dropped; one that runs is watched to its limit all the
+        same, or abandoned at once without ``watch``.
         """
         loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = loop.create_future()
@@ -62,7 +63,7 @@ class RewarderThreads(Executor):
         try:
             return await asyncio.shield(watching)
         except asyncio.CancelledError:
-            if not started.done():
+            if not (watch and started.done()):
                 watching.cancel()
             raise
 
