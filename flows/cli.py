@@ -80,7 +80,7 @@ def _execute(arguments: list[str], console: Console) -> int:
         console.say(CHECKING)  # before its modules are imported, which takes a second
     options = parse(build_parser(command), arguments)
     with run_signals() if command in _STOPPABLE else nullcontext():
-        return function_of(command)(options, console) or 0
+        return function_of(command, vars(options).get("action"))(options, console) or 0
 
 
 def entry_point(argv: Sequence[str] | None = None) -> NoReturn:

@@ -37,7 +37,9 @@ def build_parser(command: str | None = None) -> Parser:
     return parser
 
 
-def function_of(command: str) -> Callable[[argparse.Namespace, Console], int | None]:
-    """Import and return the function that runs a command, and returns its exit code, None for 0."""
-    function: Callable[[argparse.Namespace, Console], int | None] = named(commands()[command]["run"])
+def function_of(command: str, action: str | None) -> Callable[[argparse.Namespace, Console], int | None]:
+    """Import and return the function that runs a command, or its action, and returns its exit code, None for 0."""
+    declared = commands()[command]
+    chosen = declared | declared["actions"][action] if action else declared
+    function: Callable[[argparse.Namespace, Console], int | None] = named(chosen["run"])
     return function

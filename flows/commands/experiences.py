@@ -6,11 +6,10 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfgrpo.flows.commands.import_lessons import import_lessons
 from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
@@ -31,15 +30,9 @@ _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> int | None:
-    """Run the action."""
-    if options.action == "import":
-        import_lessons(options, console)
-        return None
-    return _ACTIONS[options.action](open_experiences(options), options, console)
-
-
-def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
+def list_lessons(options: argparse.Namespace, console: Console) -> None:
+    """Print the champion library, or every record."""
+    experiences = open_experiences(options)
     shown: Iterable[ExperienceRecord] = (
         experiences.store.records() if options.all else shown_champion(experiences, console).entries
     )
@@ -55,7 +48,9 @@ def _list(experiences: TaskExperiences, options: argparse.Namespace, console: Co
         console.table(("id", "operation", "says", "groups", "lesson"), rows)
 
 
-def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
+def show(options: argparse.Namespace, console: Console) -> None:
+    """Print whole records."""
+    experiences = open_experiences(options)
     shown = [experiences.find(name).model_dump(mode="json") for name in options.names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
@@ -64,8 +59,9 @@ def _show(experiences: TaskExperiences, options: argparse.Namespace, console: Co
     console.answer({"experiences": shown}, "\n\n".join(pages))
 
 
-def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
+def blame(options: argparse.Namespace, console: Console) -> None:
     """Print every record a lesson descends from, and the rollouts that showed it."""
+    experiences = open_experiences(options)
     record = experiences.find(options.name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
@@ -81,8 +77,9 @@ def _blame(experiences: TaskExperiences, options: argparse.Namespace, console: C
     console.answer(value, "\n".join(lines))
 
 
-def _diff(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> None:
+def diff(options: argparse.Namespace, console: Console) -> None:
     """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
+    experiences = open_experiences(options)
     candidates = {decision.run_id: decision.experience_ids for decision in promotions(experiences.paths.promotions)}
     names = [_run_id(experiences, name) for name in options.names]
     for name in names:
@@ -124,8 +121,9 @@ def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
     return ids
 
 
-def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console: Console) -> int:
+def verify(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a promoted record is missing, changed or does not verify, or any line was skipped."""
+    experiences = open_experiences(options)
     champion = experiences.champion.entries
     stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
@@ -143,8 +141,9 @@ def _verify(experiences: TaskExperiences, _options: argparse.Namespace, console:
     return 0 if sound else 1
 
 
-def _export(experiences: TaskExperiences, options: argparse.Namespace, console: Console) -> int:
+def export(options: argparse.Namespace, console: Console) -> int:
     """Print the champion library without lessons whose stamp does not verify; exit code 1 when that is all of them."""
+    experiences = open_experiences(options)
     verified = shown_champion(experiences, console).entries
     promoted = experiences.promoted.experience_ids if experiences.promoted else ()
     lessons = _lessons(experiences, verified)
@@ -155,16 +154,6 @@ def _export(experiences: TaskExperiences, options: argparse.Namespace, console: 
     elif not promoted:
         console.say("No library was promoted yet; there is nothing to export.")
     return 0 if verified or not promoted else 1
-
-
-_ACTIONS: Mapping[str, Callable[[TaskExperiences, argparse.Namespace, Console], int | None]] = {
-    "list": _list,
-    "show": _show,
-    "blame": _blame,
-    "diff": _diff,
-    "verify": _verify,
-    "export": _export,
-}
 
 
 def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]) -> LessonSet:

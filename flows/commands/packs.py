@@ -17,21 +17,9 @@ from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
-    """Run the action. Raise ``PackError`` when a pack does not verify."""
-    root = packs_root_of(options) or SHIPPED_ROOT
-    if options.action == "verify":
-        _verify(root, options.pack, console)
-    elif options.pack is None:
-        accepted = f"one of {', '.join(known_packs(root)) or 'none'}"
-        raise SettingsError.one(f"tfgrpo packs {options.action}", "no PACK", accepted)
-    elif options.action == "stamp":
-        _stamp(root, options.pack, console)
-    else:
-        _render(root, options, console)
-
-
-def _stamp(root: Path, name: str, console: Console) -> None:
+def stamp(options: argparse.Namespace, console: Console) -> None:
+    """Stamp a pack after editing it."""
+    root, name = _root(options), _pack_of(options)
     directory = Path(name) if Path(name).is_dir() else root / name
     if not directory.is_dir():
         raise PackError.one("PACK", repr(name), f"a directory, or one of {', '.join(known_packs(root))}")
@@ -39,10 +27,12 @@ def _stamp(root: Path, name: str, console: Console) -> None:
     console.answer({"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
 
 
-def _verify(root: Path, name: str | None, console: Console) -> None:
+def verify(options: argparse.Namespace, console: Console) -> None:
+    """Check one pack, or all. Raise ``PackError`` when one does not verify."""
+    root = _root(options)
     stamps: dict[str, str] = {}
     problems: list[Problem] = []
-    for each in [name] if name else known_packs(root):
+    for each in [options.pack] if options.pack else known_packs(root):
         try:
             pack = load_prompt_pack(each, root)
             stamps[pack.manifest.id] = pack.manifest.stamp
@@ -57,13 +47,26 @@ def _verify(root: Path, name: str | None, console: Console) -> None:
         raise PackError.one("--packs-root", str(root), "a directory with packs in it")
 
 
-def _render(root: Path, options: argparse.Namespace, console: Console) -> None:
+def render(options: argparse.Namespace, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes the lessons promoted there."""
+    root, name = _root(options), _pack_of(options)
     if options.out is not None and options.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
-    pack = load_prompt_pack(options.pack, root)
+    pack = load_prompt_pack(name, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
         lessons = most_valuable(shown_champion(open_experiences(options), console), pack.manifest.experience_slots)
     text = render_pack(pack, lessons)
     console.answer({"pack": pack.manifest.id, "text": text}, text)
+
+
+def _root(options: argparse.Namespace) -> Path:
+    return packs_root_of(options) or SHIPPED_ROOT
+
+
+def _pack_of(options: argparse.Namespace) -> str:
+    if options.pack is None:
+        accepted = f"one of {', '.join(known_packs(_root(options))) or 'none'}"
+        raise SettingsError.one(f"tfgrpo packs {options.action}", "no PACK", accepted)
+    name: str = options.pack
+    return name

@@ -11,7 +11,6 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import held_out
 from tfgrpo.flows.orchestration.environment import check_prefect_home
 from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement
-from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.prompt_packs.stamps import approved_stamps
@@ -50,16 +49,12 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
     }
-    warnings = [*prepared.warnings, *_library_warnings(plan)]
+    # Which lessons in force a run would not start with, and why.
+    approved = approved_stamps([plan.pack])
+    store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
+    excluded = retirement(champion_library(store, plan.paths, simulated=plan.simulated), store)
+    warnings = [*prepared.warnings, *champion_problems(store, plan.paths, simulated=plan.simulated), *excluded]
     lines = [*facts.items(), *(("warnings", warning) for warning in warnings), ("ok", "nothing was spent")]
     console.answer(
         {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)
     )
-
-
-def _library_warnings(plan: Plan) -> list[str]:
-    """Return which lessons in force a run would not start with, and why."""
-    approved = approved_stamps([plan.pack])
-    store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
-    champion = champion_library(store, plan.paths, simulated=plan.simulated)
-    return [*champion_problems(store, plan.paths, simulated=plan.simulated), *retirement(champion, store)]

@@ -108,14 +108,9 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
     for name, dataset in config.datasets.items():
-        graders = ", ".join(
-            [
-                *(each.name for each in dataset.graders.additive),
-                "format",
-                *(each.name for each in dataset.graders.multiplicative),
-            ]
-        )
-        yield f"  dataset {name}: {len(dataset.records)} records, graded by {graders}"
+        ours = dataset.graders
+        names = [*(each.name for each in ours.additive), "format", *(each.name for each in ours.multiplicative)]
+        yield f"  dataset {name}: {len(dataset.records)} records, graded by {', '.join(names)}"
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())
         yield f"  stage {stage.name}: below iteration {stage.until_step}, {shares}"

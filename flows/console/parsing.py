@@ -117,7 +117,8 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     given = [word for word in takewhile(lambda word: word != "--", arguments) if _OPTION.match(word)]
     # First of all: argparse would take the value of an unknown option for a positional argument and repeat it.
     known = parser.flags | {flag: value for each in parser.commands.values() for flag, value in each.flags.items()}
-    _raise(_unknown_options(given, known))
+    if problems := list(_unknown_options(given, known)):
+        raise SettingsError(problems)
     if parser.commands:
         return _parse_action(parser, arguments, given, known)
     try:
@@ -157,12 +158,13 @@ def _parse_action(
     if action not in parser.commands:
         raise SettingsError.one(metavar, repr(action), accepted)
     chosen = parser.commands[action]
-    _raise(
+    if problems := [
         Problem(name, f"it with {action}", f"{' or '.join(takers)} only")
         for name in (option.partition("=")[0] for option in given)
         if name not in chosen.flags
         and (takers := [other for other, each in parser.commands.items() if name in each.flags])
-    )
+    ]:
+        raise SettingsError(problems)
     options = parse(chosen, [*arguments[:index], *arguments[index + 1 :]])
     options.action = action
     return options
@@ -185,11 +187,6 @@ def _unknown_options(given: Sequence[str], known: Mapping[str, bool]) -> Iterato
             yield Problem(name, "an unknown option", did_you_mean(name, [each for each in known if each[:2] == "--"]))
         elif separator and not known[name]:
             yield Problem(name, "a value", "it without a value")
-
-
-def _raise(problems: Iterator[Problem]) -> None:
-    if found := list(problems):
-        raise SettingsError(found)
 
 
 def named(name: str) -> Any:

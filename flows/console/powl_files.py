@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tfgrpo.rewarders.powl import Footprint, Model, PowlError, footprint, footprint_from_value, parse_json, parse_text
 from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
@@ -45,21 +46,15 @@ def load_reference(path: Path) -> Model | Footprint:
     accepted = "a file with a process model as text or JSON, a footprint as JSON, or an event log (.xes, .csv)"
     try:
         raw = path.read_bytes()
-        value = _footprint_value(raw)
-        return read_model(raw, "auto") if value is None else footprint_from_value(value)
+        with suppress(ValueError, RecursionError):
+            value = json.loads(_decoded(raw))
+            if isinstance(value, dict) and "direct_succession" in value:
+                return footprint_from_value(value)
+        return read_model(raw, "auto")
     except OSError as error:
         raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
     except PowlError as error:
         raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
-
-
-def _footprint_value(raw: bytes) -> dict[str, Any] | None:
-    """Return the object of a footprint file, None for any other file."""
-    try:
-        value: Any = json.loads(_decoded(raw))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and "direct_succession" in value else None
 
 
 def _decoded(raw: bytes) -> str:
