@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.rewarders.statistics import Interval, paired_confidence_sequence
-from tfgrpo.tasks.evaluation import Attempts, PairedEvidence, noise_floor
+from tfgrpo.tasks.evaluation import Attempts, PairedEvidence
 
 _NARROW = 0.1
 _ROUNDING = 1e-9
@@ -32,28 +32,21 @@ GateVerdict: TypeAlias = Literal["promote", "reject", "undecided"]
 class GateDecision:
     """The decision on the candidate and its evidence."""
 
+    evidence: PairedEvidence
     decision: GateVerdict
     reasons: tuple[str, ...]
     interval: Interval | None
     """Of the mean paired difference; None without valid pairs."""
-    pairs: int
-    lost: tuple[str, ...]
-    lost_share: float
-    champion_attempts: Attempts
-    candidate_attempts: Attempts
     loss_chance: float
     """p-value of Fisher's exact test for equal shares of lost attempts."""
     regressions: tuple[str, ...]
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
     """Items that flipped from always wrong to always right."""
-    noise_floor: float | None
-    """Standard error of the difference between two identical arms; None if unknown."""
 
 
 def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> GateDecision:
     """Decide by the settings; ``score_range`` is that of the rewards. Never raises."""
-    pairs = evidence.pairs
     chance = fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
     unequal = chance <= 1.0 - settings.confidence
     interval = _interval(evidence, settings.confidence, score_range, unequal=unequal)
@@ -61,18 +54,13 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: R
     if unequal and interval is not None:
         reasons = (*reasons, _unequal_losses(evidence, chance))
     return GateDecision(
+        evidence=evidence,
         decision=decision,
         reasons=reasons,
         interval=interval,
-        pairs=len(pairs),
-        lost=evidence.lost,
-        lost_share=evidence.lost_share,
-        champion_attempts=evidence.champion_attempts,
-        candidate_attempts=evidence.candidate_attempts,
         loss_chance=chance,
         regressions=_flipped(evidence, "regressed", score_range),
         recoveries=_flipped(evidence, "recovered", score_range),
-        noise_floor=noise_floor(pairs),
     )
 
 

@@ -20,6 +20,7 @@ from tfgrpo.rewarders.statistics import Interval, bootstrap_interval
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.evaluation import noise_floor
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -68,7 +69,8 @@ def _gate(session: Session) -> dict[str, Any] | None:
     """Return decision and evidence as JSON for manifest, report and ``--json``; None before the sweep."""
     if session.books.gate is None:
         return None
-    evidence, decision = session.books.gate
+    decision = session.books.gate
+    evidence = decision.evidence
     seed = session.settings.tfgrpo.seed
     return {
         "decision": decision.decision,
@@ -76,18 +78,18 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "difference": _interval(decision.interval),
         "champion": _arm([pair.champion for pair in evidence.pairs], seed),
         "candidate": _arm([pair.candidate for pair in evidence.pairs], seed),
-        "pairs": decision.pairs,
-        "lost_share": decision.lost_share,
-        "lost": list(decision.lost),
+        "pairs": len(evidence.pairs),
+        "lost_share": evidence.lost_share,
+        "lost": list(evidence.lost),
         "score_range": list(session.plan.score_range),
         "lost_attempts": {
-            "champion": dataclasses.asdict(decision.champion_attempts),
-            "candidate": dataclasses.asdict(decision.candidate_attempts),
+            "champion": dataclasses.asdict(evidence.champion_attempts),
+            "candidate": dataclasses.asdict(evidence.candidate_attempts),
             "p": decision.loss_chance,
         },
         "regressions": list(decision.regressions),
         "recoveries": list(decision.recoveries),
-        "noise_floor": decision.noise_floor,
+        "noise_floor": noise_floor(evidence.pairs),
     }
 
 

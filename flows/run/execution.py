@@ -192,7 +192,7 @@ def _traced(session: Session) -> _End:
         unknown = bool(totals.unmeasured_attempts)
         span.set(
             run_status=end.status,
-            run_gate=None if gate is None else gate[1].decision,
+            run_gate=None if gate is None else gate.decision,
             run_calls=None if unknown else totals.calls,
             run_tokens=None if unknown else totals.tokens,
             run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,

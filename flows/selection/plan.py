@@ -49,7 +49,7 @@ from tfgrpo.stores.patterns import MemoryLimits, MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import check_actor
-from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, StageDecision, Use, decide_stage
+from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat
 from tfgrpo.tasks.selection.hints import hint_of
@@ -234,7 +234,7 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
     use = uses.get(asked, "history" if task is not None else "production")
     history = [] if task is None else recorded_rounds(task.selections, simulated=simulated)
     return decide_stage(
-        [PastRound(entry.reward, entry.answered, entry.valid) for entry in history],
+        list(history),
         reference=_has_reference(item),
         use=use,
         thresholds=settings.selection.thresholds,

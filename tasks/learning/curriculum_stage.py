@@ -11,23 +11,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.settings.selection import Stage, StageThresholds
+from tfgrpo.stores.runs.selections import SelectionRound
 
 VALIDITY: Final[Stage] = "VALIDITY_GAP"
 BEHAVIOUR: Final[Stage] = "BEHAVIORAL_CONSOLIDATION"
 Use: TypeAlias = Literal["development", "production", "history"]
 """``development`` stays with validity, ``production`` asks for behaviour; otherwise the history decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class PastRound:
-    """Figures of one round of the task."""
-
-    reward: float | None
-    """Of the chosen candidate; None when none could be chosen or graded."""
-    answered: int
-    """Candidates with an answer."""
-    valid: int
-    """Of those, the usable ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +39,11 @@ class StageDecision:
 
 
 def decide_stage(
-    history: Sequence[PastRound], *, reference: bool, use: Use = "history", thresholds: StageThresholds | None = None
+    history: Sequence[SelectionRound],
+    *,
+    reference: bool,
+    use: Use = "history",
+    thresholds: StageThresholds | None = None,
 ) -> StageDecision:
     """Return the stage of the next round. ``history``: all rounds, oldest first; ``reference``: whether it has one."""
     if use == "production" and reference:
@@ -67,7 +60,7 @@ def decide_stage(
     return StageDecision(stage, why, transitions)
 
 
-def _transitions(history: Sequence[PastRound], limits: StageThresholds) -> tuple[Transition, ...]:
+def _transitions(history: Sequence[SelectionRound], limits: StageThresholds) -> tuple[Transition, ...]:
     stage: Stage = VALIDITY
     since = 0
     transitions: list[Transition] = []
@@ -79,7 +72,7 @@ def _transitions(history: Sequence[PastRound], limits: StageThresholds) -> tuple
     return tuple(transitions)
 
 
-def _completed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+def _completed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     """Why the stage is complete, from all its rounds; empty when it is not."""
     last = rounds[-limits.rounds :]
     high = [each for each in last if each.reward is not None and each.reward > limits.min_reward]
@@ -91,7 +84,7 @@ def _completed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
     return f"{limits.rounds} rounds in a row were above {limits.min_reward:g}, with {parsed:.0%} usable answers"
 
 
-def _failed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
+def _failed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     """Why the stage is left again, from its last rounds; empty when it is not."""
     last = rounds[-limits.rounds :]
     if len(last) < limits.rounds:
@@ -104,11 +97,11 @@ def _failed(rounds: Sequence[PastRound], limits: StageThresholds) -> str:
     return ""
 
 
-def _mean(rounds: Sequence[PastRound]) -> float | None:
+def _mean(rounds: Sequence[SelectionRound]) -> float | None:
     rewards = [each.reward for each in rounds if each.reward is not None]
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _parsed(rounds: Sequence[PastRound]) -> float | None:
+def _parsed(rounds: Sequence[SelectionRound]) -> float | None:
     answered = sum(each.answered for each in rounds)
     return sum(each.valid for each in rounds) / answered if answered else None

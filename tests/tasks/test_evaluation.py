@@ -106,14 +106,15 @@ def test_too_much_lost_evidence_makes_the_gate_abstain():
     candidate = {**items(30, [1.0]), **{f"lost{number}": [1.0] for number in range(10)}}
     decision = decide(champion, candidate)
     assert decision.decision == "undecided"
-    assert decision.lost_share == 0.25
+    assert decision.evidence.lost_share == 0.25
     assert decide(champion, candidate, max_lost_share=0.3).decision == "promote"
 
 
 def test_no_scored_rollout_is_undecided_without_numbers():
     decision = decide({"a": [None]}, {"a": [None]})
     assert decision.decision == "undecided"
-    assert (decision.interval, decision.noise_floor) == (None, None)
+    assert decision.interval is None
+    assert noise_floor(decision.evidence.pairs) is None
 
 
 def test_rewards_on_another_scale_are_undecided():
@@ -220,8 +221,11 @@ def test_fishers_exact_test_of_a_large_sweep_is_a_chance_too():
 def test_lost_attempts_are_counted_by_arm_where_no_item_is_lost():
     champion, candidate = items(30, [1.0, 0.0]), items(30, [1.0, None])
     decision = decide(champion, candidate)
-    assert decision.lost_share == 0.0
-    assert (decision.champion_attempts, decision.candidate_attempts) == (Attempts(0, 60), Attempts(30, 60))
+    assert decision.evidence.lost_share == 0.0
+    assert (decision.evidence.champion_attempts, decision.evidence.candidate_attempts) == (
+        Attempts(0, 60),
+        Attempts(30, 60),
+    )
 
 
 def test_unequal_losses_are_counted_at_their_worst_for_either_side():

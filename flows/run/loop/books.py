@@ -28,7 +28,6 @@ from tfgrpo.stores.outcomes import Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
-from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
 
@@ -77,7 +76,7 @@ class Books:
         """Completed rollouts, including those of an abandoned batch."""
         self.lost_rollouts = 0
         """Completed rollouts without a reward."""
-        self.gate: tuple[PairedEvidence, GateDecision] | None = None
+        self.gate: GateDecision | None = None
         self._run_id = run_id
         self._group_size = group_size
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])

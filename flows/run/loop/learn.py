@@ -130,7 +130,7 @@ def promote(session: Session, evidence: PairedEvidence) -> GateDecision:
     if narrow := narrow_scale(evidence, score_range):
         session.books.manifest.warn(narrow)
     decision = _recorded(session, decide_gate(evidence, session.settings.gate, score_range))
-    session.books.gate = evidence, decision
+    session.books.gate = decision
     session.observer.gate_decided(decision)
     return decision
 
@@ -178,7 +178,7 @@ def _promotion(session: Session, decision: GateDecision) -> Promotion:
         estimate=interval.estimate if interval else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
-        pairs=decision.pairs,
+        pairs=len(decision.evidence.pairs),
         simulated=session.plan.simulated,
         signatures=signatures_in(session.store, session.learning.library),
     )

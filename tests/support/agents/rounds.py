@@ -11,6 +11,7 @@ from tests.support.agents.steps import ScriptedModel, item, runtime
 from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.runs.selections import SelectionRound
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.selection.round import select_best
 from tfgrpo.tasks.selection.shapes import Selection, SelectionSpec
@@ -28,6 +29,12 @@ def spec(**more: Any) -> SelectionSpec:
     settings = SelectionSettings(**{name: more.pop(name) for name in names})
     values: dict[str, Any] = {"selection_id": "s", "item": item(), "pack": PACK, "settings": settings}
     return SelectionSpec(**{**values, **more})
+
+
+def past_round(reward: float | None, answered: int, valid: int) -> SelectionRound:
+    """Return a recorded round of which only these figures count."""
+    figures: dict[str, Any] = {"reward": reward, "answered": answered, "valid": valid}
+    return SelectionRound.model_construct(**figures)
 
 
 def by_index(*answers: Any) -> ScriptedModel:

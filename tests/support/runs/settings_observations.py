@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.agents.rounds import past_round
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.settings_probe import NEVER, TINY, Exchange, Options, SettingsProbe, TinyRun
@@ -34,7 +35,7 @@ from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import decide_gate
-from tfgrpo.tasks.learning.curriculum_stage import PastRound, decide_stage
+from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 
 Observe = Callable[[SettingsProbe, Options], object]
@@ -209,7 +210,7 @@ def stage_after(rewards: Sequence[float]) -> Observe:
     """Observe the stage after rounds with these rewards, in which 97 of 100 answers were usable."""
 
     def observe(probe: SettingsProbe, options: Options) -> object:
-        rounds = [PastRound(reward, 100, 97) for reward in rewards]
+        rounds = [past_round(reward, 100, 97) for reward in rewards]
         settings = probe.settings(options)
         return decide_stage(rounds, reference=True, thresholds=settings.selection.thresholds).stage
 

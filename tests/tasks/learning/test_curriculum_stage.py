@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.agents.rounds import past_round
 from tfgrpo.pipelines.settings.selection import StageThresholds
-from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, PastRound, decide_stage
+from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, decide_stage
 
 
 def good(count, reward=0.9):
-    return [PastRound(reward, 4, 4)] * count
+    return [past_round(reward, 4, 4)] * count
 
 
 def stage(history, *, reference=True, **more):
@@ -36,7 +37,7 @@ def test_ten_high_rounds_in_a_row_move_on_and_nine_do_not():
     decision = decide_stage(good(10), reference=True)
     assert (decision.stage, decision.transitions[0].round) == (BEHAVIOUR, 10)
     assert decision.why == "10 rounds in a row were above 0.8, with 100% usable answers"
-    assert stage([*good(9), PastRound(0.5, 4, 4), *good(9)]) == VALIDITY
+    assert stage([*good(9), past_round(0.5, 4, 4), *good(9)]) == VALIDITY
 
 
 @pytest.mark.parametrize("reward", [0.8, 0.5])
@@ -50,15 +51,15 @@ def test_earlier_bad_rounds_lower_the_mean():
 
 
 def test_the_share_of_usable_answers_has_to_be_exceeded():
-    assert stage([PastRound(0.9, 20, 19)] * 10) == VALIDITY
-    assert stage([PastRound(0.9, 100, 96)] * 10) == BEHAVIOUR
+    assert stage([past_round(0.9, 20, 19)] * 10) == VALIDITY
+    assert stage([past_round(0.9, 100, 96)] * 10) == BEHAVIOUR
 
 
 def test_a_round_without_a_reward_ends_the_streak():
-    assert stage([*good(9), PastRound(None, 0, 0), *good(1)]) == VALIDITY
+    assert stage([*good(9), past_round(None, 0, 0), *good(1)]) == VALIDITY
 
 
-@given(st.lists(st.builds(PastRound, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
+@given(st.lists(st.builds(past_round, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
 def test_behaviour_is_never_rewarded_without_a_reference(history):
     for use in ("history", "production", "development"):
         assert stage(history, reference=False, use=use) == VALIDITY
@@ -73,7 +74,7 @@ def test_a_reached_stage_is_kept_within_the_margin():
 
 
 def test_it_falls_back_when_answers_become_unusable():
-    decision = decide_stage([*good(10), *[PastRound(0.9, 4, 3)] * 10], reference=True)
+    decision = decide_stage([*good(10), *[past_round(0.9, 4, 3)] * 10], reference=True)
     assert (decision.stage, "usable answers" in decision.why) == (VALIDITY, True)
 
 
@@ -82,7 +83,7 @@ def test_a_few_bad_rounds_do_not_make_it_fall_back():
 
 
 def test_without_any_grade_or_answer_a_reached_stage_is_kept():
-    assert stage([*good(10), *[PastRound(None, 0, 0)] * 20]) == BEHAVIOUR
+    assert stage([*good(10), *[past_round(None, 0, 0)] * 20]) == BEHAVIOUR
 
 
 def test_the_reference_decides_last():
@@ -95,7 +96,7 @@ def test_thresholds_are_settings():
     assert stage(good(2, 0.6), thresholds=StageThresholds(min_reward=0.5, rounds=2)) == BEHAVIOUR
 
 
-@given(st.lists(st.builds(PastRound, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
+@given(st.lists(st.builds(past_round, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
 def test_the_past_is_never_rewritten(history):
     shorter = decide_stage(history[:-1], reference=True).transitions
     assert decide_stage(history, reference=True).transitions[: len(shorter)] == shorter
