@@ -125,7 +125,10 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
 def _result_of(future: PrefectFuture[Any]) -> GroupResult:
     """Return the group's result. Raises ``RunAborted`` if the infrastructure could not run it."""
     try:
-        returned = _group_return(future)
+        future.wait()
+        # ``future.result()`` asks an event loop in another thread even if the state has the value already.
+        kept = getattr(future.state.data, "result", None)
+        returned = kept if isinstance(kept, GroupReturn) else future.result()
     except TfgrpoError:
         raise
     except Exception as error:
@@ -134,14 +137,8 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
     if flow_run is not None:
         # Prefect keeps every state in case the result becomes an argument of another task; ours never do.
         flow_run.run_results.pop(id(returned), None)
-    return returned.result
-
-
-def _group_return(future: PrefectFuture[Any]) -> GroupReturn:
-    future.wait()
-    # ``future.result()`` asks an event loop in another thread even if the state has the value already.
-    kept = getattr(future.state.data, "result", None)
-    return kept if isinstance(kept, GroupReturn) else future.result()
+    result: GroupResult = returned.result
+    return result
 
 
 def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:

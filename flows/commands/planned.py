@@ -10,11 +10,9 @@ from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import held_out
 from tfgrpo.flows.orchestration.environment import check_prefect_home
-from tfgrpo.flows.run.champion import champion_library, champion_problems, retirement
+from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
-from tfgrpo.prompt_packs.stamps import approved_stamps
-from tfgrpo.stores.experiences.store import ExperienceStore
 
 
 def config(options: argparse.Namespace, console: Console) -> None:
@@ -49,11 +47,7 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
     }
-    # Which lessons in force a run would not start with, and why.
-    approved = approved_stamps([plan.pack])
-    store = ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
-    excluded = retirement(champion_library(store, plan.paths, simulated=plan.simulated), store)
-    warnings = [*prepared.warnings, *champion_problems(store, plan.paths, simulated=plan.simulated), *excluded]
+    warnings = [*prepared.warnings, *starting_library(plan)[1]]
     lines = [*facts.items(), *(("warnings", warning) for warning in warnings), ("ok", "nothing was spent")]
     console.answer(
         {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)

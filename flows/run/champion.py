@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs.inject import merge_experiences
@@ -27,6 +27,9 @@ from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.shapes import PackText
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.plan.plan import Plan
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -94,6 +97,22 @@ def _view_problems(paths: TaskPaths) -> list[str]:
     return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
 
 
+def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Library, list[str]]:
+    """Return the library that a run starts from, and warnings for its lost and retired lessons.
+
+    ``ids`` are those that a run to be continued began with; None: the library in force.
+    """
+    paths, approved = plan.paths, approved_stamps([plan.pack])
+    store = ExperienceStore(paths.experiences, approved=approved, task_id=plan.settings.task_id)
+    if ids is None:
+        promoted = champion_library(store, paths, simulated=plan.simulated)
+        lost = champion_problems(store, paths, simulated=plan.simulated)
+    else:
+        promoted = library_of(store, ids)
+        lost = missing(store, [(name, None) for name in ids])
+    return verified(promoted, store), [*lost, *_retirement(promoted, store)]
+
+
 def write_view(
     store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
 ) -> None:
@@ -108,7 +127,7 @@ def verified(library: Library, store: ExperienceStore) -> Library:
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
 
 
-def retirement(library: Library, store: ExperienceStore) -> list[str]:
+def _retirement(library: Library, store: ExperienceStore) -> list[str]:
     """Warn of the lessons of a library that are retired because their pack was edited."""
     retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
     if not retired:

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.run.champion import champion_library, champion_problems, library_of, missing, retirement, verified
+from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.flows.run.loop.books import Books, LearningState, voided_groups
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
@@ -28,7 +28,7 @@ from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -53,7 +53,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     identity = _identity(plan)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
-    champion, retired = _champion(prepared)
+    ids = None if prepared.earlier is None else prepared.earlier["champion"]["experience_ids"]
+    champion, retired = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint
     if request.replay is not None:
@@ -178,7 +179,7 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             )
 
 
-def _store(task: TaskPaths, plan: Plan, clock: Clock = utc_now) -> ExperienceStore:
+def _store(task: TaskPaths, plan: Plan, clock: Clock) -> ExperienceStore:
     return ExperienceStore(
         task.experiences,
         approved=approved_stamps([plan.pack]),
@@ -187,20 +188,6 @@ def _store(task: TaskPaths, plan: Plan, clock: Clock = utc_now) -> ExperienceSto
         epochs=plan.settings.tfgrpo.epochs,
         clock=clock,
     )
-
-
-def _champion(prepared: Prepared) -> tuple[Library, list[str]]:
-    """Return the library that the run starts from, and warnings for its lost and retired lessons."""
-    plan, earlier = prepared.plan, prepared.earlier
-    store = _store(plan.paths, plan)
-    if earlier is None:
-        promoted = champion_library(store, plan.paths, simulated=plan.simulated)
-        lost = champion_problems(store, plan.paths, simulated=plan.simulated)
-    else:
-        ids = earlier["champion"]["experience_ids"]
-        promoted = library_of(store, ids)
-        lost = missing(store, [(name, None) for name in ids])
-    return verified(promoted, store), [*lost, *retirement(promoted, store)]
 
 
 def _lock(run: RunPaths) -> FileLock:

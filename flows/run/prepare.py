@@ -79,19 +79,15 @@ def _with_night(resolved: Resolved) -> Resolved:
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
-    night, source = _nights_before(settings), "as many as the gate of the task has decided"
-    learning = settings.tfgrpo.model_copy(update={"night": night})
-    sources = resolved.sources if not night else {**resolved.sources, "tfgrpo.night": source}
-    return Resolved(settings.model_copy(update={"tfgrpo": learning}), sources)
-
-
-def _nights_before(settings: Settings) -> int:
     try:
-        return sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
+        night = sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
     except ValueError:
-        return 0  # an invalid task id, which the plan refuses
+        night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
+    learning = settings.tfgrpo.model_copy(update={"night": night})
+    source = {"tfgrpo.night": "as many as the gate of the task has decided"} if night else {}
+    return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
 
 
 async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:

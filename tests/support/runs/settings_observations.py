@@ -18,7 +18,7 @@ from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.settings_probe import NEVER, TINY, Exchange, Options, SettingsProbe, TinyRun
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run import open as opening
+from tfgrpo.flows.run import champion
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
@@ -119,7 +119,7 @@ def shown(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
         )
         for number, what in enumerate(("units", "signs", "carries"))
     ]
-    probe.monkeypatch.setattr(opening, "champion_library", lambda *_, **__: Library(tuple(lessons)))
+    probe.monkeypatch.setattr(champion, "champion_library", lambda *_, **__: Library(tuple(lessons)))
     return probe.tiny_run(options).specs[0].pack.experience_ids
 
 
