@@ -152,9 +152,7 @@ def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None)
         pack_id=plan.pack.manifest.id,
         packs_root=plan.pack.root.parent,
         read_secret=read_api_key,
-        rollout_model=plan.models.name,
-        learning_model=plan.models.reflection_name,
-        base_url=plan.models.base_url,
+        models=plan.models,
         telemetry=TelemetryOptions(
             service_version=installed_version(),
             run_id=run_id,

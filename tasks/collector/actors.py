@@ -90,7 +90,7 @@ class ActorCollector:
             rollouts=tuple(self._rollout(record, spec, recorded) for record in result.rollouts),
             target_size=spec.size,
             bare_state=[_encoded(user)],
-            policy_version=self.runtime.context.rollout_model,
+            policy_version=self.runtime.context.models.name,
             experience_version=f"{spec.pack.pack_id}:{spec.pack.digest}",
             metadata={
                 "item_id": item.id,
@@ -122,7 +122,7 @@ class ActorCollector:
             reward_parts={score.rewarder_id: score.score for score in record.scores},
             logprob=_logprobs(replies, self.logprob_kind) if trajectory is not None else None,
             sampling=Sampling(
-                model=replies[-1].model if replies else context.rollout_model,
+                model=replies[-1].model if replies else context.models.name,
                 temperature=spec.temperature,
                 seed=record.seed,
                 max_tokens=context.settings.model.max_tokens,

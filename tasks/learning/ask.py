@@ -186,7 +186,7 @@ def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...]
     settings, group = runtime.context.settings, key.group
     run_seed = settings.tfgrpo.seed_of("train")
     return ChatRequest(
-        model=runtime.context.learning_model,
+        model=runtime.context.models.reflection_name,
         messages=messages,
         temperature=TEMPERATURE,
         max_tokens=settings.model.learner_max_tokens,

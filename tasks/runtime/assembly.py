@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
-from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, choose_models
+from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -71,7 +71,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
             telemetry,
             send_temperature=settings.model.send_temperature,
             send_seed=settings.model.send_seed,
-            provider="simulated" if context.simulated or context.rollout_model == SIMULATED_MODEL else "openai",
+            provider="simulated" if context.models.name == SIMULATED_MODEL else "openai",
         ),
         actor=build_actor(settings.actor),
         rewarders=rewarders,
@@ -91,7 +91,7 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
-    if context.simulated:
+    if context.models.simulated:
         # Imported here: a run on a real endpoint does without the simulated worlds.
         from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
         concurrency=concurrency,
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
-        prices=choose_models(settings).price_book,
+        prices=context.models.price_book,
         retry=RetryPolicy(max_retries=settings.model.max_retries),
         # For jitter only: no result depends on it, and processes must not draw the same.
         rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
@@ -112,9 +112,9 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
 def endpoint_for(context: RunContext) -> Endpoint:
     """Return the endpoint of the calls. The key is read here, in the process that uses it; the simulated model has none."""
     model = context.settings.model
-    if context.base_url is None:
+    if context.models.base_url is None:
         return endpoint_of(model, _SIMULATED_URL, None)
-    return endpoint_of(model, context.base_url, context.read_secret(model))
+    return endpoint_of(model, context.models.base_url, context.read_secret(model))
 
 
 def _ledger(context: RunContext) -> Ledger:

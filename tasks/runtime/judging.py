@@ -77,10 +77,8 @@ class GroupJudge:
         rollout, turn, attempt = question.rollout, question.turn, question.attempt
         key = CallKey(spec.key, rollout, turn, ROLE, attempt)
         run_seed = context.settings.tfgrpo.seed_of(spec.key.phase)
-        # The simulated model has only one name.
-        named = None if context.simulated else question.model
         request = ChatRequest(
-            model=named or context.learning_model,
+            model=context.models.judge(question.model),
             messages=tuple(Message(role, text) for role, text in question.messages),
             temperature=question.temperature,
             max_tokens=question.max_tokens or context.settings.model.max_tokens,

@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -62,12 +63,7 @@ class RunContext:
     packs_root: Path | None
     """None: the built-in packs."""
     read_secret: SecretReader
-    rollout_model: str
-    """Model of the rollouts, as requests name it."""
-    learning_model: str
-    """Model of reflection and curation, as requests name it."""
-    base_url: str | None = None
-    """None: the simulated model, in process."""
+    models: ModelChoice
     replay: bool = False
     """No request is sent: a call that is not in the journal fails."""
     replay_from: Path | None = None
@@ -80,11 +76,6 @@ class RunContext:
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     carrier: Mapping[str, str] = field(default_factory=dict)
     """Trace context of the run, for spans of other processes."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the model is the embedded simulated one."""
-        return self.base_url is None
 
     @property
     def paths(self) -> RunPaths:
@@ -209,7 +200,7 @@ class AttemptContext:
         self._turns += 1
         context = self.runtime.context
         request = ChatRequest(
-            model=context.rollout_model,
+            model=context.models.name,
             messages=tuple(messages),
             temperature=self.temperature,
             max_tokens=context.settings.model.max_tokens,

@@ -14,6 +14,7 @@ import pytest
 from tests.support.agents.steps import no_secret, settings
 from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
 from tfgrpo.flows.orchestration.dask_workers import dask_workers
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.runtime.runtime import RunContext
 
@@ -51,7 +52,7 @@ def test_groups_on_dask_workers_teach_the_same_lessons_as_in_one_process(tmp_pat
 
 @pytest.mark.timeout(120)
 def test_a_dask_worker_does_the_work_of_a_group_without_prefect(tmp_path):
-    context = RunContext(settings(), tmp_path, "run", "arithmetic", None, no_secret, "m", "m")
+    context = RunContext(settings(), tmp_path, "run", "arithmetic", None, no_secret, choose_models(settings()))
     here = os.getpid()
 
     async def seen(_runtime):

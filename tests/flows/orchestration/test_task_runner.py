@@ -18,6 +18,7 @@ from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
 from tfgrpo.flows.learning_flow import group_task, mapped_groups
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import RunAborted, SettingsError
 from tfgrpo.tasks.runtime.runtime import RunContext
 
@@ -205,8 +206,7 @@ def groups_of(tmp_path, monkeypatch, run_group):
         pack_id="arithmetic",
         packs_root=None,
         read_secret=no_secret,
-        rollout_model="m",
-        learning_model="m",
+        models=choose_models(settings()),
     )
 
     async def on_runtime(_context, work, begun):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
 from tfgrpo.rewarders.registry import build_rewarder
@@ -133,7 +134,7 @@ def runtime(
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     journal = Journal(tmp_path / "journal.jsonl")
     return Runtime(
-        context=replace(simulated, rollout_model="m", learning_model="learner"),
+        context=replace(simulated, models=replace(simulated.models, name="m", reflection_name="learner")),
         model=JournaledModel(None if replay else model, journal),
         actor=actor or ChatActor(),
         rewarders=rewarders or (WeightedRewarder(build_rewarder("gt", {})),),
@@ -209,7 +210,6 @@ def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False,
         pack_id=pack_id,
         packs_root=None,
         read_secret=no_secret,
-        rollout_model="simulated",
-        learning_model="simulated",
+        models=choose_models(Settings()),
         replay=replay,
     )

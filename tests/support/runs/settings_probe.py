@@ -267,7 +267,6 @@ class SettingsProbe:
 
     async def _group(self, settings: Settings) -> tuple[GroupResult, CurationResult]:
         self._runs += 1
-        models = choose_models(settings)
         context = RunContext(
             settings=settings,
             run_dir=self.root / f"exchange-{self._runs}",
@@ -275,9 +274,7 @@ class SettingsProbe:
             pack_id="arithmetic",
             packs_root=None,
             read_secret=read_api_key,
-            rollout_model=models.name,
-            learning_model=models.reflection_name,
-            base_url=models.base_url,
+            models=choose_models(settings),
         )
         runtime = await assembly.open_runtime(context)
         try:

@@ -57,13 +57,14 @@ def specs(count, size=2):
 def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
     made = context(tmp_path)
     assert pickle.loads(pickle.dumps(made)) == made
-    assert made.simulated
+    assert made.models.simulated
     assert b"sk-test" not in pickle.dumps(made)
 
 
 def test_the_key_is_read_in_the_process_that_uses_it(tmp_path):
-    made = replace(context(tmp_path), base_url="http://localhost:1/v1", read_secret=read_fixed_key)
-    assert not made.simulated
+    models = replace(context(tmp_path).models, simulated=False, base_url="http://localhost:1/v1")
+    made = replace(context(tmp_path), models=models, read_secret=read_fixed_key)
+    assert not made.models.simulated
     assert endpoint_for(made).api_key.reveal() == "sk-test-123456"
     assert endpoint_for(context(tmp_path)).api_key is None
 
