@@ -18,24 +18,28 @@ Messages = tuple[tuple[Speaker, str], ...]
 
 
 class AnswerForm(NamedTuple):
-    """Name and JSON schema of an answer."""
+    """A kind of question: name and JSON schema of its answer, and the system message."""
 
     name: str
     schema: Mapping[str, Any]
+    instructions: str
+    """With the placeholders ``$rubric``, ``$data`` and ``$lowest``."""
 
 
-_TEXTS: Final[Mapping[str, str]] = packaged_yaml(__file__, "prompts.yaml")
-DEFAULT_RUBRIC: Final = _TEXTS["rubric"]
+_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
+DEFAULT_RUBRIC: Final[str] = _TEXTS["rubric"]
+SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
+PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
 
 
 def score_instructions(rubric: str, scale: Scale) -> str:
     """Return the system message for judging one output."""
-    return Template(_TEXTS["score"]).substitute(_TEXTS, rubric=rubric, lowest=f"{LOWEST[scale]:g}")
+    return Template(SCORE_FORM.instructions).substitute(_TEXTS, rubric=rubric, lowest=f"{LOWEST[scale]:g}")
 
 
 def pair_instructions(rubric: str) -> str:
     """Return the system message for comparing two outputs."""
-    return Template(_TEXTS["pair"]).substitute(_TEXTS, rubric=rubric)
+    return Template(PAIR_FORM.instructions).substitute(_TEXTS, rubric=rubric)
 
 
 def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:
@@ -58,22 +62,3 @@ def shortened(text: str, most: int) -> str:
         return text
     head = most // 2
     return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - (most - head) :]}"
-
-
-def _form(name: str, properties: Mapping[str, Any]) -> AnswerForm:
-    schema = {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return AnswerForm(name, schema)
-
-
-SCORE_FORM: Final = _form("tfgrpo_judgement", {"reason": {"type": "string"}, "score": {"type": "number"}})
-"""Answer to ``score_instructions``."""
-PAIR_FORM: Final = _form(
-    "tfgrpo_comparison",
-    {"reason": {"type": "string"}, "better": {"type": "string", "enum": ["first", "second", "tie"]}},
-)
-"""Answer to ``pair_instructions``."""
