@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,12 @@ class ParquetSource(RowSource):
         wanted = set(positions)
         values: dict[int, Mapping[str, Any]] = {}
         with self._opened() as file:
-            first = 0
-            for group in range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                if any(first <= position < first + count for position in wanted):
-                    for number, record in enumerate(self._records(file, [group]), start=first):
-                        if number in wanted:
-                            values[number] = _values(record, self.fields)
-                first += count
+            groups = range(file.num_row_groups)
+            starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in groups)]
+            for group in {bisect(starts, position) - 1 for position in wanted} & {*groups}:
+                for number, record in enumerate(self._records(file, [group]), start=starts[group]):
+                    if number in wanted:
+                        values[number] = _values(record, self.fields)
         if len(values) < len(wanted):
             raise row_changed(self.name)
         yield from (values[position] for position in positions)
