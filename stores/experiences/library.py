@@ -37,13 +37,11 @@ class Library:
 
         Of records with one id the first counts, as in the store.
         """
-        wanted = set(ids)
         known: dict[str, ExperienceRecord] = {}
         for record in records:
-            if record.experience_id in wanted:
-                known.setdefault(record.experience_id, record)
-        unique = dict.fromkeys(ids)
-        return cls(tuple(known[name] for name in unique if name in known and known[name].operation != "delete"))
+            known.setdefault(record.experience_id, record)
+        named = (known[name] for name in dict.fromkeys(ids) if name in known)
+        return cls(tuple(record for record in named if record.operation != "delete"))
 
     @property
     def library_id(self) -> str:

@@ -199,17 +199,15 @@ class LineReader:
 
     def at(self, offset: int) -> bytes:
         """Return the line at a byte, without its newline. Raises ``CorruptFile`` when its end is missing."""
-        parts: list[bytes] = []
-        length = _FIRST_READ
-        while not parts or b"\n" not in parts[-1]:
-            block = self._read(offset + sum(map(len, parts)), length)
-            if not block:
-                if parts and self._unended:
-                    break
+        read = b""
+        while b"\n" not in read:
+            block = self._read(offset + len(read), max(_FIRST_READ, len(read)))
+            if not block and not (read and self._unended):
                 raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while the file was open")
-            parts.append(block)
-            length = min(2 * length, _BLOCK)
-        return b"".join(parts).partition(b"\n")[0]
+            if not block:
+                break
+            read += block
+        return read.partition(b"\n")[0]
 
 
 @dataclass(frozen=True, slots=True)

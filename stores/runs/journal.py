@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from tfgrpo.stores.canonical import key_digest
@@ -93,9 +92,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def get(self, key_text: str) -> dict[str, Any] | None:
@@ -173,12 +170,7 @@ class Journal:
         except (TypeError, ValueError) as error:
             raise RecordRejected(f"journal entry {key_text}: {error}") from error
         # ASCII, with key and checksum at fixed positions: opening reads keys without parsing replies.
-        line = b'{"schema":2,"key":%b,"kind":"%b","at":"%b","payload":%b' % (
-            key,
-            kind.encode(),
-            at.encode(),
-            body.encode(),
-        )
+        line = f'{{"schema":2,"key":{key.decode()},"kind":"{kind}","at":"{at}","payload":{body}'.encode()
         line += _sum(line) + b"\n"
         with self._file:
             if self._file.size() != self._lines.end:
