@@ -150,13 +150,10 @@ class ExperienceIndex:
     def _on(self, path: str, work: Callable[[View], ResultT], end: int, *, rebuild: bool) -> ResultT:
         if path:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        with contextlib.ExitStack() as stack:
-            # The empty name is a temporary database.
-            database = stack.enter_context(
-                contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None))
-            )
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, fd)
+        # The empty name is a temporary database.
+        connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
+        with contextlib.closing(connection) as database, self._path.open("rb", buffering=0) as file:
+            fd = file.fileno()
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA cache_size = -64000")
             if rebuild or not self._is_current(database, fd, end):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -151,12 +151,6 @@ class Journal:
         name = self.path.name
         moved = f"{pluralize(self.damaged, 'damaged line')} of {name} moved to {name}.torn; those calls are asked again"
         return moved if self.damaged else None
-
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield every entry in file order, also those replaced by a later one."""
-        for line in LineReader(self.path, self._file.read_at).unread():
-            if _key_in(line.data) is not None:
-                yield _entry(line.data)
 
     def close(self) -> None:
         """Close the file; harmless when repeated."""

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.line_file import LockedFile
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey, Journal
@@ -35,6 +36,11 @@ def path(tmp_path: Path) -> Path:
 
 def lines_of(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def entries(journal: Journal) -> list[dict[str, object]]:
+    """The entries in file order, also those replaced by a later one, without their checksums."""
+    return [{name: value for name, value in row.items() if name != "sum"} for row in read_rows(journal.path)]
 
 
 def test_a_key_text_has_every_field_and_sixteen_digits_of_the_digest() -> None:
@@ -101,7 +107,7 @@ def test_a_reply_survives_reopening(path: Path) -> None:
     with Journal(path) as journal:
         assert journal.get("k") == expected
         assert len(journal) == 1
-        assert list(journal.entries()) == [expected]
+        assert entries(journal) == [expected]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -117,7 +123,7 @@ def test_a_failure_is_an_entry_of_its_own_kind_and_a_later_reply_counts_more(pat
         latest = journal.get("k")
         assert latest is not None
         assert latest["kind"] == "reply"
-        assert len(list(journal.entries())) == 2
+        assert len(entries(journal)) == 2
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -187,7 +193,7 @@ def test_lines_that_are_no_entries_are_counted(path: Path) -> None:
         other.write(b"\n\x00\x00\x00\n" + b'{"schema":1,"key":"cut","kind":"reply","at":"","payl\n')
     with Journal(path) as journal:
         assert journal.damaged == 2
-        assert len(list(journal.entries())) == 1
+        assert len(journal) == 1
         assert journal.get("a") is not None
         assert journal.get("cut") is None
         journal.append("b", {})
@@ -239,7 +245,7 @@ def test_a_damaged_line_is_counted_moved_away_and_unanswered(path: Path, damage,
     assert path.with_name("journal.jsonl.torn").stat().st_mode & 0o777 == 0o600
     with Journal(path, repair=False) as journal:
         assert (journal.damaged, len(journal)) == (0, 3)
-        assert [entry["key"] for entry in journal.entries()] == ["a", "c", "b"]
+        assert [entry["key"] for entry in entries(journal)] == ["a", "c", "b"]
 
 
 def test_an_edited_answer_is_a_damaged_line(path: Path) -> None:
@@ -256,7 +262,7 @@ def test_a_journal_whose_line_ends_were_converted_is_read(path: Path, old) -> No
         assert journal.damaged == 0
         journal.append("d", {})
         assert all(journal.get(key) for key in "abcd")
-        assert len(list(journal.entries())) == 4
+        assert len(entries(journal)) == 4
 
 
 def test_a_replay_counts_an_incomplete_last_line_and_leaves_it(path: Path) -> None:
@@ -421,7 +427,8 @@ def test_a_forked_child_takes_turns_with_its_parent(tmp_path: Path) -> None:
         if child == 0:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert len(list(journal.entries())) == 400
+        journal.get("")
+        assert len(journal) == 400
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
 
