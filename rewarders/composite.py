@@ -104,7 +104,7 @@ class CompositeRewarder:
         gated = await _all(self.gates, context, ask)
         by_gates = [tuple(verdicts[index] for verdicts in gated) for index in range(len(context.outputs))]
         openings = [self._opening(verdicts) for verdicts in by_gates]
-        asked = [self.compares or _is_open(opening) for opening in openings]
+        asked = [self.compares or (isinstance(opening, float) and opening > 0.0) for opening in openings]
         open_attempts = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
         counting = [part.rewarder for part in self._counting]
         by_parts = zip(*await _all(counting, replace(context, outputs=open_attempts), ask), strict=True)
@@ -211,10 +211,6 @@ async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) ->
 
 def _loads(members: Sequence[Rewarder], group_size: int) -> tuple[JudgeLoad, ...]:
     return tuple(load for member in members for load in judge_loads(member, group_size))
-
-
-def _is_open(opening: float | Abstained) -> bool:
-    return not isinstance(opening, Abstained) and opening > 0.0
 
 
 def _score(verdict: Verdict) -> float | None:

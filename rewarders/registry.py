@@ -165,12 +165,12 @@ def _check_options(
         raise PipelineError([Problem(where, str(error), "a Python function or class with a signature")]) from error
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = [parameter.name for parameter in parameters if not only_optional or _optional(parameter)]
+    known = [
+        each.name
+        for each in parameters
+        if not only_optional or each.default is not each.empty or each.kind is each.KEYWORD_ONLY
+    ]
     accepted = ", ".join(sorted(known)) or "no options"
     problems = [Problem(f"{where}: options.{key}", repr(options[key]), accepted) for key in options if key not in known]
     if problems:
         raise PipelineError(problems)
-
-
-def _optional(parameter: inspect.Parameter) -> bool:
-    return parameter.default is not parameter.empty or parameter.kind is parameter.KEYWORD_ONLY

@@ -242,11 +242,6 @@ def _token_whiten(estimator: Estimator, batch: Batch) -> Floats:
     return _divided(values - moments.mean, np.hypot(moments.std_with(estimator.ddof), estimator.epsilon**0.5))
 
 
-def _leave_one_out(_: Estimator, batch: Batch) -> Floats:
-    counts = batch.counts
-    return batch.centred * (counts / np.maximum(counts - 1.0, 1.0))
-
-
 def _length_baseline(estimator: Estimator, batch: Batch) -> Floats:
     lengths = batch.token_lengths if batch.token_lengths is not None else np.zeros_like(batch.values)
     whole = lengths.sum(axis=0)
@@ -256,10 +251,6 @@ def _length_baseline(estimator: Estimator, batch: Batch) -> Floats:
     shift = np.einsum("gb,gb->b", lengths, batch.centred) / np.where(whole == 0.0, 1.0, whole)
     shifted: Floats = batch.centred - shift
     return shifted
-
-
-def _greedy_baseline(_: Estimator, batch: Batch) -> Floats:
-    return batch.values - (batch.greedy if batch.greedy is not None else np.nan)
 
 
 def _gpg(_: Estimator, batch: Batch) -> Floats:
@@ -331,10 +322,10 @@ _FORMULAS: Final[Mapping[Kind, _Formula]] = MappingProxyType(
         "mean_only": lambda _, batch: batch.centred,
         "batch_std": _batch_std,
         "batch_whiten": _batch_whiten,
-        "leave_one_out": _leave_one_out,
+        "leave_one_out": lambda _, batch: batch.centred * (batch.counts / np.maximum(batch.counts - 1.0, 1.0)),
         "token_whiten": _token_whiten,
         "length_baseline": _length_baseline,
-        "greedy_baseline": _greedy_baseline,
+        "greedy_baseline": lambda _, batch: batch.values - (np.nan if batch.greedy is None else batch.greedy),
         "gpg": _gpg,
         "top_gap": _top_gap,
         "rank": _rank,

@@ -89,7 +89,7 @@ class _Chart:
     def add(self, node: Model, parts: Sequence[_Span]) -> _Span:
         """Draw a node whose children are drawn."""
         if not isinstance(node, Operator):
-            here = self.node(f'["{_escaped(node.label)}"]' if isinstance(node, Activity) else '((" "))')
+            here = self.node(f'["{_SPECIAL.sub(_entity, node.label)}"]' if isinstance(node, Activity) else '((" "))')
             return _Span(here, here)
         if len(parts) == 1:
             return parts[0]
@@ -131,12 +131,8 @@ def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
     return "\n".join([f"flowchart {direction}", *chart.lines])
 
 
-def _escaped(label: str) -> str:
-    # Mermaid reads ``#59;`` as the character with that number.
-    return _SPECIAL.sub(_entity, label)
-
-
 def _entity(found: re.Match[str]) -> str:
+    """Return what Mermaid reads as the character: ``#59;`` is the one with that number."""
     character = found[0]
     if character == "\n":
         return "<br/>"
