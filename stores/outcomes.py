@@ -5,7 +5,7 @@ There is deliberately no common ``reward`` attribute: a mixed list cannot be ave
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -121,3 +121,16 @@ def is_lowest(reward: float, score_range: tuple[float, float]) -> bool:
     """Return whether a reward is the lower end of its declared range, up to rounding."""
     low, high = score_range
     return reward <= low + _ROUNDING * (high - low)
+
+
+def classify(
+    rewards: Sequence[float], spread: float, min_spread: float, score_range: tuple[float, float] = (0.0, 1.0)
+) -> Signal:
+    """Return the signal of a group. Equal rewards are never ``mixed``, however small ``min_spread`` is."""
+    if len(rewards) < 2:
+        return "lost"
+    if spread > 0.0 and spread >= min_spread:
+        return "mixed"
+    if is_highest(min(rewards), score_range):
+        return "all_pass"
+    return "all_fail" if is_lowest(max(rewards), score_range) else "flat"

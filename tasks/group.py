@@ -14,17 +14,7 @@ from time import perf_counter
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range, Verdict
 from tfgrpo.rewarders.scoring import score_group, total_range
-from tfgrpo.stores.outcomes import (
-    REWARDER_BROKE,
-    Outcome,
-    Refused,
-    RewardScore,
-    Scored,
-    Signal,
-    Ungraded,
-    is_highest,
-    is_lowest,
-)
+from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, Refused, RewardScore, Scored, Signal, Ungraded, classify
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
@@ -165,17 +155,6 @@ def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: 
         spread=advantage.std,
         signal=classify(values, advantage.std, min_spread, score_range),
     )
-
-
-def classify(rewards: Sequence[float], spread: float, min_spread: float, score_range: Range = UNIT) -> Signal:
-    """Return the signal of a group. Equal rewards are never ``mixed``, however small ``min_spread`` is."""
-    if len(rewards) < 2:
-        return "lost"
-    if spread > 0.0 and spread >= min_spread:
-        return "mixed"
-    if is_highest(min(rewards), score_range):
-        return "all_pass"
-    return "all_fail" if is_lowest(max(rewards), score_range) else "flat"
 
 
 def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], reward: float | None) -> Outcome:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, is_messages, spread_of_rewards
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.frozen_json import Json, to_builtins
-from tfgrpo.stores.outcomes import Signal
+from tfgrpo.stores.outcomes import Signal, classify
 
 Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl", "openrlhf", "jsonl"]
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
@@ -150,7 +150,8 @@ def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
         return None
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
     usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
-    signal = _signal_of(usable, options.min_spread)
+    rewards = [rollout.reward for rollout in usable if rollout.reward is not None]
+    signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
     if options.target == "jsonl":
         return _whole(group, signal, report)
     reason, prompt = _prompt(group, options)
@@ -188,13 +189,6 @@ def unusable_reason(rollout: Rollout) -> str | None:
     if turns is None or turns[0]["role"] != "assistant":
         return "its answer is neither a text nor messages that begin with the assistant"
     return None
-
-
-def _signal_of(rollouts: tuple[Rollout, ...], min_spread: float) -> Signal:
-    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
-    from tfgrpo.tasks.group import classify  # noqa: PLC0415 - loads all that a rollout needs, for `export --help` too
-
-    return classify(rewards, spread_of_rewards(rewards) or 0.0, min_spread)
 
 
 def _prompt(group: RolloutGroup, options: ExportOptions) -> tuple[str, tuple[Mapping[str, Any], ...]]:

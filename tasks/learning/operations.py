@@ -28,7 +28,7 @@ from tfgrpo.stores.ledger.state import add_costs
 from tfgrpo.tasks.learning.ask import OperationAnswer
 from tfgrpo.tasks.learning.similarity import Candidate, LessonWords, lesson_words, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import Proposal, RolloutRecord
+from tfgrpo.tasks.shapes import Proposal, RolloutRecord, ToolMetricEvent
 
 ORDER = ("delete", "merge", "modify", "add", "keep")
 """What makes room comes first."""
@@ -315,12 +315,9 @@ def _reward(change: Change) -> Reward:
 def _tool_stats(change: Change, rollouts: Mapping[str, RolloutRecord]) -> tuple[ToolStat, ...]:
     """Summed over the evidence, each rollout once: targets that share rollouts with others add no statistics."""
     names = dict.fromkeys(name for proposal in _proposals(change) for name in proposal.evidence)
-    stats = [
-        ToolStat(tool=event.tool, tokens=event.tokens, latency_ms=event.latency_ms, cost_usd=event.cost_usd)
-        for name in names
-        if name in rollouts
-        for event in rollouts[name].tools
-    ]
+    stats: list[ToolStat | ToolMetricEvent] = []
+    for name in filter(rollouts.__contains__, names):
+        stats.extend(rollouts[name].tools)
     summed = set(names)
     for record in change.targets:
         if summed.isdisjoint(record.evidence):
@@ -329,9 +326,9 @@ def _tool_stats(change: Change, rollouts: Mapping[str, RolloutRecord]) -> tuple[
     return sum_by_tool(stats)
 
 
-def sum_by_tool(stats: Iterable[ToolStat]) -> tuple[ToolStat, ...]:
+def sum_by_tool(stats: Iterable[ToolStat | ToolMetricEvent]) -> tuple[ToolStat, ...]:
     """Return one entry per tool, by name; one unknown cost makes the tool's cost unknown."""
-    by_tool: dict[str, list[ToolStat]] = {}
+    by_tool: dict[str, list[ToolStat | ToolMetricEvent]] = {}
     for stat in stats:
         by_tool.setdefault(stat.tool, []).append(stat)
     return tuple(

@@ -15,10 +15,10 @@ from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
-from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded
+from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, classify
 from tfgrpo.tasks import group as group_module
 from tfgrpo.tasks.actors.registry import ToolActor
-from tfgrpo.tasks.group import classify, compare, run_group
+from tfgrpo.tasks.group import compare, run_group
 from tfgrpo.tasks.learning.summarize import summarize_trajectory
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.shapes import Trajectory
