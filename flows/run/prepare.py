@@ -97,7 +97,7 @@ async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
     model = plan.settings.model
     # In a thread, because a Secret block is fetched with its own event loop.
     key = await asyncio.to_thread(read_api_key, model)
-    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, judges=plan.models.judges))
+    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, plan.models.in_use))
 
 
 def _check_task_runner(settings: Settings) -> Sequence[Problem]:

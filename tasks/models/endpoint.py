@@ -6,7 +6,7 @@ or shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -183,16 +183,7 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, *, judges: Sequence[str] = ()) -> Endpoint:
-    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent.
-
-    ``judges``: further models, named in the settings of rewarders.
-    """
-    names = (settings.name, settings.reflection_name, *judges)
-    return Endpoint(
-        base_url=base_url,
-        api_key=ApiKey(api_key) if api_key is not None and api_key.strip() else None,
-        models=tuple(dict.fromkeys(name for name in names if name is not None)),
-        wire=settings,
-        timeout_s=settings.timeout_s,
-    )
+def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, models: tuple[str, ...] = ()) -> Endpoint:
+    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent."""
+    key = ApiKey(api_key) if api_key is not None and api_key.strip() else None
+    return Endpoint(base_url, key, models, settings, settings.timeout_s)

@@ -37,9 +37,8 @@ class JournaledModel:
     journal: Journal | None
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     timer: Callable[[], float] = time.perf_counter
-    send_temperature: bool = True
-    """Whether requests, and therefore spans, have a temperature."""
-    send_seed: bool = True
+    wire: ModelSettings = field(default_factory=ModelSettings)
+    """Of these, what requests, and therefore spans, hold."""
     provider: str = "openai"
     """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
     _running: dict[str, asyncio.Future[ChatReply | ModelCallError]] = field(default_factory=dict, init=False)
@@ -116,9 +115,9 @@ class JournaledModel:
             model=request.model,
             role=key.role,
             provider=self.provider,
-            temperature=request.temperature if self.send_temperature else None,
+            temperature=request.temperature if self.wire.send_temperature else None,
             max_tokens=request.max_tokens,
-            request_seed=request.seed if self.send_seed else None,
+            request_seed=request.seed if self.wire.send_seed else None,
         )
         with opened as span:
             if self.telemetry.options.content:

@@ -84,7 +84,7 @@ def test_every_setting_of_the_endpoint_is_used() -> None:
         structured="none",
         send_seed=False,
     )
-    endpoint = endpoint_of(settings, "http://h/v1", SECRET)
+    endpoint = endpoint_of(settings, "http://h/v1", SECRET, ("a", "b"))
     assert endpoint.wire is settings
     assert (endpoint.models, endpoint.timeout_s) == (("a", "b"), 7.0)
     assert endpoint.api_key is not None

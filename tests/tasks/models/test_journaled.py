@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores import errors
 from tfgrpo.stores.errors import (
     ActorError,
@@ -304,7 +305,9 @@ async def test_a_call_is_a_span_and_is_counted_and_a_replay_is_only_a_span(journ
 
 async def test_a_span_names_no_temperature_and_no_seed_that_were_not_sent(journal: Journal) -> None:
     watched = Watched()
-    model = JournaledModel(Scripted(REPLY), journal, watched.telemetry, send_temperature=False, send_seed=False)
+    model = JournaledModel(
+        Scripted(REPLY), journal, watched.telemetry, wire=ModelSettings(send_temperature=False, send_seed=False)
+    )
     await model.complete(REQUEST, KEY)
     (span,) = watched.spans()
     assert not {"gen_ai.request.temperature", "gen_ai.request.seed"} & set(span.attributes or {})
