@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 from tfgrpo.flows.result import task_paths
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, raise_together, shown
+from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, shown
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -141,11 +141,7 @@ def _name(value: object, name_of: NameOf) -> str:
 def _setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
     """Return settings as a command line would have them."""
     return {
-        key: "none"
-        if value is None
-        else option_text(value)
-        if isinstance(value, str | int | float | bool)
-        else json.dumps(value)
+        key: value if isinstance(value, str) else "none" if value is None else json.dumps(value)
         for key, value in settings.items()
     }
 
@@ -164,14 +160,11 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
         return kind(**fields)
     except ValidationError as error:
         found = {str(each["loc"][0]): each for each in error.errors(include_url=False)}
-    problems = [_problem(kind, name, each["type"], each["input"]) for name, each in found.items()]
-    errors: list[ConfigError] = [SettingsError(problems)]
-    try:
-        readable = kind(**{name: value for name, value in fields.items() if name not in found})
-        resolve_settings(cli=readable.options(), env=os.environ)
-    except ConfigError as more:
-        errors.append(more)
-    raise_together(errors)
+    checks = ProblemCollector()
+    checks.refuse([_problem(kind, name, each["type"], each["input"]) for name, each in found.items()])
+    readable = kind(**{name: value for name, value in fields.items() if name not in found})
+    checks.run(lambda: resolve_settings(cli=readable.options(), env=os.environ))
+    checks.raise_problems()
     raise AssertionError("unreachable")
 
 

@@ -37,15 +37,10 @@ class ProblemCollector:
             self._errors.append(SettingsError(problems))
 
     def raise_problems(self) -> None:
-        """Raise all problems as one error, if there are any."""
-        raise_together(self._errors)
-
-
-def raise_together(errors: Sequence[ConfigError]) -> None:
-    """Raise all problems as one error of the first one's class, if there are any."""
-    if errors:
-        problems = dict.fromkeys(problem for error in errors for problem in error.problems)
-        raise type(errors[0])(tuple(problems)) from None
+        """Raise all problems as one error of the first one's class, if there are any."""
+        if self._errors:
+            problems = dict.fromkeys(problem for error in self._errors for problem in error.problems)
+            raise type(self._errors[0])(tuple(problems)) from None
 
 
 class CappedProblems:

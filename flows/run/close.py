@@ -41,7 +41,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
             f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
-    timing = session.stopwatch.read(totals.calls)
+    timing = session.stopwatch.read()
     session.books.manifest.update(
         status=status,
         message=message,

@@ -20,36 +20,32 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 
-@dataclass(frozen=True, slots=True)
 class Stopwatch:
-    """Clocks and counter at the start of the run, to measure the time and peak memory of the flow process."""
+    """Measures the flow process from the start of this part of the run: time, calls, peak memory."""
 
-    wall_s: float
-    cpu_s: float
-    calls: int
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._start = time.perf_counter(), time.process_time(), ledger.totals().calls
 
-    @classmethod
-    def start(cls, calls: int) -> Stopwatch:
-        """Start to measure; ``calls`` is the current count of the ledger."""
-        return cls(time.perf_counter(), time.process_time(), calls)
-
-    def read(self, calls: int) -> dict[str, float]:
-        """Return the timing of this part of the run for manifest and ``--json``; ``calls`` is the count of the ledger.
+    def read(self) -> dict[str, float]:
+        """Return the timing for manifest and ``--json``.
 
         CPU seconds are those of all threads of this process; workers of Dask or Ray count their own.
         """
+        wall_s, cpu_s, calls = self._start
         # Darwin counts in bytes, every other system in kibibytes.
         unit = 1 if sys.platform == "darwin" else 1024
         return {
-            "wall_s": time.perf_counter() - self.wall_s,
-            "cpu_s": time.process_time() - self.cpu_s,
+            "wall_s": time.perf_counter() - wall_s,
+            "cpu_s": time.process_time() - cpu_s,
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-            "calls": calls - self.calls,
+            "calls": self._ledger.totals().calls - calls,
         }
 
 
