@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from tfgrpo.pipelines.server.access import require_token
 from tfgrpo.pipelines.server.description import describe
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_route
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, RequestMeter, Say, grade_lines
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService
@@ -53,12 +53,12 @@ def data_app(
         exception_handlers={HTTPException: refused, RequestValidationError: bad_body, Exception: refused},
     )
     app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
-    small = bounded_route(_SAMPLE_BODY, limits.body_s)
-    large = bounded_route(limits.max_body, limits.body_s, GradeQueue(limits))
-    app.router.add_api_route("/healthz", handlers.health, methods=["GET"])
-    app.router.add_api_route("/meta", handlers.meta, methods=["GET"])
-    app.router.add_api_route("/sample", handlers.sample, methods=["POST"], route_class_override=small)
-    app.router.add_api_route("/grade", handlers.grade, methods=["POST"], route_class_override=large)
+    app.add_api_route("/healthz", handlers.health, methods=["GET"])
+    app.add_api_route("/meta", handlers.meta, methods=["GET"])
+    samples = bounded_endpoint(SampleRequest, handlers.sample, _SAMPLE_BODY, limits.body_s)
+    grades = bounded_endpoint(GradeRequest, handlers.grade, limits.max_body, limits.body_s, GradeQueue(limits))
+    app.add_route("/sample", samples, methods=["POST"])
+    app.add_route("/grade", grades, methods=["POST"])
     guarded = app if token is None else require_token(app, token)
     return RequestMeter(guarded, telemetry, _ROUTES)
 

@@ -1,21 +1,24 @@
 """Limit the load of one server: sizes of bodies and batches, concurrent gradings, waiting requests.
 
-Bytes of bodies count from their arrival until their request is answered; an announced length costs none. FastAPI reads a
-body through the request that its route passes on; the routes here pass on one with limits of size and time.
+Bytes of bodies count from their arrival until their request is answered; an announced length costs none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+M = TypeVar("M", bound=BaseModel)
 
 MEBIBYTE: Final = 2**20
 RETRY_AFTER_S: Final = 1
@@ -124,93 +127,78 @@ class QueueSlot:
         """Whether it is being graded."""
 
 
-_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+def bounded_endpoint(
+    model: type[M],
+    handle: Callable[[M], Awaitable[Response]],
+    max_body: int,
+    within_s: float,
+    queue: GradeQueue | None = None,
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that reads a body within limits of size and time, and with a ``queue`` in its turn."""
+    parsing = asyncio.Lock()
 
-
-class _BoundedRequest(Request):
-    """A request with limits on its body."""
-
-    def __init__(
-        self, request: Request, max_body: int, within_s: float, parse_lock: asyncio.Lock, slot: QueueSlot | None
-    ) -> None:
-        super().__init__(request.scope, request.receive)
-        self._max_body, self._within_s, self._parse_lock, self._slot = max_body, within_s, parse_lock, slot
-
-    async def body(self) -> bytes:
-        """Return the whole body, when it is its turn. Raise ``HTTPException``: 413 if too large, 408 if late."""
-        if not hasattr(self, "_body"):
-            length = self.headers.get("content-length", "")
-            if length.isdecimal() and int(length[:20]) > self._max_body:
-                raise self._too_large()
-            try:
-                async with asyncio.timeout(self._within_s) as limit:
-                    self._body = await self._read(limit)
-            except TimeoutError:
-                raise HTTPException(408, f"the body did not arrive within {self._within_s:g} seconds") from None
-            if self._slot is not None:
-                await self._slot.queue.enter(self._slot)
-        return self._body
-
-    async def json(self) -> Any:
-        """Return the body as JSON. Raise ``JSONDecodeError`` for any fault of it, as FastAPI expects.
-
-        The lock lets the event loop run other tasks between the parsing of large bodies.
-        """
-        raw = await self.body()
-        async with self._parse_lock:
-            await asyncio.sleep(0)
+    async def endpoint(request: Request) -> Response:
         try:
-            return json.loads(raw)
-        except json.JSONDecodeError:
-            raise
-        except UnicodeDecodeError as error:
-            raise json.JSONDecodeError(f"no {error.encoding}", "", error.start) from None
-        except RecursionError:
-            raise json.JSONDecodeError("nested too deep", "", 0) from None
-        except ValueError:  # the only one left: more digits than Python converts
-            raise json.JSONDecodeError("a number with too many digits", "", 0) from None
+            async with nullcontext() if queue is None else queue.slot() as slot:
+                raw = await _body(request, max_body, within_s, slot)
+                async with parsing:  # other tasks may run between the parsing of large bodies
+                    await asyncio.sleep(0)
+                return await handle(_validated(model, raw, request.headers.get("content-type", "")))
+        except asyncio.CancelledError:  # the server ends, and the client still waits for an answer
+            raise HTTPException(503, "the server is being stopped; come again") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the body did not arrive") from None
 
-    async def _read(self, limit: asyncio.Timeout) -> bytes:
-        read = bytearray()
-        async for chunk in self.stream():
-            read += chunk
-            if len(read) > self._max_body:
-                raise self._too_large()
-            if self._slot is not None:
-                self._slot.queue.add(self._slot, len(chunk))
-                await self._wait_for_memory(self._slot, limit)
-        return bytes(read)
-
-    async def _wait_for_memory(self, slot: QueueSlot, limit: asyncio.Timeout) -> None:
-        """Wait until more may be read, and extend the client's time limit by the wait."""
-        while slot.queue.full(slot):
-            loop, until = asyncio.get_running_loop(), limit.when() or 0.0
-            started = loop.time()
-            limit.reschedule(None)
-            await slot.queue.changed()
-            limit.reschedule(until + loop.time() - started)
-
-    def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"the body is larger than {self._max_body} bytes")
+    return endpoint
 
 
-def bounded_route(max_body: int, within_s: float, queue: GradeQueue | None = None) -> type[APIRoute]:
-    """Return a class of routes with bounded bodies, and with a ``queue`` also in their turn."""
-    parse_lock = asyncio.Lock()
+async def _body(request: Request, max_body: int, within_s: float, slot: QueueSlot | None) -> bytes:
+    """Return the whole body, when it is its turn. Raise ``HTTPException``: 413 if too large, 408 if late."""
+    too_large = HTTPException(413, f"the body is larger than {max_body} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > max_body:
+        raise too_large
+    read = bytearray()
+    try:
+        async with asyncio.timeout(within_s) as limit:
+            async for chunk in request.stream():
+                read += chunk
+                if len(read) > max_body:
+                    raise too_large
+                if slot is not None:
+                    slot.queue.add(slot, len(chunk))
+                    await _wait_for_memory(slot, limit)
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {within_s:g} seconds") from None
+    if slot is not None:
+        await slot.queue.enter(slot)
+    return bytes(read)
 
-    class BoundedRoute(APIRoute):
-        """A route with a limit on its bodies."""
 
-        def get_route_handler(self) -> _Handler:
-            handle = super().get_route_handler()
+async def _wait_for_memory(slot: QueueSlot, limit: asyncio.Timeout) -> None:
+    """Wait until more may be read, and extend the client's time limit by the wait."""
+    while slot.queue.full(slot):
+        loop, until = asyncio.get_running_loop(), limit.when() or 0.0
+        started = loop.time()
+        limit.reschedule(None)
+        await slot.queue.changed()
+        limit.reschedule(until + loop.time() - started)
 
-            async def bounded(request: Request) -> Response:
-                try:
-                    async with nullcontext() if queue is None else queue.slot() as slot:
-                        return await handle(_BoundedRequest(request, max_body, within_s, parse_lock, slot))
-                except asyncio.CancelledError:  # the server ends, and the client still waits for an answer
-                    raise HTTPException(503, "the server is being stopped; come again") from None
 
-            return bounded
+def _validated(model: type[M], raw: bytes, content_type: str) -> M:
+    """Read a body. Raise ``RequestValidationError`` with the problems that FastAPI would name; only JSON is parsed."""
+    if not raw:
+        raise _bad_body({"type": "missing", "loc": (), "msg": "Field required", "input": None})
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        value = json.loads(raw) if kind == "application/json" or kind.endswith("+json") else raw
+        return model.model_validate(value, from_attributes=True)
+    except ValidationError as error:
+        raise _bad_body(*error.errors(include_url=False)) from None
+    except (ValueError, RecursionError) as error:  # also bytes that are no text, and more digits than Python converts
+        position = getattr(error, "pos", 0)
+        raise _bad_body({"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}) from None
 
-    return BoundedRoute
+
+def _bad_body(*problems: Mapping[str, Any]) -> RequestValidationError:
+    return RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in problems])
