@@ -86,7 +86,7 @@ class LearningMix:
             start += counts[name]
         return ranges
 
-    def draw(self, *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None) -> Cohort:
+    def draw(self, epoch: int, *, settings: LearningSettings, weights: Sequence[float] | None = None) -> Cohort:
         """Draw the cohort of epoch 1, 2, …: ``sample_size`` draws with replacement, a batch at each step.
 
         ``weights``, one for each item to learn on, are relative within its dataset; None: all equal.

@@ -8,15 +8,16 @@ So a repeat added under a smaller id may move the older item. Two datasets may s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.pipelines.datasets.items import Item, equals, ids_of, pick, texts_of
-from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_cohort, draw_cohorts
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_cohorts
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
-from tfgrpo.pipelines.settings.learning import MAX_GROUPS
+from tfgrpo.pipelines.settings.learning import MAX_GROUPS, LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.registry import COMPARING_REWARDERS
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
@@ -94,10 +95,7 @@ class RunData:
     def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
         """Return the items of a learning epoch. ``difficulty`` is used only with ``tfgrpo.curriculum: difficulty``."""
         weights, metadata = self._weights(settings, difficulty)
-        if self.mix is not None:
-            cohort = self.mix.draw(epoch=epoch, settings=settings.tfgrpo, weights=weights)
-        else:
-            cohort = draw_cohort(self.split.learn, epoch=epoch, settings=settings.tfgrpo, weights=weights)
+        cohort = next(self._drawn(range(epoch, epoch + 1), settings.tfgrpo, weights))
         return replace(cohort, metadata={**cohort.metadata, **metadata})
 
     def cohorts(self, epochs: int, settings: Settings) -> list[Cohort]:
@@ -108,10 +106,13 @@ class RunData:
         if groups > MAX_GROUPS:
             given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
             raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
-        if self.mix is not None:
-            return [self.cohort(epoch, settings) for epoch in range(1, epochs + 1)]
         weights, _ = self._weights(settings, None)
-        return list(draw_cohorts(self.split.learn, epochs=epochs, settings=learning, weights=weights))
+        return list(self._drawn(range(1, epochs + 1), learning, weights))
+
+    def _drawn(self, epochs: range, settings: LearningSettings, weights: list[float] | None) -> Iterator[Cohort]:
+        if self.mix is None:
+            return draw_cohorts(self.split.learn, epochs=epochs, settings=settings, weights=weights)
+        return map(partial(self.mix.draw, settings=settings, weights=weights), epochs)
 
     def _weights(self, settings: Settings, difficulty: Difficulty | None) -> tuple[list[float] | None, dict[str, Any]]:
         """Return a weight for each item, None if all are equal, and the metadata for the manifest."""

@@ -52,20 +52,15 @@ def draw_cohort(
     epoch already has is skipped between two shuffles. With ``with_replacement``: ``sample_size`` independent draws.
     With ``weights``, one above 0 for each item, every epoch draws separately, in proportion to them.
     """
-    return next(draw_cohorts(items, epochs=1, settings=settings, weights=weights, first=epoch))
+    return next(draw_cohorts(items, epochs=range(epoch, epoch + 1), settings=settings, weights=weights))
 
 
 def draw_cohorts(
-    items: Sequence[Item],
-    *,
-    epochs: int,
-    settings: LearningSettings,
-    weights: Sequence[float] | None = None,
-    first: int = 1,
+    items: Sequence[Item], *, epochs: range, settings: LearningSettings, weights: Sequence[float] | None = None
 ) -> Iterator[Cohort]:
-    """Yield the cohorts of ``epochs`` epochs as ``draw_cohort`` draws them, shuffling only once."""
+    """Yield the cohorts of consecutive epochs as ``draw_cohort`` draws them, shuffling only once."""
     pool = _by_id(items)
-    for epoch, drawn in enumerate(islice(_draws(pool, settings, weights, first), epochs), start=first):
+    for epoch, drawn in zip(epochs, _draws(pool, settings, weights, epochs.start), strict=False):
         yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
 
 

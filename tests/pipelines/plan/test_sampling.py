@@ -58,7 +58,7 @@ def test_all_epochs_at_once_are_the_epochs_one_by_one(
     items = make_items(17)
     how = {"settings": learning(**knob), "weights": [1.0 + place for place in range(17)] if weighted else None}
     one_by_one = [draw_cohort(items, epoch=epoch, **how) for epoch in range(1, 6)]
-    assert list(draw_cohorts(items, epochs=5, **how)) == one_by_one
+    assert list(draw_cohorts(items, epochs=range(1, 6), **how)) == one_by_one
 
 
 def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
@@ -66,7 +66,7 @@ def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
 ) -> None:
     shuffled = []
     monkeypatch.setattr(sampling, "stream", lambda *names: shuffled.append(names) or stream(*names))
-    assert len(list(draw_cohorts(make_items(40), epochs=1000, settings=learning()))) == 1000
+    assert len(list(draw_cohorts(make_items(40), epochs=range(1, 1001), settings=learning()))) == 1000
     assert len(shuffled) == 1000 * 10 // 40
 
 
