@@ -220,15 +220,6 @@ class MemoryScope:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    """Capacity of a memory and half-life of its observations."""
-
-    max_patterns: int = 1_000
-    half_life: float = 50.0
-    """Rounds after which an observation has half its weight."""
-
-
-@dataclass(frozen=True, slots=True)
 class Remembered:
     """Memory of a scope at the time it was read."""
 
@@ -249,16 +240,16 @@ class Remembered:
         return LabelAverages.of(self.patterns)
 
 
+@dataclass(frozen=True, slots=True)
 class PatternMemory:
     """The memory of one scope in one file, for any number of threads and processes at once."""
 
-    def __init__(
-        self, path: Path, scope: MemoryScope, limits: MemoryLimits | None = None, *, clock: Clock = utc_now
-    ) -> None:
-        self.path = path
-        self.scope = scope
-        self.limits = limits or MemoryLimits()
-        self._clock = clock
+    path: Path
+    scope: MemoryScope
+    max_patterns: int = 1_000
+    half_life: float = 50.0
+    """Rounds after which an observation has half its weight."""
+    clock: Clock = utc_now
 
     def read(self) -> Remembered:
         """Return the memory; empty without a file."""
@@ -276,7 +267,7 @@ class PatternMemory:
         with FileLock(self.path.with_name(f"{self.path.name}.lock"), mode=0o600):
             before, foreign = self._folded(read_lines(self.path))
             now = before.round + 1
-            at = self._clock().isoformat()
+            at = self.clock().isoformat()
             fresh = [
                 self._line("observed", {**asdict(seen), "round": now, "selection_id": selection_id}, at)
                 for seen in kept
@@ -293,15 +284,15 @@ class PatternMemory:
     def _after(self, before: Remembered, seen: Iterable[Observation], now: int) -> Remembered:
         patterns = {pattern.structure: pattern for pattern in before.patterns}
         for each in seen:
-            patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.limits.half_life)
-        return Remembered(self._capped(patterns, now), now, before.skipped, self.limits.half_life)
+            patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.half_life)
+        return Remembered(self._capped(patterns, now), now, before.skipped, self.half_life)
 
     def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
-        if len(patterns) <= self.limits.max_patterns:
+        if len(patterns) <= self.max_patterns:
             return tuple(patterns.values())
-        weights = {name: pattern.faded(now, self.limits.half_life).weight for name, pattern in patterns.items()}
+        weights = {name: pattern.faded(now, self.half_life).weight for name, pattern in patterns.items()}
         heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))
-        kept = set(heaviest[: self.limits.max_patterns])
+        kept = set(heaviest[: self.max_patterns])
         return tuple(pattern for name, pattern in patterns.items() if name in kept)
 
     def _folded(self, lines: Iterable[str]) -> tuple[Remembered, list[str]]:
@@ -321,7 +312,7 @@ class PatternMemory:
                 continue
             now = max(now, value["round"])
             self._take(value, patterns)
-        return Remembered(self._capped(patterns, now), now, skipped, self.limits.half_life), foreign
+        return Remembered(self._capped(patterns, now), now, skipped, self.half_life), foreign
 
     def _take(self, value: Mapping[str, Any], patterns: dict[str, PatternStats]) -> None:
         name = value["structure"]
@@ -329,7 +320,7 @@ class PatternMemory:
             patterns[name] = PatternStats(**{key: value[key] for key in _STATS})
             return
         seen = Observation(name, value["label"], value["text"], value["reward"])
-        patterns[name] = with_observation(patterns.get(name), seen, value["round"], self.limits.half_life)
+        patterns[name] = with_observation(patterns.get(name), seen, value["round"], self.half_life)
 
     def _line(self, kind: str, content: Mapping[str, Any], at: str) -> str:
         line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}

@@ -45,7 +45,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.patterns import MemoryLimits, MemoryScope, PatternMemory
+from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import check_actor
@@ -136,7 +136,7 @@ def _memory(settings: Settings, task: TaskPaths | None, scope: MemoryScope, cloc
     asked = settings.selection.memory
     if asked.mode == "off" or task is None:
         return None
-    return PatternMemory(task.patterns, scope, MemoryLimits(asked.max_patterns, asked.half_life), clock=clock)
+    return PatternMemory(task.patterns, scope, asked.max_patterns, asked.half_life, clock)
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:

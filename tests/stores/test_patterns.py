@@ -21,7 +21,6 @@ from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import (
     MAX_TEXT_CHARS,
     LabelAverages,
-    MemoryLimits,
     MemoryScope,
     Observation,
     PatternMemory,
@@ -38,7 +37,7 @@ CASES = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlin
 
 
 def memory(tmp_path, scope=SCOPE, **limits):
-    return PatternMemory(tmp_path / "patterns.jsonl", scope, MemoryLimits(**limits), clock=lambda: NOON)
+    return PatternMemory(tmp_path / "patterns.jsonl", scope, **limits, clock=lambda: NOON)
 
 
 def seen(structure, reward, label=None, text=None):

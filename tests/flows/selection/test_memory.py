@@ -11,7 +11,6 @@ from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.patterns import MemoryLimits
 from tfgrpo.stores.runs.selections import recorded_rounds
 
 OTHER = "XOR(ACTIVITY(a), ACTIVITY(b))"
@@ -66,7 +65,7 @@ def test_rounds_and_structures_of_a_task_are_remembered_and_shown_to_the_next(tm
     ] * 2
     assert {path.name for path in task.iterdir()} >= {"selections.jsonl", "patterns.jsonl"}
     planned = plan(memory="explore", base_url="http://there/v1", model="m", **asked)
-    assert planned.memory.limits == MemoryLimits(1000, 50.0)
+    assert (planned.memory.max_patterns, planned.memory.half_life) == (1000, 50.0)
     assert {pattern.count for pattern in planned.memory.read().patterns} == {2}
     assert "- tried, " in planned.spec.hint
 
