@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import time_ns
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack
 
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -25,14 +25,33 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 class SpanHandle:
-    """An open span. Values of None are omitted; every method is a no-op without a recorder."""
+    """A span, current inside its block. Values of None are omitted; every method is a no-op without a recorder.
 
-    __slots__ = ("_content", "_ended_at", "_span")
+    The SDK's context manager costs a third more.
+    """
 
-    def __init__(self, span: Span, *, content: bool) -> None:
+    __slots__ = ("_content", "_ended_at", "_keep_open", "_span", "_token")
+
+    def __init__(self, span: Span, *, content: bool, keep_open: bool = False) -> None:
         self._span = span
         self._content = content
+        self._keep_open = keep_open
         self._ended_at: int | None = None
+
+    def __enter__(self) -> Self:
+        self._token = attach(set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.fail(kind.__name__)
+        detach(self._token)
+        if self._keep_open and kind is None:
+            self._ended_at = time_ns()  # the result follows before ``end``
+        else:
+            self._span.end()
 
     def set(self, **attributes: Unpack[Attributes]) -> None:
         """Set attributes."""
@@ -42,10 +61,6 @@ class SpanHandle:
         """Mark the span as failed; ``error_type`` is a class name or a short code."""
         self.set(error_type=error_type)
         self._span.set_status(Status(StatusCode.ERROR, error_type))
-
-    def mark_ended(self) -> None:
-        """Note the end time; the result follows before ``end``."""
-        self._ended_at = time_ns()
 
     def end(self) -> None:
         """End a span that was kept open, at the time its block ended."""
@@ -136,33 +151,7 @@ class SpanMaker:
         if self._tracer is None:
             return _SILENT
         span = self._tracer.start_span(replace_surrogates(name), kind=kind, attributes=_present(attributes))
-        return _Recorded(span, content=self._content, keep_open=keep_open)
-
-
-class _Recorded(AbstractContextManager[SpanHandle]):
-    """A span that is current inside the block. The SDK's context manager costs a third more."""
-
-    __slots__ = ("_handle", "_keep_open", "_span", "_token")
-
-    def __init__(self, span: Span, *, content: bool, keep_open: bool) -> None:
-        self._span = span
-        self._handle = SpanHandle(span, content=content)
-        self._keep_open = keep_open
-
-    def __enter__(self) -> SpanHandle:
-        self._token = attach(set_span_in_context(self._span))
-        return self._handle
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._handle.fail(kind.__name__)
-        detach(self._token)
-        if self._keep_open and kind is None:
-            self._handle.mark_ended()
-        else:
-            self._span.end()
+        return SpanHandle(span, content=self._content, keep_open=keep_open)
 
 
 def _present(attributes: Attributes) -> dict[str, Any]:
