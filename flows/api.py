@@ -108,6 +108,7 @@ def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
 def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOptions]) -> Selected:
     """Ask for ``k`` answers to one request, grade them and return the best, with the others and the cost.
 
+    ``agent`` and ``rewarders`` are callables or names. Other keywords are named like the options of ``tfgrpo select``.
     Raises ``ConfigError`` with every problem before anything is sent. ``.text`` of the result raises ``SelectionFailed``
     if no candidate could be chosen.
 

@@ -25,11 +25,12 @@ from tfgrpo.tasks.evaluation import noise_floor
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write the last files of a run and return its summary."""
+    gate = _gate(session)
     if session.replay_of is not None and status == "finished":
         from tfgrpo.flows.run.replay import compare_with_original  # noqa: PLC0415 - for replays only
 
-        status, message = compare_with_original(session, message, _gate(session))
-    if session.books.gate is not None:
+        status, message = compare_with_original(session, message, gate)
+    if gate is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
     for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
@@ -47,13 +48,13 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         message=message,
         ended_at=session.clock().isoformat(),
         tfgrpo=session.books.tfgrpo_block(session.learning),
-        gate=_gate(session),
+        gate=gate,
         ledger={**dataclasses.asdict(totals), "spent": money(totals)},
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    return RunSummary(status, session.run_id, message, _details(session, status, _report(session), timing))
+    return RunSummary(status, session.run_id, message, _details(session, status, gate, _report(session), timing))
 
 
 def _report(session: Session) -> Path | None:
@@ -69,9 +70,8 @@ def _gate(session: Session) -> dict[str, Any] | None:
     """Return decision and evidence as JSON for manifest, report and ``--json``; None before the sweep."""
     if session.books.gate is None:
         return None
-    decision = session.books.gate
+    decision, seed = session.books.gate, session.settings.tfgrpo.seed
     evidence = decision.evidence
-    seed = session.settings.tfgrpo.seed
     return {
         "decision": decision.decision,
         "explanation": "; ".join(decision.reasons),
@@ -122,13 +122,15 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     return stages
 
 
-def _details(session: Session, status: Status, report: Path | None, timing: dict[str, float]) -> dict[str, Any]:
+def _details(
+    session: Session, status: Status, gate: dict[str, Any] | None, report: Path | None, timing: dict[str, float]
+) -> dict[str, Any]:
     books, totals = session.books, session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     return {
         "task_id": session.settings.task_id,
         "simulated": session.plan.simulated,
-        "gate": _gate(session),
+        "gate": gate,
         "epochs": [dataclasses.asdict(end) for end in books.epochs],
         "lessons": [
             {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
