@@ -13,7 +13,7 @@ import contextvars
 import importlib
 import logging
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
@@ -80,8 +80,8 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             raise TypeError(f"task {task.name!r} is not asynchronous")
         served = self._ready.result()
         task_run_id = uuid4()
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        run = run_task_async(
+        run = partial(
+            run_task_async,
             task=task,
             task_run_id=task_run_id,
             parameters=parameters,
@@ -89,7 +89,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             return_type="state",
             dependencies=dependencies,
         )
-        served.loop.call_soon_threadsafe(served.start, run, future, context=served.context)
+        future = served.context.copy().run(asyncio.run_coroutine_threadsafe, served.in_turn(run), served.loop)
         return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
 
     def cancel_all(self) -> None:
@@ -136,21 +136,17 @@ class _Served:
         self._door = asyncio.Semaphore(1)
         self._room = asyncio.Semaphore(at_once)
 
-    def start(self, run: Coroutine[Any, Any, Any], future: concurrent.futures.Future[Any]) -> None:
-        task = self.loop.create_task(self._in_turn(run))
-        self._running.add(task)
-        # Harmless after it ran; one that was cancelled while it waited for its turn was never awaited.
-        task.add_done_callback(lambda _: run.close())
-        task.add_done_callback(self._running.discard)
-        task.add_done_callback(partial(_hand_over, future))
-
-    async def _in_turn(self, run: Coroutine[Any, Any, Any]) -> object:
+    async def in_turn(self, run: Callable[[], Coroutine[Any, Any, Any]]) -> object:
+        """Do a task run when those before it have begun, and there is room for it."""
+        if (task := asyncio.current_task()) is not None:  # None only outside of a loop
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
         async with self._room:
             await self._door.acquire()
             with ExitStack() as leave:
                 leave.callback(self._door.release)  # once: when the task says that it has begun, or else at its end
                 _BEGUN.set(leave)
-                return await run
+                return await run()
 
     async def cancel(self) -> None:
         running = tuple(self._running)
@@ -176,16 +172,6 @@ async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> Non
         if ready.done():
             raise
         ready.set_exception(error)
-
-
-def _hand_over(future: concurrent.futures.Future[Any], task: asyncio.Task[Any]) -> None:
-    """Hand the end of a task run to the waiting thread."""
-    if task.cancelled():
-        future.cancel()
-    elif (error := task.exception()) is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(task.result())
 
 
 def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
