@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -50,7 +49,7 @@ def data_app(
     description = describe(service.config, limits, version, token=token is not None)
     app = FastAPI(
         title=description["info"]["title"],
-        exception_handlers={HTTPException: refused, RequestValidationError: bad_body, Exception: refused},
+        exception_handlers={HTTPException: refused, Exception: refused},
     )
     app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
     app.add_api_route("/healthz", handlers.health, methods=["GET"])
@@ -87,7 +86,8 @@ class _Handlers:
         """Draw samples from the stage of an iteration: with replacement, others at every request."""
         most = self.limits.max_batch
         if asked.batch_size > most:
-            raise _too_many("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
+            message = f"Input should be less than or equal to {most}"
+            raise bad_body({"type": "less_than_equal", "loc": ("batch_size",), "msg": message})
         if self.say is not None:
             stage = self.service.config.stage_at(asked.iteration).name
             self.say(f"{NAME} /sample iteration={asked.iteration} batch_size={asked.batch_size} stage={stage}")
@@ -105,7 +105,8 @@ class _Handlers:
         """Grade completions: one result for each item, in their order. An ungradable item affects no other."""
         most = self.limits.max_batch
         if len(asked.items) > most:
-            raise _too_many("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
+            message = f"List should have at most {most} items, not {len(asked.items)}"
+            raise bad_body({"type": "too_long", "loc": ("items",), "msg": message})
         try:
             grades = await self.service.grade(asked.items)
         except DatasetError as error:
@@ -126,10 +127,6 @@ def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
         reason = lost[-1].reasons[:LONGEST_REASON]
         detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
         raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
-
-
-def _too_many(field: str, kind: str, message: str) -> RequestValidationError:
-    return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": message}])
 
 
 def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+
+from tfgrpo.pipelines.server.replies import bad_body
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -186,19 +187,15 @@ async def _wait_for_memory(slot: QueueSlot, limit: asyncio.Timeout) -> None:
 
 
 def _validated(model: type[M], raw: bytes, content_type: str) -> M:
-    """Read a body. Raise ``RequestValidationError`` with the problems that FastAPI would name; only JSON is parsed."""
+    """Read a body. Raise ``HTTPException`` 422 with the problems that FastAPI would name; only JSON is parsed."""
     if not raw:
-        raise _bad_body({"type": "missing", "loc": (), "msg": "Field required", "input": None})
+        raise bad_body({"type": "missing", "loc": (), "msg": "Field required", "input": None})
     kind = content_type.partition(";")[0].strip().lower()
     try:
         value = json.loads(raw) if kind == "application/json" or kind.endswith("+json") else raw
         return model.model_validate(value, from_attributes=True)
     except ValidationError as error:
-        raise _bad_body(*error.errors(include_url=False)) from None
+        raise bad_body(*error.errors(include_url=False)) from None
     except (ValueError, RecursionError) as error:  # also bytes that are no text, and more digits than Python converts
         position = getattr(error, "pos", 0)
-        raise _bad_body({"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}) from None
-
-
-def _bad_body(*problems: Mapping[str, Any]) -> RequestValidationError:
-    return RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in problems])
+        raise bad_body({"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}) from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
+import fastapi
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -40,18 +40,13 @@ async def refused(_: Request, error: Exception) -> Response:
     return answer({"detail": error.detail}, error.status_code, error.headers)
 
 
-async def bad_body(_: Request, error: Exception) -> Response:
-    """Answer ``{"detail": [...]}``, FastAPI's form. Of the input only short texts and numbers are repeated."""
-    problems: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
-    return answer({"detail": list(_problem_rows(problems))}, 422)
-
-
-def _problem_rows(problems: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def bad_body(*problems: Mapping[str, Any]) -> fastapi.HTTPException:
+    """Return the refusal of a body, in FastAPI's form. Of the input only short texts and numbers are repeated."""
+    rows = []
     for problem in problems[:_MOST_PROBLEMS]:
-        shown = {"type": problem["type"], "loc": list(problem["loc"]), "msg": problem["msg"]}
+        row = {"type": problem["type"], "loc": ["body", *problem["loc"]], "msg": problem["msg"]}
         given = problem.get("input")
-        if given is None or isinstance(given, bool | int | float):
-            shown["input"] = given
-        elif isinstance(given, str):
-            shown["input"] = given[:_LONGEST]
-        yield shown
+        if given is None or isinstance(given, bool | int | float | str):
+            row["input"] = given[:_LONGEST] if isinstance(given, str) else given
+        rows.append(row)
+    return fastapi.HTTPException(422, rows)
