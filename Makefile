@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported: compiling all of them takes longer than what is ever imported.
 PIP := pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers bench fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers bench bench-peers fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -65,6 +65,10 @@ test-peers: $(VENV)/bin/python
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks
+
+# GEPA and DSPy's SIMBA themselves, in environments of their own, beside our loop at an equal number of calls.
+bench-peers: $(VENV)/.tested
+	$(BIN)/python -m benchmarks.peers
 
 # Ten minutes of random input. Where atheris cannot be installed the next line says so and hypothesis fuzzes instead.
 FUZZ_SECONDS ?= 600

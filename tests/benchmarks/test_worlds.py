@@ -164,9 +164,10 @@ def test_figures_are_means_with_the_interval_of_students_t():
     values = [float(number) for number in range(30)]
     found = figure(values)
     assert found.mean == 14.5
-    assert found.half_width == pytest.approx(2.045 * 8.803408430829505 / 30**0.5)
+    assert found.half_width == pytest.approx(2.04523 * 8.803408430829505 / 30**0.5, rel=1e-4)
     assert str(found) == "+14.5 ± 3.3"
     assert figure([2.0, 2.0]).half_width == 0.0
+    assert figure([0.0] * 5 + [1.0] * 5).half_width == pytest.approx(2.26216 / 6, rel=0.003)
 
 
 def test_areas_nights_and_calls_are_those_of_the_course():

@@ -1,0 +1,76 @@
+"""What other optimizers are given of the simulated service: attempts, rewards and reflections, each call counted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.peers.__main__ import _success, _table
+from benchmarks.peers.service import Attempt, Service, as_served, lesson_of, reflection_question
+from tests.support.runs.running import Server
+from tfgrpo.prompt_packs.inject import render_pack
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.tasks.models.simulated.worlds.items import generate_items
+
+SYSTEM = render_pack(load_prompt_pack("arithmetic"))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def service(server):
+    with Service(server.url) as of_server:
+        yield of_server
+
+
+def test_attempts_are_rewarded_and_every_call_is_counted(server, service):
+    items = generate_items("arithmetic", 30, seed=3)
+    before = len(server.bodies)
+    attempts = [service.attempt(SYSTEM, item) for item in items]
+    assert service.calls == len(server.bodies) - before == 30
+    assert {attempt.reward for attempt in attempts} == {0.0, 1.0}
+    assert service.reward(items[0], f"Answer: {items[0]['answer']}") == 1.0
+    assert service.reward({"prompt": "no item of the world"}, "Answer: 1") == 0.0
+
+
+def test_a_reflection_on_a_contrast_is_a_line_of_a_prompt_that_helps(server, service):
+    items = generate_items("arithmetic", 60, seed=4)
+    lessons = set()
+    for item in items:
+        tried = [service.attempt(SYSTEM, item) for _ in range(4)]
+        best, worst = max(tried, key=lambda one: one.reward), min(tried, key=lambda one: one.reward)
+        if best.reward > worst.reward:
+            lessons.add(service.reflect([best, worst]))
+    lessons.discard("")
+    assert all(lesson.startswith(("- Do: ", "- Avoid: ")) for lesson in lessons)
+    gain = _success(server.url, "\n".join([SYSTEM, *sorted(lessons)]), items) - _success(server.url, SYSTEM, items)
+    assert gain > 10.0
+
+
+def test_a_reflection_is_asked_as_the_packs_ask_it():
+    item = {"prompt": "How many?"}
+    question = json.loads(reflection_question([Attempt(item, "Answer: 3", 1.0), Attempt(item, "Answer: 4", 0.0)]))
+    assert question["task"] == "How many?"
+    assert [(one["label"], one["reward"]) for one in question["attempts"]] == [("A", 1.0), ("B", 0.0)]
+    assert lesson_of('{"lessons": [{"polarity": "avoid", "text": "Guessing."}]}') == "- Avoid: Guessing."
+    assert lesson_of('{"lessons": []}') == ""
+
+
+def test_lessons_are_where_the_simulated_actor_reads_them():
+    assert as_served("Solve it.\n\n- Do: One.\nText.\n- Avoid: Two.") == (
+        "Solve it.\n\nText.\n\n<lessons>\n- Do: One.\n- Avoid: Two.\n</lessons>"
+    )
+    assert as_served("Solve it.\n\n<lessons>\n- Do: One.\n</lessons>").count("<lessons>") == 1
+    assert as_served("Solve it.") == "Solve it."
+
+
+def test_the_table_has_the_gain_of_each_optimizer_with_its_interval():
+    rows = list(_table({"one": [1.0, 3.0], "two": [0.0, 0.0]}, {"one": [900, 1_100], "two": [10, 10]}))
+    assert rows[2].startswith("| one | +2.0 ± ")
+    assert rows[2].endswith(" | 1,000 |")
+    assert rows[3] == "| two | +0.0 ± 0.0 | 10 |"
