@@ -25,8 +25,7 @@ from tfgrpo.stores.errors import RunAborted, ShapeError
 from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.collector.collector import Collected
-from tfgrpo.tasks.collector.options import GroupSink
+from tfgrpo.tasks.collector.collector import Collected, GroupSink
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
 from tfgrpo.tasks.runtime.containment import gathered

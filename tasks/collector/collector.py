@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
@@ -20,9 +20,8 @@ from tfgrpo.stores.batch.checks import problems_of_group
 from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of, with_content_id
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen
-from tfgrpo.stores.numeric import as_list, is_count
+from tfgrpo.stores.numeric import as_list, is_count, is_number
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.collector.options import CollectorOptions
 from tfgrpo.tasks.collector.protocols import (
     BatchPolicyModel,
     Generation,
@@ -43,9 +42,49 @@ from tfgrpo.tasks.collector.protocols import (
 from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
 
+GroupSink: TypeAlias = Callable[[RolloutGroup], None]
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""
 _LOG: Final = logging.getLogger("tfgrpo.collector")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorOptions:
+    """Options of a collector."""
+
+    ragged: RaggedPolicy = "strict"
+    """Treatment of groups that lost rollouts. ``strict``: ``ShapeError``. ``pad``: kept, with masks.
+    ``drop_group``: dropped with fewer than ``min_group_size`` rewards. ``resample``: missing rollouts are requested
+    again, ``rounds`` times; then as ``drop_group``."""
+    min_group_size: int = 2
+    rounds: int = 2
+    concurrency: int = 64
+    """Calls of the policy and of the reward model in flight at once."""
+    timeout_s: float | None = None
+    """Seconds one call may take; None: no limit here."""
+    fuse_rewards: bool = False
+    """Score the whole batch with one call; otherwise each group when it is complete."""
+    allow_nan: bool = False
+    on_group: GroupSink | None = None
+    """Called with every scored group, also when the collection fails later, so that paid results are kept."""
+
+    def problems(self) -> list[ShapeProblem]:
+        """Return what is wrong with these options."""
+        problems = []
+        if self.ragged not in get_args(RaggedPolicy):
+            problems.append(ShapeProblem("ragged", " | ".join(get_args(RaggedPolicy)), repr(self.ragged)))
+        for name, least in (("min_group_size", 1), ("rounds", 0), ("concurrency", 1)):
+            value = getattr(self, name)
+            if not is_count(value) or value < least:
+                problems.append(ShapeProblem(name, f"a whole number of at least {least}", repr(value)))
+        if self.fuse_rewards and self.ragged == "resample":
+            problems.append(ShapeProblem("fuse_rewards", "False with ragged='resample', which scores by group", "True"))
+        if self.timeout_s is not None and not (is_number(self.timeout_s, allow_nan=True) and self.timeout_s > 0):
+            problems.append(ShapeProblem("timeout_s", "more than 0, or None", repr(self.timeout_s)))
+        sink: object = self.on_group
+        if sink is not None and not callable(sink):
+            problems.append(ShapeProblem("on_group", "a function (group), or None", repr(sink)))
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +278,7 @@ class _Collection:
         self, position: int, prompt: Prompt, indexes: Sequence[int], generations: Sequence[Generation]
     ) -> RolloutGroup:
         """Return the group of these generations; its shapes are checked before the reward model is called."""
-        group = _group_of(prompt, prompt.name(position), self.size, dict(zip(indexes, generations, strict=False)))
+        group = prompt.group(position, self.size, dict(zip(indexes, generations, strict=False)))
         self.problems.extend(problems_of_group(group, position, allow_nan=self.options.allow_nan))
         return group
 
@@ -315,36 +354,6 @@ class _Collection:
     async def _on_thread(self, call: Callable[[], Any]) -> Any:
         returned = await in_thread(self.threads, call)
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
-
-
-def _group_of(prompt: Prompt, name: str, size: int, generations: Mapping[int, Generation]) -> RolloutGroup:
-    return RolloutGroup(
-        id=name,
-        state=prompt.state,
-        rollouts=tuple(_rollout(name, index, generation) for index, generation in generations.items()),
-        target_size=size,
-        bare_state=prompt.bare_state,
-        policy_version=prompt.policy_version,
-        experience_version=prompt.experience_version,
-        prompt_token_ids=next((each.prompt_token_ids for each in generations.values() if each.prompt_token_ids), None),
-        metadata=prompt.metadata,
-    )
-
-
-def _rollout(group_id: str, index: int, generation: Generation) -> Rollout:
-    return Rollout(
-        id=f"{group_id}/{index}",
-        group_id=group_id,
-        index=index,
-        completion=generation.completion,
-        status=generation.status,
-        logprob=generation.logprob,
-        sampling=generation.sampling,
-        usage=generation.usage,
-        latency_s=generation.latency_s,
-        error=generation.error,
-        metadata=generation.metadata,
-    )
 
 
 def _with_rewards(group: RolloutGroup, rewards: Mapping[str, RolloutReward | str]) -> RolloutGroup:

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tfgrpo.rewarders.faults import each_alone
-from tfgrpo.stores.batch.shapes import LogProbs, RolloutStatus, RolloutUsage, Sampling
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import EMPTY, Json, frozen
 from tfgrpo.stores.numeric import as_list, is_number
@@ -38,6 +38,21 @@ class Prompt:
         """Return the id; without one the index, as ``g0``, until the content of its group is known."""
         return self.id or f"g{index}"
 
+    def group(self, index: int, size: int, generations: Mapping[int, Generation]) -> RolloutGroup:
+        """Return the group of these generations, by their indexes; ``size``: how many were requested."""
+        name, every = self.name(index), generations.items()
+        return RolloutGroup(
+            id=name,
+            state=self.state,
+            rollouts=tuple(generation.rollout(name, at) for at, generation in every),
+            target_size=size,
+            bare_state=self.bare_state,
+            policy_version=self.policy_version,
+            experience_version=self.experience_version,
+            prompt_token_ids=next((each.prompt_token_ids for _, each in every if each.prompt_token_ids), None),
+            metadata=self.metadata,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -53,6 +68,22 @@ class Generation:
     error: str | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     metadata: Mapping[str, Any] = EMPTY
+
+    def rollout(self, group_id: str, index: int) -> Rollout:
+        """Return the rollout with this index, without a reward."""
+        return Rollout(
+            id=f"{group_id}/{index}",
+            group_id=group_id,
+            index=index,
+            completion=self.completion,
+            status=self.status,
+            logprob=self.logprob,
+            sampling=self.sampling,
+            usage=self.usage,
+            latency_s=self.latency_s,
+            error=self.error,
+            metadata=self.metadata,
+        )
 
 
 @dataclass(frozen=True, slots=True)

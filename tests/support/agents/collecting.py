@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.collector.collector import Collected, ExperienceCollector
-from tfgrpo.tasks.collector.options import CollectorOptions
+from tfgrpo.tasks.collector.collector import Collected, CollectorOptions, ExperienceCollector
 
 
 class Policy:

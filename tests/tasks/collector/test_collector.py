@@ -12,8 +12,7 @@ import pytest
 from tests.support.agents.collecting import Policy, Rewards, collect, options, refused, without_digest
 from tfgrpo.stores.batch.shapes import LogProbs, Sampling
 from tfgrpo.stores.errors import ShapeError
-from tfgrpo.tasks.collector.collector import ExperienceCollector
-from tfgrpo.tasks.collector.options import CollectorOptions
+from tfgrpo.tasks.collector.collector import CollectorOptions, ExperienceCollector
 from tfgrpo.tasks.collector.protocols import Generation, Prompt, RolloutReward
 
 # --- the contract

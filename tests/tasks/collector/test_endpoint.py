@@ -12,9 +12,8 @@ import pytest
 from tfgrpo.stores.errors import ModelAuthRefused, ModelReplyMalformed, ModelRequestRejected, SettingsError, ShapeError
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
-from tfgrpo.tasks.collector.collector import ExperienceCollector
+from tfgrpo.tasks.collector.collector import CollectorOptions, ExperienceCollector
 from tfgrpo.tasks.collector.endpoint import EndpointPolicy, SamplingOptions, messages_of
-from tfgrpo.tasks.collector.options import CollectorOptions
 from tfgrpo.tasks.models.endpoint import ApiKey, Endpoint
 from tfgrpo.tasks.models.retry import RetryPolicy
 

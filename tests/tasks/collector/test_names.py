@@ -7,8 +7,7 @@ from itertools import count
 import pytest
 
 from tfgrpo.stores.batch.windows import ExperienceWindow
-from tfgrpo.tasks.collector.collector import ExperienceCollector
-from tfgrpo.tasks.collector.options import CollectorOptions
+from tfgrpo.tasks.collector.collector import CollectorOptions, ExperienceCollector
 from tfgrpo.tasks.collector.protocols import Generation, Prompt
 
 
