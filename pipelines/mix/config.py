@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -93,8 +93,7 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     datasets, after an earlier check. ``build_graders=False`` neither builds graders nor imports their code.
     """
     file = Path(path).expanduser().resolve()
-    document = _read_document(file)
-    content = document.content
+    content, digest, repeated_keys = _read_document(file)
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
     if not build_graders and sections:
         content = sections = sections | {"external_graders": None, "python_graders": None}
@@ -105,14 +104,14 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     except ValidationError as error:
         invalid += _problems(error, file)
     unpaired = _unpaired(sections.get("datasets"), file)
-    if problems := [*document.repeated_keys, *unpaired, *reading.problems, *invalid]:
+    if problems := [*repeated_keys, *unpaired, *reading.problems, *invalid]:
         raise PipelineError(tuple(dict.fromkeys(problems)))
     datasets = {}
     for name, each in form.datasets.items():
         graders = reading.grader_set(zip(each.graders, each.grader_weights, strict=True), each.multiplicative_graders)
         if each.path is not None:
             datasets[name] = MixDataset(name, graders, *each.path)
-    return MixConfig(file, form.seed, form.stages, datasets, document.digest)
+    return MixConfig(file, form.seed, form.stages, datasets, digest)
 
 
 def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
@@ -132,21 +131,14 @@ def _problems(error: ValidationError, file: Path) -> Iterator[Problem]:
         yield Problem(f"{file}: {key}" if key else str(file), given, each["msg"])
 
 
-class _Document(NamedTuple):
-    """Content of a YAML file."""
+def _read_document(path: Path) -> tuple[object, str, list[Problem]]:
+    """Return the content of a YAML file as ``yaml.safe_load`` reads it, the SHA-256 of its bytes, and the repeated keys.
 
-    content: object
-    digest: str
-    """SHA-256 of its bytes."""
-    repeated_keys: tuple[Problem, ...]
-    """Keys that a mapping has more than once: YAML would silently keep the last."""
-
-
-def _read_document(path: Path) -> _Document:
-    """Read a YAML file as ``yaml.safe_load`` does. Raise ``PipelineError`` with the line of bad YAML."""
+    Of repeated keys YAML would silently keep the last. Raise ``PipelineError`` with the line of bad YAML.
+    """
     raw, (content, repeated) = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
-    problems = (Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in repeated)
-    return _Document(content, hashlib.sha256(raw).hexdigest(), tuple(problems))
+    problems = [Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in repeated]
+    return content, hashlib.sha256(raw).hexdigest(), problems
 
 
 def _load(text: str) -> tuple[object, list[tuple[int, str]]]:

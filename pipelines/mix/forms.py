@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -42,11 +42,8 @@ _GRACE_S: Final = 1.0
 """Added to a grader's own time limit, so that it can report the timeout itself."""
 
 
-class Data(NamedTuple):
-    """The records of a dataset, and warnings about their references."""
-
-    records: Records
-    warnings: tuple[str, ...]
+Data: TypeAlias = tuple[Records, tuple[str, ...]]
+"""The records of a dataset, and warnings about their references."""
 
 
 class Reading:
@@ -124,7 +121,7 @@ class Reading:
             if own:
                 raise refusal(own[0].accepted, f"{str(path)!r}: {own[0].given}") from None
             return None
-        return Data(records, references.warnings())
+        return records, references.warnings()
 
 
 def _names(section: object) -> frozenset[str]:

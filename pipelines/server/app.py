@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from tfgrpo.pipelines.server.access import require_token
 from tfgrpo.pipelines.server.description import describe
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
-from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, RequestMeter, Say, grade_lines
+from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, Say, grade_lines, metered
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.server.shapes import GradeItem, GradeRequest, SampleRequest
@@ -59,7 +59,7 @@ def data_app(
     app.add_route("/sample", samples, methods=["POST"])
     app.add_route("/grade", grades, methods=["POST"])
     guarded = app if token is None else require_token(app, token)
-    return RequestMeter(guarded, telemetry, _ROUTES)
+    return metered(guarded, telemetry, _ROUTES)
 
 
 @dataclass(frozen=True, slots=True)

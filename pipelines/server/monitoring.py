@@ -25,17 +25,15 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", 
 _WARNING_INTERVAL_S: Final = 10.0
 
 
-class RequestMeter:
-    """ASGI middleware that measures the answers of an app."""
+def metered(app: ASGIApp, telemetry: Telemetry, routes: frozenset[str]) -> ASGIApp:
+    """Return the app with its answers measured.
 
-    def __init__(self, app: ASGIApp, telemetry: Telemetry, routes: frozenset[str]) -> None:
-        """Paths outside ``routes`` are recorded as ``other``, so that no client can flood a metrics backend."""
-        self._app, self._telemetry, self._routes = app, telemetry, routes
+    Paths outside ``routes`` are recorded as ``other``, so that no client can flood a metrics backend.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, and measure."""
+    async def measure(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         started, status = time.perf_counter(), 500
 
@@ -46,16 +44,18 @@ class RequestMeter:
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await app(scope, receive, watched)
         finally:
             path, method = scope["path"], scope["method"]
-            self._telemetry.record(
+            telemetry.record(
                 "request",
                 method=method if method in _METHODS else "_OTHER",
-                route=path if path in self._routes else "other",
+                route=path if path in routes else "other",
                 status=status,
                 duration_s=time.perf_counter() - started,
             )
+
+    return measure
 
 
 class GradeTally:
