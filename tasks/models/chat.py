@@ -100,11 +100,6 @@ class AdaptiveLimiter:
         """Calls that may be in flight now."""
         return int(self._limit)
 
-    @property
-    def in_flight(self) -> int:
-        """Calls in flight now."""
-        return self._in_flight
-
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[int]:
         """Wait for permission for one call. Yields the round in which it starts, for ``pushed_back``."""

@@ -249,7 +249,7 @@ async def run_on_runtime(
 
 
 def call_blocking(
-    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] | None = None
+    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] = object
 ) -> T:
     """Wait for ``factory(runtime)`` in a thread without an event loop; an interrupt, or an error of ``meanwhile``, cancels it.
 
@@ -257,8 +257,7 @@ def call_blocking(
     """
     future = runtime_for(context).submit(factory)
     try:
-        if meanwhile is not None:
-            meanwhile()
+        meanwhile()
         return future.result()
     except BaseException:
         future.cancel()

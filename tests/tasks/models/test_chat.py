@@ -67,7 +67,7 @@ class Bench:
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
-        assert self.limiter.in_flight == 0  # a waiting call has no slot
+        assert self.limiter._in_flight == 0  # a waiting call has no slot
 
     async def ask(self, request: ChatRequest = REQUEST) -> ChatReply:
         return await self.client.complete(request, KEY)
@@ -83,7 +83,7 @@ async def bench(server: Any) -> AsyncIterator[Callable[..., Bench]]:
 
     yield make
     for one in made:
-        assert one.limiter.in_flight == 0
+        assert one.limiter._in_flight == 0
         assert one.ledger.in_flight().calls == 0
         await one.client.aclose()
 

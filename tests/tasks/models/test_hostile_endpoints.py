@@ -75,7 +75,7 @@ class Use:
         return await self.client.complete(REQUEST, key(number))
 
     def holds_nothing(self) -> bool:
-        return self.limiter.in_flight == 0 and self.ledger.in_flight().calls == 0
+        return self.limiter._in_flight == 0 and self.ledger.in_flight().calls == 0
 
 
 @asynccontextmanager

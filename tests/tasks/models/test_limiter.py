@@ -15,13 +15,13 @@ async def test_no_more_calls_than_the_cap_are_in_flight_and_all_get_their_turn()
     async def call() -> None:
         nonlocal most
         async with limiter.slot():
-            most = max(most, limiter.in_flight)
+            most = max(most, limiter._in_flight)
             await asyncio.sleep(0)
             limiter.served()
 
     await asyncio.gather(*(call() for _ in range(50)))
     assert most == 3
-    assert limiter.in_flight == 0
+    assert limiter._in_flight == 0
     assert limiter.limit == 3
 
 
@@ -80,7 +80,7 @@ async def test_calls_in_flight_above_a_lowered_limit_block_others() -> None:
     assert not waiting.done()
     await slots[2].__aexit__(None, None, None)
     await waiting
-    assert limiter.in_flight == 2
+    assert limiter._in_flight == 2
 
 
 @pytest.mark.parametrize("when", ["waiting", "admitted"])
@@ -99,7 +99,7 @@ async def test_a_cancelled_waiter_passes_its_slot_on(when: str) -> None:
         first.cancel()
     await second
     assert first.cancelled()
-    assert limiter.in_flight == 1
+    assert limiter._in_flight == 1
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "push", "serve", "cancel"]), max_size=60))
@@ -122,7 +122,7 @@ def test_the_count_is_always_right_and_within_the_cap(steps: list[str]) -> None:
                 await asyncio.sleep(0)
             held += [(slot, task) for slot, task in waiting if task.done() and not task.cancelled()]
             waiting = [(slot, task) for slot, task in waiting if not task.done()]
-            assert limiter.in_flight == len(held) <= 3
+            assert limiter._in_flight == len(held) <= 3
             assert 1 <= limiter.limit <= 3
             assert not waiting or len(held) >= limiter.limit
         for _, task in waiting:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from tfgrpo.tasks.models.simulated.worlds.data import Slots
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Turn, to_cents
 
 _WAYS: Final[Mapping[str, tuple[Callable[..., Decimal], Callable[..., Decimal]]]] = {
@@ -31,13 +30,9 @@ _SIGNS: Final[Mapping[str, Callable[..., Decimal]]] = {"+": sum, "x": math.prod}
 class _Working(Solution):
     """The solution of one problem. Its methods take numbers, or the names of the slots that hold them."""
 
-    def __init__(self, solver: Solver, slots: Slots) -> None:
-        super().__init__("arithmetic", solver)
-        self._slots = slots
-
     def __getitem__(self, slot: str) -> Decimal:
         """Return the number in a slot."""
-        return Decimal(self._slots[slot])
+        return Decimal(self.slots[slot])
 
     def _values(self, numbers: Sequence[Decimal | str]) -> list[Decimal]:
         return [self[number] if isinstance(number, str) else number for number in numbers]
@@ -97,7 +92,7 @@ class WordProblem(Puzzle):
 
     def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
         """Return the whole worked solution, in one turn."""
-        working = _Working(solver, self.slots)
+        working = _Working(self, solver)
         amount = _FORMULAS[self.template.name](working)
         return Turn(working.answered(to_cents(amount)))
 

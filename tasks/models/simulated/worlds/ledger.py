@@ -63,7 +63,7 @@ class LedgerQuestion(Puzzle):
         """Return the next calls, or the answer when everything is known."""
         if not set().union(*(_NEEDED.get(slot, ()) for slot in self.slots)) <= dialogue.tools:
             return Turn("SIMULATED: the tools that this question needs are not on offer.\nAnswer: 0")
-        solution = Solution(self.world, solver, dialogue.steps)
+        solution = Solution(self, solver, dialogue.steps)
         try:
             if calls := self._next_calls(solution, dialogue):
                 return Turn(solution.new_steps(), calls)

@@ -127,7 +127,7 @@ class ProcessDescription(Puzzle):
 
     def attempt(self, solver: Solver, dialogue: Dialogue) -> Turn:  # noqa: ARG002
         """Return a step for each possible mistake, and the model, in one turn."""
-        solution = Solution(self.world, solver)
+        solution = Solution(self, solver)
         model = self.model
         for mistake in mistakes_of(self.model):
             if not solution.avoids(mistake.name):

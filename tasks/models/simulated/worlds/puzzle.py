@@ -159,8 +159,9 @@ def open_world(name: WorldName) -> World:
 class Solution:
     """Numbered steps of a worked solution. A pitfall that was met shows in the next step."""
 
-    def __init__(self, world: WorldName, solver: Solver, earlier: tuple[str, ...] = ()) -> None:
-        self.pitfalls = open_world(world).pitfalls
+    def __init__(self, puzzle: Puzzle, solver: Solver, earlier: tuple[str, ...] = ()) -> None:
+        self.pitfalls = open_world(puzzle.world).pitfalls
+        self.slots = puzzle.slots
         self._solver = solver
         self._steps = list(earlier)
         self._earlier = len(earlier)
