@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, cast, get_args
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final, get_args
 
 from tfgrpo.stores.batch.shapes import (
     GRADED,
@@ -22,6 +23,7 @@ from tfgrpo.stores.numeric import is_count, is_finite, is_number
 _STATUSES: Final = get_args(RolloutStatus)
 _KINDS: Final = get_args(LogProbKind)
 _GRADED_TEXT: Final = " or ".join(sorted(GRADED))
+_COUNTS: Final = ("sampling.max_tokens", "usage.prompt_tokens", "usage.completion_tokens", "usage.reasoning_tokens")
 _SHOWN: Final = 50
 """Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
@@ -62,133 +64,121 @@ def size_problems(**sizes: int | None) -> list[ShapeProblem]:
     ]
 
 
-def problems_of_group(group: RolloutGroup, number: int, *, allow_nan: bool = False) -> Iterator[ShapeProblem]:
-    """Yield the problems of the group at index ``number`` of its batch."""
-    where = f"group index {number}, id {group.id!r}"
-    if not isinstance(group.id, str) or not group.id:
-        yield ShapeProblem("group id", "a text", repr(group.id), where)
-    if not is_count(group.target_size) or group.target_size < len(group.rollouts):
-        expected = f"a whole number of at least its {len(group.rollouts)} rollouts"
-        yield ShapeProblem("target_size", expected, repr(group.target_size), where)
-    ids: set[str] = set()
-    indexes: set[int] = set()
-    rollouts: Sequence[object] = group.rollouts
-    for rollout in rollouts:
-        if not isinstance(rollout, Rollout):
-            yield ShapeProblem("rollouts", "a Rollout", type(rollout).__name__, where)
-            continue
-        if rollout.id in ids:
-            yield ShapeProblem("rollout id", "one of its own", repr(rollout.id), where)
-        if rollout.index in indexes:
-            yield ShapeProblem("rollout index", "one of its own", repr(rollout.index), where)
-        ids.add(rollout.id)
-        indexes.add(rollout.index)
-        yield from _problems_of_rollout(rollout, group, where, allow_nan=allow_nan)
+def problems_of_group(group: RolloutGroup, number: int, *, allow_nan: bool = False) -> list[ShapeProblem]:
+    """Return the problems of the group at index ``number`` of its batch."""
+    checks = _Checks(f"group index {number}, id {group.id!r}", allow_nan=allow_nan)
+    checks.group(group)
+    return checks.problems
 
 
-def _is_logprob(value: object, *, allow_nan: bool) -> bool:
-    """Whether it is a number of at most 0, up to rounding."""
-    return is_number(value, allow_nan=allow_nan) and not cast("float", value) > ROUNDING
+class _Checks:
+    """Collects the problems of one group."""
+
+    def __init__(self, where: str, *, allow_nan: bool) -> None:
+        self.problems: list[ShapeProblem] = []
+        self._where = where
+        self._allow_nan = allow_nan
+        self._number = "a number" if allow_nan else "a finite number"
+
+    def group(self, group: RolloutGroup) -> None:
+        size, where = len(group.rollouts), self._where
+        self._expect(_is_text(group.id), "group id", "a text", group.id)
+        fits = is_count(group.target_size) and group.target_size >= size
+        self._expect(fits, "target_size", f"a whole number of at least its {size} rollouts", group.target_size)
+        ids: set[str] = set()
+        indexes: set[int] = set()
+        rollouts: Sequence[object] = group.rollouts
+        for rollout in rollouts:
+            self._where = where
+            if not isinstance(rollout, Rollout):
+                self.problems.append(ShapeProblem("rollouts", "a Rollout", type(rollout).__name__, where))
+                continue
+            self._expect(rollout.id not in ids, "rollout id", "one of its own", rollout.id)
+            self._expect(rollout.index not in indexes, "rollout index", "one of its own", rollout.index)
+            ids.add(rollout.id)
+            indexes.add(rollout.index)
+            self._where = f"{where}, rollout {rollout.id!r}"
+            self._rollout(rollout, group)
+
+    def _expect(self, holds: bool, name: str, expected: str, received: object) -> None:
+        if not holds:
+            self.problems.append(ShapeProblem(name, expected, repr(received), self._where))
+
+    def _rollout(self, rollout: Rollout, group: RolloutGroup) -> None:
+        self._expect(_is_text(rollout.id), "rollout id", "a text", rollout.id)
+        self._expect(rollout.group_id == group.id, "group_id", repr(group.id), rollout.group_id)
+        self._expect(is_count(rollout.index), "index", "a whole number of at least 0", rollout.index)
+        self._expect(rollout.status in _STATUSES, "status", " | ".join(_STATUSES), rollout.status)
+        self._reward(rollout)
+        if rollout.logprob is not None:
+            self._logprob(rollout.logprob)
+            self._sum(rollout.logprob)
+        for name in ("sampling.temperature", "sampling.top_p", "usage.cost_usd", "latency_s"):
+            amount = attrgetter(name)(rollout)
+            fits = amount is None or (is_number(amount, allow_nan=False) and amount >= 0)
+            self._expect(fits, name, "a finite number of at least 0, or None", amount)
+        for name in _COUNTS:
+            count = attrgetter(name)(rollout)
+            self._expect(count is None or is_count(count), name, "a whole number of at least 0, or None", count)
+
+    def _reward(self, rollout: Rollout) -> None:
+        reward = rollout.reward
+        self._expect(self._is_number_or_none(reward), "reward", f"{self._number}, or None", reward)
+        if reward is not None and rollout.status not in GRADED:
+            received = f"{reward!r} with status {rollout.status!r}"
+            expected = f"None unless the status is {_GRADED_TEXT}"
+            self.problems.append(ShapeProblem("reward", expected, received, self._where))
+        parts: object = rollout.reward_parts
+        if not isinstance(parts, Mapping):
+            self.problems.append(ShapeProblem("reward_parts", "numbers by name", type(parts).__name__, self._where))
+            return
+        for name, part in parts.items():
+            self._expect(self._is_number_or_none(part), f"reward_parts[{name!r}]", f"{self._number}, or None", part)
+
+    def _logprob(self, logprob: LogProbs) -> None:
+        number, total, count = f"{self._number} of at most 0", logprob.total, logprob.count
+        self._expect(logprob.kind in _KINDS, "logprob.kind", " | ".join(_KINDS), logprob.kind)
+        self._expect(total is None or self._is_logprob(total), "logprob.total", f"{number}, or None", total)
+        whole = total is not None or not logprob.complete
+        self._expect(whole, "logprob.total", "a number, since complete is true", None)
+        counted = count is None or is_count(count)
+        self._expect(counted, "logprob.count", "a whole number of at least 0, or None", count)
+        bad = [value for value in logprob.tokens or () if not self._is_logprob(value)]
+        self._expect(not bad, "logprob.tokens", number, bad[0] if bad else None)
+        lists = {"tokens": logprob.tokens, "token_ids": logprob.token_ids, "mask": logprob.mask}
+        lengths = {name: len(values) for name, values in lists.items() if values is not None}
+        self._expect(len(set(lengths.values())) <= 1, "logprob", "lists of one length", lengths)
+        mask = set(logprob.mask or ())
+        self._expect(mask <= {0, 1}, "logprob.mask", "0 and 1", sorted(mask))
+
+    def _sum(self, logprob: LogProbs) -> None:
+        """Check a complete sum: markers of missing values, a wrong count, a total that is not the sum."""
+        tokens, total = logprob.tokens, logprob.total
+        if not logprob.complete or tokens is None or not all(is_number(value, allow_nan=True) for value in tokens):
+            return
+        own = tokens
+        if logprob.mask is not None and len(logprob.mask) == len(tokens):
+            own = tuple(value for value, mine in zip(tokens, logprob.mask, strict=True) if mine)
+        if NOT_COMPUTED in own:
+            expected = f"no {NOT_COMPUTED:g}, which marks a missing value, since complete is true"
+            received = f"{own.count(NOT_COMPUTED)} of them"
+            self.problems.append(ShapeProblem("logprob.tokens", expected, received, self._where))
+        counted = logprob.count in (None, len(own))
+        self._expect(counted, "logprob.count", f"{len(own)}, as there are tokens", logprob.count)
+        if total is None or not is_number(total, allow_nan=False) or not all(map(is_finite, own)):
+            return
+        whole = math.fsum(own)
+        # Tokens of single precision may have been added up in single precision.
+        close = math.isclose(total, whole, rel_tol=1e-5, abs_tol=1e-5)
+        self._expect(close, "logprob.total", f"{whole!r}, the sum of the tokens", total)
+
+    def _is_number_or_none(self, value: object) -> bool:
+        return value is None or is_number(value, allow_nan=self._allow_nan)
+
+    def _is_logprob(self, value: float) -> bool:
+        """Whether it is a number of at most 0, up to rounding."""
+        return is_number(value, allow_nan=self._allow_nan) and not value > ROUNDING
 
 
-def _problems_of_rollout(
-    rollout: Rollout, group: RolloutGroup, where: str, *, allow_nan: bool
-) -> Iterator[ShapeProblem]:
-    where = f"{where}, rollout {rollout.id!r}"
-    if not isinstance(rollout.id, str) or not rollout.id:
-        yield ShapeProblem("rollout id", "a text", repr(rollout.id), where)
-    if rollout.group_id != group.id:
-        yield ShapeProblem("group_id", repr(group.id), repr(rollout.group_id), where)
-    if not is_count(rollout.index):
-        yield ShapeProblem("index", "a whole number of at least 0", repr(rollout.index), where)
-    if rollout.status not in _STATUSES:
-        yield ShapeProblem("status", " | ".join(_STATUSES), repr(rollout.status), where)
-    yield from _problems_of_reward(rollout, where, allow_nan=allow_nan)
-    if rollout.logprob is not None:
-        yield from _problems_of_logprob(rollout.logprob, where, allow_nan=allow_nan)
-    yield from _problems_of_measures(rollout, where)
-
-
-def _problems_of_reward(rollout: Rollout, where: str, *, allow_nan: bool) -> Iterator[ShapeProblem]:
-    number = "a number" if allow_nan else "a finite number"
-    if rollout.reward is not None:
-        if not is_number(rollout.reward, allow_nan=allow_nan):
-            yield ShapeProblem("reward", f"{number}, or None", repr(rollout.reward), where)
-        if rollout.status not in GRADED:
-            received = f"{rollout.reward!r} with status {rollout.status!r}"
-            yield ShapeProblem("reward", f"None unless the status is {_GRADED_TEXT}", received, where)
-    parts: object = rollout.reward_parts
-    if not isinstance(parts, Mapping):
-        yield ShapeProblem("reward_parts", "numbers by name", type(parts).__name__, where)
-        return
-    for name, part in parts.items():
-        if part is not None and not is_number(part, allow_nan=allow_nan):
-            yield ShapeProblem(f"reward_parts[{name!r}]", f"{number}, or None", repr(part), where)
-
-
-def _problems_of_logprob(logprob: LogProbs, where: str, *, allow_nan: bool) -> Iterator[ShapeProblem]:
-    number = f"{'a number' if allow_nan else 'a finite number'} of at most 0"
-    if logprob.kind not in _KINDS:
-        yield ShapeProblem("logprob.kind", " | ".join(_KINDS), repr(logprob.kind), where)
-    if logprob.total is not None and not _is_logprob(logprob.total, allow_nan=allow_nan):
-        yield ShapeProblem("logprob.total", f"{number}, or None", repr(logprob.total), where)
-    if logprob.complete and logprob.total is None:
-        yield ShapeProblem("logprob.total", "a number, since complete is true", "None", where)
-    if logprob.count is not None and not is_count(logprob.count):
-        yield ShapeProblem("logprob.count", "a whole number of at least 0, or None", repr(logprob.count), where)
-    bad = [value for value in logprob.tokens or () if not _is_logprob(value, allow_nan=allow_nan)]
-    if bad:
-        yield ShapeProblem("logprob.tokens", number, repr(bad[0]), where)
-    lists = {"tokens": logprob.tokens, "token_ids": logprob.token_ids, "mask": logprob.mask}
-    lengths = {name: len(values) for name, values in lists.items() if values is not None}
-    if len(set(lengths.values())) > 1:
-        yield ShapeProblem("logprob", "lists of one length", str(lengths), where)
-    if logprob.mask is not None and not set(logprob.mask) <= {0, 1}:
-        yield ShapeProblem("logprob.mask", "0 and 1", repr(sorted(set(logprob.mask))), where)
-
-    yield from _problems_of_sum(logprob, where)
-
-
-def _problems_of_sum(logprob: LogProbs, where: str) -> Iterator[ShapeProblem]:
-    """Problems of a complete sum: markers of missing values, a wrong count, a total that is not the sum."""
-    tokens = logprob.tokens
-    if not logprob.complete or tokens is None or not all(is_number(value, allow_nan=True) for value in tokens):
-        return
-    own = tokens
-    if logprob.mask is not None and len(logprob.mask) == len(tokens):
-        own = tuple(value for value, mine in zip(tokens, logprob.mask, strict=True) if mine)
-    if NOT_COMPUTED in own:
-        expected = f"no {NOT_COMPUTED:g}, which marks a missing value, since complete is true"
-        yield ShapeProblem("logprob.tokens", expected, f"{own.count(NOT_COMPUTED)} of them", where)
-    if logprob.count is not None and logprob.count != len(own):
-        yield ShapeProblem("logprob.count", f"{len(own)}, as there are tokens", repr(logprob.count), where)
-    whole = math.fsum(own) if all(map(is_finite, own)) else math.nan
-    total = logprob.total
-    # Tokens of single precision may have been added up in single precision.
-    if (
-        is_number(total, allow_nan=False)
-        and not math.isnan(whole)
-        and not math.isclose(cast("float", total), whole, rel_tol=1e-5, abs_tol=1e-5)
-    ):
-        yield ShapeProblem("logprob.total", f"{whole!r}, the sum of the tokens", repr(total), where)
-
-
-def _problems_of_measures(rollout: Rollout, where: str) -> Iterator[ShapeProblem]:
-    """Problems of sampling and usage: numbers that JSON cannot represent."""
-    sampling, usage = rollout.sampling, rollout.usage
-    for name, amount in (
-        ("sampling.temperature", sampling.temperature),
-        ("sampling.top_p", sampling.top_p),
-        ("usage.cost_usd", usage.cost_usd),
-        ("latency_s", rollout.latency_s),
-    ):
-        if amount is not None and not (is_number(amount, allow_nan=False) and amount >= 0):
-            yield ShapeProblem(name, "a finite number of at least 0, or None", repr(amount), where)
-    for name, count in (
-        ("sampling.max_tokens", sampling.max_tokens),
-        ("usage.prompt_tokens", usage.prompt_tokens),
-        ("usage.completion_tokens", usage.completion_tokens),
-        ("usage.reasoning_tokens", usage.reasoning_tokens),
-    ):
-        if count is not None and not is_count(count):
-            yield ShapeProblem(name, "a whole number of at least 0, or None", repr(count), where)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
