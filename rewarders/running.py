@@ -29,7 +29,7 @@ from tfgrpo.stores.text import pluralize
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
 """Default time limits of one group: of a rewarder that computes, and of one that calls a model."""
-_QUICK_CHARS: Final = 50_000
+QUICK_CHARS: Final = 50_000
 """Longest group, in characters of output, that a quick rewarder scores on the event loop."""
 _GRACE_S: Final = 5.0
 """Extra time of a rewarder that respects its time limit itself, before it counts as hanging."""
@@ -66,7 +66,7 @@ async def run_rewarder(
             raise _late(rewarder, limit)
         return verdicts
     chars = sum(len(attempt.output) for attempt in context.outputs)
-    if declares(rewarder, "quick") and chars <= _QUICK_CHARS:
+    if declares(rewarder, "quick") and chars <= QUICK_CHARS:
         return _answer(rewarder, limited, limit)
     return await _in_thread(executor, rewarder, limited, limit)
 

@@ -132,7 +132,7 @@ def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
         yield from _graders_of(member)
     if hasattr(rewarder, "graders"):
         # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
-        from tfgrpo.rewarders.graders.rewarder import GraderRewarder, QuickGraderRewarder  # noqa: PLC0415
+        from tfgrpo.rewarders.graders.rewarder import GraderRewarder  # noqa: PLC0415
 
-        if isinstance(rewarder, GraderRewarder | QuickGraderRewarder):
+        if isinstance(rewarder, GraderRewarder):
             yield from (each.grader for each in rewarder.graders.members)

@@ -17,6 +17,7 @@ from tfgrpo.rewarders.graders.loading import BUILT_IN, as_grader, constructed
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
 from tfgrpo.rewarders.options import Options, accepts, placed
+from tfgrpo.rewarders.running import QUICK_CHARS
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.outcomes import RewardScore
@@ -32,8 +33,13 @@ _SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Graders(Options):
-    """A set of graders with the rules for reading outputs and items."""
+class GraderRewarder(Options):
+    """Scores each attempt with a set of graders, and abstains on ungraded attempts.
+
+    A grader's record has ``prompt``, ``answer`` and ``metadata`` of the item. Errors of graders become abstentions; after
+    the time limit, ungraded attempts are abstained on. Raises ``PipelineError`` when built with an unknown ``parse`` or
+    without a name.
+    """
 
     graders: InstanceOf[GraderSet]
     rewarder_id: Annotated[str, StringConstraints(pattern=r"\S"), accepts("a name")]
@@ -43,26 +49,8 @@ class _Graders(Options):
     an unclosed block; all of an output without tags."""
     needs_answer: bool = False
     """Abstain on items without a reference answer."""
-
-    def _verdicts(self, inputs: Sequence[GraderInput], graded: Sequence[ItemGrade]) -> tuple[Verdict, ...]:
-        return tuple(self._verdict(item, grade) for item, grade in zip(inputs, graded, strict=True))
-
-    def _verdict(self, item: GraderInput, grade: ItemGrade) -> Verdict:
-        if grade.reward is None:
-            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
-        details = FrozenDict({"parts": FrozenDict(grade.parts)}) if len(grade.parts) > 1 else None
-        return RewardScore(self.rewarder_id, grade.reward, _evidence(item, grade, compared=self.needs_answer), details)
-
-
-@dataclass(frozen=True, slots=True)
-class GraderRewarder(_Graders):
-    """Scores each attempt with a set of graders, off the event loop, and abstains on ungraded attempts.
-
-    A grader's record has ``prompt``, ``answer`` and ``metadata`` of the item. Errors of graders become abstentions; after
-    the time limit, ungraded attempts are abstained on. Raises ``PipelineError`` when built with an unknown ``parse`` or
-    without a name.
-    """
-
+    quick: bool = False
+    """The graders are cheap enough for the event loop; long groups are graded off it all the same."""
     _runner: GraderRunner = field(default_factory=GraderRunner, init=False, compare=False, repr=False)
 
     limits_itself: ClassVar[bool] = True
@@ -72,23 +60,17 @@ class GraderRewarder(_Graders):
         if self.needs_answer and not context.answer.strip():
             return abstain_on_all(self, context, NO_REFERENCE)
         inputs = graded_inputs(context, self.parse)
-        return self._verdicts(
-            inputs, await grade_items(self._runner, self.graders, inputs, context.time_limit_s or TIMEOUT_S)
-        )
+        if self.quick and sum(len(item.completion) for item in inputs) <= QUICK_CHARS:
+            graded = grade_items_here(self.graders, inputs)
+        else:
+            graded = await grade_items(self._runner, self.graders, inputs, context.time_limit_s or TIMEOUT_S)
+        return tuple(map(self._verdict, inputs, graded))
 
-
-@dataclass(frozen=True, slots=True)
-class QuickGraderRewarder(_Graders):
-    """As ``GraderRewarder``, for graders that are cheap enough for the event loop."""
-
-    quick: ClassVar[bool] = True
-
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt."""
-        if self.needs_answer and not context.answer.strip():
-            return abstain_on_all(self, context, NO_REFERENCE)
-        inputs = graded_inputs(context, self.parse)
-        return self._verdicts(inputs, grade_items_here(self.graders, inputs))
+    def _verdict(self, item: GraderInput, grade: ItemGrade) -> Verdict:
+        if grade.reward is None:
+            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
+        details = FrozenDict({"parts": FrozenDict(grade.parts)}) if len(grade.parts) > 1 else None
+        return RewardScore(self.rewarder_id, grade.reward, _evidence(item, grade, compared=self.needs_answer), details)
 
 
 def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str, *, comparing: bool) -> Rewarder:
@@ -97,8 +79,7 @@ def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str, *, 
     ``where`` is the location in messages; ``comparing``: it needs a reference answer.
     """
     build = partial(constructed, RemoteGrader if name == _REMOTE else BUILT_IN[name])
-    kind = GraderRewarder if name in _SLOW else QuickGraderRewarder
-    return _built(partial(kind, needs_answer=comparing), name, options, where, build)
+    return _built(partial(GraderRewarder, needs_answer=comparing, quick=name not in _SLOW), name, options, where, build)
 
 
 def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], where: str) -> Rewarder:
@@ -107,7 +88,7 @@ def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], whe
 
 
 def _built(
-    kind: Callable[..., GraderRewarder | QuickGraderRewarder],
+    kind: Callable[..., GraderRewarder],
     name: str,
     options: Mapping[str, Any],
     where: str,

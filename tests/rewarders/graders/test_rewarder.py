@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.graders import BUILT_IN, GraderRewarder, GraderSet, NamedGrader, grader
-from tfgrpo.rewarders.graders.rewarder import QuickGraderRewarder, graded_inputs
+from tfgrpo.rewarders.graders.rewarder import graded_inputs
 from tfgrpo.rewarders.registry import GRADERS, build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
@@ -114,7 +114,7 @@ def test_evidence_is_one_line_with_what_was_graded_and_compared():
 
 def test_the_parts_of_a_set_are_kept():
     parts = GraderSet((NamedGrader("half", grader(lambda item: 0.5)),))
-    verdict = said(QuickGraderRewarder(parts, "set"), context("<think>r</think>\n42"))[0]
+    verdict = said(GraderRewarder(parts, "set", quick=True), context("<think>r</think>\n42"))[0]
     assert verdict.score == 0.75
     assert verdict.details == {"parts": {"half": 0.5, "reasoning_format": 1.0}}
     assert verdict.evidence == "half 0.5, reasoning_format 1; answer '42'"
@@ -138,7 +138,7 @@ def test_what_could_not_be_graded_is_abstained_on_and_the_rest_is_scored():
             raise ValueError("cannot read")
         return float("nan") if item.completion == "nan" else 1.0
 
-    for rewarder in (named(picky), QuickGraderRewarder(named(picky).graders, "mine")):
+    for rewarder in (named(picky), GraderRewarder(named(picky).graders, "mine", quick=True)):
         first, second, third = said(rewarder, context("ok", "boom", "nan"))
         assert first.score == 1.0
         assert second == Abstained("mine", "mine: ValueError: cannot read", broke=True)
@@ -274,7 +274,6 @@ def test_wrong_options_of_own_graders_are_reported_with_their_location():
 
 
 def test_a_rewarder_needs_a_name_and_a_reading_that_exists():
-    for kind in (GraderRewarder, QuickGraderRewarder):
-        with pytest.raises(PipelineError) as caught:
-            kind(GraderSet(), "", "guess")
-        assert len(caught.value.problems) == 2
+    with pytest.raises(PipelineError) as caught:
+        GraderRewarder(GraderSet(), "", "guess")
+    assert len(caught.value.problems) == 2
