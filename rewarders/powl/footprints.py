@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import accumulate, chain, compress, pairwise, product
+from itertools import accumulate, chain, compress, product
 from operator import or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, labels_of
-from tfgrpo.rewarders.powl.partial_order import add_pairs, among, bits, covering_pairs, predecessors, successors
+from tfgrpo.rewarders.powl.partial_order import add_pairs, bits, predecessors, successors
 from tfgrpo.stores.errors import PowlError
 
 Mode: TypeAlias = Literal["block", "direct", "order"]
@@ -177,13 +177,15 @@ def footprint(model: Model, mode: Mode = "block") -> Footprint:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     labels = tuple(sorted(set(labels_of(model))))
     index = {label: position for position, label in enumerate(labels)}
+    relations = _Relations(mode, index)
+    whole = fold(model, relations.add)
     if mode == "block":
-        return Footprint(mode, labels, _block_rows(model, index))
+        rows = (relations.follows, relations.together, relations.never)
+        return Footprint(mode, labels, Rows(*map(tuple, rows)))
     if mode == "order":
-        return Footprint(mode, labels, _compared(_eventually_follows(model, index)))
-    follows, whole = _directly_follows(model, index)
+        return Footprint(mode, labels, _compared(relations.follows))
     first, last = (frozenset(labels[position] for position in bits(mask)) for mask in (whole.first, whole.last))
-    return Footprint(mode, labels, _compared(follows), first, last, whole.shortest)
+    return Footprint(mode, labels, _compared(relations.follows), first, last, whole.shortest)
 
 
 def as_footprint(given: Model | Footprint, mode: Mode) -> Footprint:
@@ -206,6 +208,108 @@ def _union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
 
 
+class _Part(NamedTuple):
+    """What a part of the model adds to the relations around it; labels are masks."""
+
+    labels: int
+    first: int
+    last: int
+    skippable: bool
+    shortest: int
+    """Activities of the shortest trace."""
+
+
+class _Relations:
+    """Relates the labels of the parts of a model, from the leaves up. All modes are one algorithm.
+
+    Of two parts, one after the other, the end of the first is followed by the start of the second, unless something has
+    to come between. ``direct`` takes both from the traces. Otherwise a whole part is both its end and its start: under
+    ``order`` nothing has to come between, as traces of different parts are independent, and under ``block`` any part with
+    labels. ``block`` keeps concurrent and exclusive parts by themselves; the others compare both directions.
+    """
+
+    def __init__(self, mode: Mode, index: Mapping[str, int]) -> None:
+        self._mode = mode
+        self._index = index
+        self.follows = [0] * len(index)
+        self.together = [0] * len(index) if mode == "block" else self.follows
+        self.never = [0] * len(index)
+
+    def add(self, node: Model, parts: Sequence[_Part]) -> _Part:
+        """Relate the children of a node."""
+        if isinstance(node, Activity):
+            mask = 1 << self._index[node.label]
+            return self._part(mask, mask, mask, False, 1)
+        if not isinstance(node, Operator):
+            return self._part(0, 0, 0, True, 0)
+        if node.kind == "SEQUENCE":
+            return self._sequence(parts)
+        if node.kind == "LOOP":
+            return self._loop(parts[0], parts[1])
+        if node.kind == "XOR":
+            return self._choice(parts)
+        return self._ordered(node, parts)
+
+    def _part(self, labels: int, first: int, last: int, skippable: bool, shortest: int) -> _Part:
+        if self._mode == "direct":
+            return _Part(labels, first, last, skippable, shortest)
+        return _Part(labels, labels, labels, self._mode == "order" or not labels, shortest)
+
+    def _sequence(self, parts: Sequence[_Part]) -> _Part:
+        """Relate the end of what came before to any later part, as long as all parts between can be skipped."""
+        labels = first = last = shortest = 0
+        skippable = True
+        for part in parts:
+            add_pairs(self.follows, last, part.first)
+            first |= part.first if skippable else 0
+            last = last | part.last if part.skippable else part.last
+            labels |= part.labels
+            skippable = skippable and part.skippable
+            shortest += part.shortest
+        return self._part(labels, first, last, skippable, shortest)
+
+    def _loop(self, do: _Part, redo: _Part) -> _Part:
+        """Relate the turns of do (redo do)*: a part that can be skipped makes the other one its own neighbour."""
+        first, last = do.first, do.last
+        add_pairs(self.follows, do.last, redo.first)
+        add_pairs(self.follows, redo.last, do.first)
+        if redo.skippable:
+            add_pairs(self.follows, do.last, do.first)
+        if do.skippable:
+            add_pairs(self.follows, redo.last, redo.first)
+            first, last = first | redo.first, last | redo.last
+        return self._part(do.labels | redo.labels, first, last, do.skippable, do.shortest)
+
+    def _choice(self, parts: Sequence[_Part]) -> _Part:
+        if self._mode == "block":
+            for part, others in zip(parts, _others([part.labels for part in parts]), strict=True):
+                add_pairs(self.never, part.labels, others)
+        labels, first, last = (_union(part[field] for part in parts) for field in range(3))
+        return self._part(labels, first, last, any(p.skippable for p in parts), min(p.shortest for p in parts))
+
+    def _ordered(self, node: Operator, parts: Sequence[_Part]) -> _Part:
+        """Relate the children of a PARALLEL or PARTIAL_ORDER.
+
+        Of two unordered parts any label can follow any other: both can be delayed to just before it, and nothing has to
+        come between. Of two ordered ones only an end can meet a start, and only if all that must come between can be
+        skipped. A part can start the trace if all before it can be skipped.
+        """
+        after = successors(len(parts), node.order)
+        before = predecessors(after)
+        firm = sum(1 << child for child, part in enumerate(parts) if not part.skippable)
+        first = last = 0
+        for child, part in enumerate(parts):
+            first |= 0 if before[child] & firm else part.first
+            last |= 0 if after[child] & firm else part.last
+            if after[child]:
+                met = (later for later in bits(after[child]) if not after[child] & before[later] & firm)
+                add_pairs(self.follows, part.last, _union(parts[later].first for later in met))
+        labels = [part.labels for part in parts]
+        for part, others in zip(parts, _others(labels, [*map(or_, after, before)]), strict=True):
+            add_pairs(self.together, part.labels, others)
+        return self._part(_union(labels), first, last, not firm, sum(part.shortest for part in parts))
+
+
 def _others(masks: Sequence[int], related: Sequence[int] = ()) -> Iterator[int]:
     """Yield for each child the union of the masks of all others; ``related`` are the children to leave out, as masks."""
     if any(related):
@@ -216,162 +320,3 @@ def _others(masks: Sequence[int], related: Sequence[int] = ()) -> Iterator[int]:
         before = accumulate(masks[:-1], or_, initial=0)
         after = accumulate(masks[:0:-1], or_, initial=0)
         yield from map(or_, before, reversed([*after]))
-
-
-def _comparable(after: Sequence[int]) -> list[int]:
-    """Return for each child the mask of all that come after or before it."""
-    return [*map(or_, after, predecessors(after))]
-
-
-# --- block
-
-
-def _block_rows(model: Model, index: Mapping[str, int]) -> Rows:
-    direct, concurrent, exclusive = ([0] * len(index) for _ in range(3))
-
-    def combine(node: Model, parts: Sequence[int]) -> int:
-        """Relate the labels of the parts, given as masks; return all of them."""
-        if isinstance(node, Activity):
-            return 1 << index[node.label]
-        if not isinstance(node, Operator):
-            return 0
-        if node.kind in ("SEQUENCE", "LOOP"):
-            blocks = [part for part in parts if part]
-            for left, right in pairwise([*blocks, *blocks[:1]] if node.kind == "LOOP" else blocks):
-                add_pairs(direct, left, right)
-            return _union(parts)
-        after: Sequence[int] = ()
-        if node.order:
-            labelled = sum(1 << child for child, part in enumerate(parts) if part)
-            after = among(successors(len(parts), node.order), labelled)
-            for before, later in covering_pairs(after):
-                add_pairs(direct, parts[before], parts[later])
-        for part, others in zip(parts, _others(parts, _comparable(after)), strict=True):
-            add_pairs(exclusive if node.kind == "XOR" else concurrent, part, others)
-        return _union(parts)
-
-    fold(model, combine)
-    return Rows(tuple(direct), tuple(concurrent), tuple(exclusive))
-
-
-# --- order
-
-
-def _eventually_follows(model: Model, index: Mapping[str, int]) -> list[int]:
-    """Return the relation over the language, as masks.
-
-    Every label of a part is in some trace of it, and traces of different parts are independent: whole parts relate. In
-    a LOOP everything can come after everything, itself included.
-    """
-    rows = [0] * len(index)
-
-    def combine(node: Model, parts: Sequence[int]) -> int:
-        if isinstance(node, Activity):
-            return 1 << index[node.label]
-        labels = _union(parts)
-        if not isinstance(node, Operator) or node.kind == "XOR":
-            return labels
-        if node.kind == "LOOP":
-            add_pairs(rows, labels, labels)
-        elif node.kind == "SEQUENCE":
-            later = 0
-            for mask in reversed(parts):
-                add_pairs(rows, mask, later)
-                later |= mask
-        else:
-            before = predecessors(successors(len(parts), node.order))
-            for mask, others in zip(parts, _others(parts, before), strict=True):
-                add_pairs(rows, mask, others)
-        return labels
-
-    fold(model, combine)
-    return rows
-
-
-# --- direct
-
-
-class _Ends(NamedTuple):
-    """Properties of a part of the model that decide what it adds to the directly-follows relation."""
-
-    first: int
-    last: int
-    labels: int
-    skippable: bool
-    shortest: int
-    """Activities of the shortest trace."""
-
-
-_SILENT = _Ends(0, 0, 0, skippable=True, shortest=0)
-
-
-def _directly_follows(model: Model, index: Mapping[str, int]) -> tuple[list[int], _Ends]:
-    """Return the relation over the language as masks, and the ends of the whole model."""
-    rows = [0] * len(index)
-
-    def combine(node: Model, parts: Sequence[_Ends]) -> _Ends:
-        if isinstance(node, Activity):
-            mask = 1 << index[node.label]
-            return _Ends(mask, mask, mask, skippable=False, shortest=1)
-        if not isinstance(node, Operator):
-            return _SILENT
-        if node.kind == "SEQUENCE":
-            return _sequence(rows, parts)
-        if node.kind == "XOR":
-            first, last, labels = (_union(part[field] for part in parts) for field in range(3))
-            return _Ends(first, last, labels, any(p.skippable for p in parts), min(p.shortest for p in parts))
-        if node.kind == "LOOP":
-            return _loop(rows, parts[0], parts[1])
-        return _ordered(rows, node, parts)
-
-    return rows, fold(model, combine)
-
-
-def _sequence(rows: list[int], parts: Sequence[_Ends]) -> _Ends:
-    """Relate the end of what came before to any later part, as long as all parts between can be skipped."""
-    whole = _SILENT
-    for part in parts:
-        add_pairs(rows, whole.last, part.first)
-        whole = _Ends(
-            whole.first | part.first if whole.skippable else whole.first,
-            whole.last | part.last if part.skippable else part.last,
-            whole.labels | part.labels,
-            whole.skippable and part.skippable,
-            whole.shortest + part.shortest,
-        )
-    return whole
-
-
-def _loop(rows: list[int], do: _Ends, redo: _Ends) -> _Ends:
-    """Relate the turns of do (redo do)*: a part that can be skipped makes the other one its own neighbour."""
-    add_pairs(rows, do.last, redo.first)
-    add_pairs(rows, redo.last, do.first)
-    if redo.skippable:
-        add_pairs(rows, do.last, do.first)
-    if not do.skippable:
-        return do._replace(labels=do.labels | redo.labels)
-    add_pairs(rows, redo.last, redo.first)
-    return _Ends(do.first | redo.first, do.last | redo.last, do.labels | redo.labels, skippable=True, shortest=0)
-
-
-def _ordered(rows: list[int], node: Operator, parts: Sequence[_Ends]) -> _Ends:
-    """Relate the children of a PARALLEL or PARTIAL_ORDER.
-
-    Of two unordered parts any label can follow any other: both can be delayed to just before it, and nothing has to
-    come between. Of two ordered ones only an end can meet a start, and only if all that must come between can be
-    skipped. A part can start the trace if all before it can be skipped.
-    """
-    after = successors(len(parts), node.order)
-    before = predecessors(after)
-    firm = sum(1 << child for child, part in enumerate(parts) if not part.skippable)
-    first = last = 0
-    unordered = _others([part.labels for part in parts], _comparable(after))
-    for child, (part, others) in enumerate(zip(parts, unordered, strict=True)):
-        first |= 0 if before[child] & firm else part.first
-        last |= 0 if after[child] & firm else part.last
-        for later in bits(after[child]):
-            if not after[child] & before[later] & firm:
-                add_pairs(rows, part.last, parts[later].first)
-        add_pairs(rows, part.labels, others)
-    labels = _union(part.labels for part in parts)
-    return _Ends(first, last, labels, not firm, sum(part.shortest for part in parts))

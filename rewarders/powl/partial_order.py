@@ -21,9 +21,10 @@ def bits(mask: int) -> Iterator[int]:
 
 def add_pairs(rows: list[int], left: int, right: int) -> None:
     """Relate every element of the mask ``left`` to every element of ``right``."""
-    if right:
-        for position in bits(left):
-            rows[position] |= right
+    while left and right:
+        lowest = left & -left
+        rows[lowest.bit_length() - 1] |= right
+        left ^= lowest
 
 
 def successors(size: int, pairs: Collection[tuple[int, int]]) -> tuple[int, ...]:
