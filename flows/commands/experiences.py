@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,6 @@ class TaskExperiences:
     """Ids of the packs that verify."""
     promoted: Promotion | None
     """The decision that put the library into force."""
-    problems: tuple[str, ...]
-    """Why less is in force than was promoted."""
 
     @property
     def simulated(self) -> bool:
@@ -190,13 +189,12 @@ class TaskExperiences:
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
         matches = self.store.find_by_prefix(prefix, limit=_MAX_MATCHES)
-        exact = [record for record in matches if record.experience_id == prefix]
-        if len(exact or matches) != 1:
-            accepted = "an id that `tfgrpo experiences list --all` shows"
-            if matches:
-                accepted = f"one of {', '.join(record.experience_id for record in matches)}"
-            raise SettingsError.one("ID", repr(prefix), accepted)
-        return (exact or matches)[0]
+        found = [record for record in matches if record.experience_id == prefix] or matches
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(record.experience_id for record in found)
+        accepted = f"one of {known}" if known else "an id that `tfgrpo experiences list --all` shows"
+        raise SettingsError.one("ID", repr(prefix), accepted)
 
     def ancestry(self, record: ExperienceRecord) -> Iterator[tuple[int, ExperienceRecord]]:
         """Yield the record and every one it descends from, each with its depth."""
@@ -204,9 +202,8 @@ class TaskExperiences:
         while waiting:
             depth, entry = waiting.pop()
             yield depth, entry
-            parents = {
-                each.experience_id: each for each in reversed(self.store.find(entry.supersedes))
-            }  # the first counts
+            found = reversed(self.store.find(entry.supersedes))  # of several with one id the first counts
+            parents = {each.experience_id: each for each in found}
             for name in reversed(entry.supersedes):
                 if name in parents and name not in seen:
                     seen.add(name)
@@ -233,9 +230,7 @@ def open_experiences(options: argparse.Namespace) -> TaskExperiences:
     approved = _approved(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
     promoted = in_force(promotions(paths.promotions))
-    champion = promoted_library(store, promoted)
-    problems = tuple(champion_problems(store, paths))
-    return TaskExperiences(paths, store, champion, frozenset(approved), promoted, problems)
+    return TaskExperiences(paths, store, promoted_library(store, promoted), frozenset(approved), promoted)
 
 
 def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
@@ -248,7 +243,7 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
-    for problem in experiences.problems:
+    for problem in champion_problems(experiences.store, experiences.paths):
         console.say(problem, style="yellow")
     if experiences.simulated:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
@@ -260,8 +255,6 @@ def _approved(root: Path | None) -> dict[str, PackStamp]:
     approved: dict[str, PackStamp] = {}
     for each in (SHIPPED_ROOT, *([root] if root else [])):
         for name in known_packs(each):
-            try:
+            with suppress(PackError):
                 approved |= approved_stamps([load_prompt_pack(name, each)])
-            except PackError:
-                continue
     return approved

@@ -126,9 +126,10 @@ class EpochCounts:
 class RunCounts:
     """Counts of the groups of a run, for the time left."""
 
-    groups: int
+    groups: int = 0
     """Groups of all epochs, with both arms in the sweep."""
     done: int = 0
+    """Those of finished epochs; a sweep of one arm has fewer than expected."""
 
     @classmethod
     def of(cls, plan: Plan) -> RunCounts:
@@ -136,10 +137,6 @@ class RunCounts:
         learning = plan.settings.tfgrpo
         size = len(plan.cohort(1).items)
         return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
-
-    def ended(self, epoch: EpochCounts) -> None:
-        """Count a finished epoch; a sweep of one arm has fewer groups than expected."""
-        self.done += epoch.start.groups
 
     def left(self, epoch: EpochCounts, now: float) -> str:
         """Return the time left in the run at the pace of this epoch."""

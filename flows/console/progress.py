@@ -47,8 +47,8 @@ class Progress(Observer):
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._run: RunCounts | None = None
-        self._epoch: EpochCounts | None = None
+        self._run = RunCounts()
+        self._epoch = EpochCounts(EpochStart(0, 0, "train", groups=0, temperature=0.0), began=0.0)  # none yet
         self._budget = BudgetSettings()
         self._totals = Totals()
         self._live: Live | None = None
@@ -68,7 +68,7 @@ class Progress(Observer):
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Print the run id and the warnings."""
-        if self._run is None:
+        if not self._run.groups:
             self.announce(plan)
         self._print(f"run {run_id} begins")
         for warning in warnings:
@@ -86,10 +86,7 @@ class Progress(Observer):
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
-        epoch = self._epoch
-        self._totals = totals
-        if epoch is None:
-            return
+        epoch, self._totals = self._epoch, totals
         before = epoch.groups * _LINES // max(epoch.start.groups, 1)
         epoch.add(result)
         after = epoch.groups * _LINES // max(epoch.start.groups, 1)
@@ -98,9 +95,8 @@ class Progress(Observer):
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """Print the lessons of a batch on a terminal; otherwise count them for the next line."""
-        if self._epoch is not None:
-            self._epoch.stored += len(records)
-            self._epoch.rejected += rejected
+        self._epoch.stored += len(records)
+        self._epoch.rejected += rejected
         if not self._console.is_terminal:
             return
         for record in records[:_LESSONS_SHOWN]:
@@ -116,22 +112,19 @@ class Progress(Observer):
         if end.mean_reward is None:
             facts.append("no rollout was scored")
         else:
-            reward = epoch.reward if epoch is not None and epoch.scored.total() else f"reward {end.mean_reward:.3f}"
+            reward = epoch.reward if epoch.scored.total() else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""
             facts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
             facts.append(pluralize(end.informative, "informative group"))
-            if epoch is not None:
-                facts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            facts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
             facts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
         if end.learning_loss:
             facts.append(end.learning_loss)
-        if epoch is not None:
-            facts.append(f"took {duration(self._now() - epoch.began)}")
-            if self._run is not None:
-                self._run.ended(epoch)
+        facts.append(f"took {duration(self._now() - epoch.began)}")
+        self._run.done += epoch.start.groups
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
     def gate_decided(self, decision: GateDecision) -> None:
@@ -154,14 +147,10 @@ class Progress(Observer):
         figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals) + cap)
-        if self._run is not None:
-            figures.append(self._run.left(epoch, self._now()))
-        return figures
+        return [*figures, self._run.left(epoch, self._now())]
 
     def _view(self) -> Group:
         epoch = self._epoch
-        if epoch is None:
-            return Group()
         head = Table.grid(padding=(0, 2))
         head.add_row(
             Text(epoch.start.title, style="bold"),
