@@ -15,26 +15,15 @@ from statistics import fmean
 from typing import Literal
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, word_list
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, data_of, word_list
 
 Stance = Literal[-1, 1]
 
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
-_TURNS = re.compile(
-    r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout)"
-)
+_TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
 _REACH = 4
 """How many words after a negation are negated."""
-_JOINED = (
-    (re.compile(r"\binstead of\b"), "insteadof"),
-    (re.compile(r"\brather than\b"), "ratherthan"),
-    (re.compile(r"\b(?:leav(?:e|es|ing)|left) out\b"), "leaveout"),
-    (re.compile(r"\b(?:don'?t|doesn'?t|do not|does not|must not|should not|cannot)\b"), "not"),
-    (re.compile(r",\s*(?:but )?instead\b"), " / instead"),
-    (re.compile(r"[.;:!?()\u2013\u2014]"), " / "),
-    (re.compile(r","), " , "),
-    (re.compile(r"[^\w,/]+"), " "),
-)
+_JOINED = [(re.compile(pattern), text) for pattern, text in data_of("words")["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 _CACHED_TEXTS = 256
