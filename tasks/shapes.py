@@ -85,7 +85,6 @@ class RolloutRecord:
     rollout_id: str
     group_id: str
     key: GroupKey
-    """Of its group."""
     index: int
     """Group index of the actor, 0 … G-1 (requirement 57)."""
     outcome: Outcome

@@ -17,8 +17,6 @@ from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.numeric import as_list
 from tfgrpo.tasks.collector.protocols import Generation
 
-_POLICY = ("generate_actions", "get_log_probabilities")
-
 
 class TorchPolicy:
     """A policy with ``generate_actions(states, num_actions_per_state)`` and ``get_log_probabilities(states, actions)``.
@@ -28,8 +26,7 @@ class TorchPolicy:
     """
 
     def __init__(self, model: object) -> None:
-        _check("policy_model", model, _POLICY)
-        self._torch = _load_torch()
+        self._torch = _torch_for("policy_model", model, "generate_actions", "get_log_probabilities")
         self._model: Any = model
 
     def generate_batch(self, states: Sequence[Json], n: int, **options: Any) -> list[list[Generation]]:
@@ -53,8 +50,7 @@ class TorchReward:
     """A reward model with ``compute_rewards(states, actions)`` that returns a 1-D tensor."""
 
     def __init__(self, model: object) -> None:
-        _check("reward_model", model, ("compute_rewards",))
-        self._torch = _load_torch()
+        self._torch = _torch_for("reward_model", model, "compute_rewards")
         self._model: Any = model
 
     def score_batch(self, states: Sequence[Json], completions: Sequence[Json]) -> list[float]:
@@ -77,10 +73,14 @@ def _numbers(name: str, tensor: Any, like: Sequence[object]) -> list[float]:
     return [float(value) for value in values]
 
 
-def _check(name: str, model: object, methods: Sequence[str]) -> None:
+def _torch_for(name: str, model: object, *methods: str) -> Any:
+    """Return the module torch, for a model that has these methods."""
     missing = [method for method in methods if not callable(getattr(model, method, None))]
     if missing:
         raise ShapeError.one(name, " and ".join(methods), f"a {type(model).__name__} without {', '.join(missing)}")
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("torch")
+    raise SettingsError.one("torch", "not installed", "the extra: pip install 'tfgrpo[torch]'")
 
 
 def _check_groups(groups: Any, states: int, size: int) -> None:
@@ -100,9 +100,3 @@ def _check_groups(groups: Any, states: int, size: int) -> None:
 def _length(row: object) -> str:
     values = as_list(row)
     return f"a {type(row).__name__}" if values is None else str(len(values))
-
-
-def _load_torch() -> Any:
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("torch")
-    raise SettingsError.one("torch", "not installed", "the extra: pip install 'tfgrpo[torch]'")

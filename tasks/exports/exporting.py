@@ -21,7 +21,8 @@ from tfgrpo.tasks.exports.rows import ROWS
 
 _BUFFER: Final = 1 << 20
 _ROWS: Final = 1_000
-_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
 
 
 def export_groups(groups: Iterable[RolloutGroup], path: Path, report: ExportReport) -> None:
@@ -68,11 +69,6 @@ def _rows(groups: Iterable[RolloutGroup], report: ExportReport) -> Iterator[Any]
             yield row
         if chosen is not None and count:
             report.add(chosen, count)
-
-
-def encode_row(row: Mapping[str, Any] | list[Any]) -> str:
-    """Return one row as a line of JSON. Raise ``ValueError`` for NaN and infinity."""
-    return _COMPACT.encode(row)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

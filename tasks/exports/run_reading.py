@@ -47,7 +47,6 @@ class RunFacts(BaseModel):
     simulated: bool
     send_temperature: bool = Field(validation_alias=AliasPath("settings", "model", "send_temperature"))
     temperatures: Mapping[str, float | None] = Field(validation_alias=AliasPath("settings", "tfgrpo", "temperature"))
-    """By phase."""
     max_tokens: int = Field(validation_alias=AliasPath("settings", "model", "max_tokens"))
     min_spread: float = Field(validation_alias=AliasPath("settings", "tfgrpo", "min_spread"))
     actor: str = Field(validation_alias=AliasPath("settings", "actor", "kind"))

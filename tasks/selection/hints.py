@@ -32,15 +32,12 @@ _CLOSING: Final = "</structures>"
 def hint_of(memory: Remembered, settings: MemorySettings) -> str:
     """Return the block for the prompt, or empty."""
     if settings.mode == "exploit":
-        ranked = memory.ranked()
+        ranked, opening = memory.ranked(), _EXPLOIT
         lines = [*_lines("did well", ranked.good, settings.hints), *_lines("did badly", ranked.bad, settings.hints)]
-        return _block(_EXPLOIT, lines)
-    if settings.mode == "explore":
-        return _block(_EXPLORE, list(_lines("tried", memory.ranked().tried, settings.hints)))
-    return ""
-
-
-def _block(opening: str, lines: Sequence[str]) -> str:
+    elif settings.mode == "explore":
+        opening, lines = _EXPLORE, _lines("tried", memory.ranked().tried, settings.hints)
+    else:
+        return ""
     return "\n".join([opening, *lines, _CLOSING]) if lines else ""
 
 

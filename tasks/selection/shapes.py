@@ -32,7 +32,6 @@ class SelectionSpec:
     settings: SelectionSettings = field(default_factory=SelectionSettings)
     format: AnswerFormat = field(default_factory=TextFormat)
     hint: str = ""
-    """Hint of the memory for the prompt, or empty."""
 
     @property
     def system(self) -> PackText:
@@ -91,7 +90,6 @@ class Grade:
     scores: tuple[RewardScore, ...]
     """All scores, including those of weight 0."""
     reason: str = ""
-    """Reason for no reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,6 @@ class NotChosen:
 
     why: str
     over_budget: bool = False
-    """Whether the budget is the reason."""
 
 
 Choice: TypeAlias = Chosen | NotChosen

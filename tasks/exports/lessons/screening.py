@@ -30,7 +30,6 @@ class Screened:
     text: str
     """As it would be stored; empty when it is rejected."""
     reason: str = ""
-    """Why it is rejected."""
     known_as: str = ""
     """Id of the stored record with the same text."""
 
