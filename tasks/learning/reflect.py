@@ -13,7 +13,7 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import LESSONS, LessonAnswer, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.ask import LESSONS, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -47,12 +47,32 @@ async def reflect_on_group(
     spec: GroupSpec, attempts: Sequence[RankedAttempt], spread: float, runtime: Runtime
 ) -> Reflection:
     """Contrast the attempts of an informative group. A call that fails is noted in the spend, never raised."""
-    shown = attempts_to_show(attempts, everything=runtime.context.settings.tfgrpo.reflection == "all")
-    spend = Spend()
+    settings, spend = runtime.context.settings.tfgrpo, Spend()
+    shown = attempts_to_show(attempts, everything=settings.reflection == "all")
     answer = await ask(LESSONS, _key(spec, "reflect", 0), _payload(spec, shown, runtime), runtime, spend)
-    if answer is None:
-        return Reflection(spend=spend)
-    return await _screened(spec, answer.lessons, shown, spread, runtime, spend)
+    lessons, limit = answer.lessons if answer is not None else [], settings.lessons_per_group
+    accepted: dict[str, Proposal] = {}
+    rejected = [(lesson.text, f"more than {limit} lessons from one group") for lesson in lessons[limit:]]
+    for turn, lesson in enumerate(lessons[:limit], start=1):
+        screened = await screen_or_shorten(
+            lesson.text, answers=(spec.item.answer,), key=_key(spec, "shorten", turn), runtime=runtime, spend=spend
+        )
+        if isinstance(screened, Rejection):
+            rejected.append((lesson.text, screened.reason))
+        elif screened.text not in accepted:
+            accepted[screened.text] = Proposal(
+                text=screened.text,
+                polarity=lesson.polarity,
+                group_id=spec.group_id,
+                item_id=spec.item.id,
+                evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
+                best_reward=shown[0].reward,
+                best_rank=shown[0].rank,
+                spread=spread,
+            )
+        elif runtime.context.rules < 2:
+            rejected.append((screened.text, "said twice"))
+    return Reflection(tuple(accepted.values()), tuple(rejected), spend)
 
 
 def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> tuple[RankedAttempt, ...]:
@@ -87,41 +107,6 @@ def _payload(spec: GroupSpec, shown: Sequence[RankedAttempt], runtime: Runtime) 
     if settings.show_ground_truth and spec.item.answer:
         payload["reference_answer"] = spec.item.answer
     return payload
-
-
-async def _screened(
-    spec: GroupSpec,
-    lessons: Sequence[LessonAnswer],
-    shown: Sequence[RankedAttempt],
-    spread: float,
-    runtime: Runtime,
-    spend: Spend,
-) -> Reflection:
-    limit = runtime.context.settings.tfgrpo.lessons_per_group
-    accepted: list[Proposal] = []
-    rejected = [(lesson.text, f"more than {limit} lessons from one group") for lesson in lessons[limit:]]
-    for turn, lesson in enumerate(lessons[:limit], start=1):
-        screened = await screen_or_shorten(
-            lesson.text, answers=(spec.item.answer,), key=_key(spec, "shorten", turn), runtime=runtime, spend=spend
-        )
-        if isinstance(screened, Rejection):
-            rejected.append((lesson.text, screened.reason))
-        elif any(screened.text == proposal.text for proposal in accepted):
-            if runtime.context.rules < 2:
-                rejected.append((screened.text, "said twice"))
-        else:
-            proposal = Proposal(
-                text=screened.text,
-                polarity=lesson.polarity,
-                group_id=spec.group_id,
-                item_id=spec.item.id,
-                evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
-                best_reward=shown[0].reward,
-                best_rank=shown[0].rank,
-                spread=spread,
-            )
-            accepted.append(proposal)
-    return Reflection(tuple(accepted), tuple(rejected), spend)
 
 
 def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
