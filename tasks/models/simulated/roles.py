@@ -71,10 +71,11 @@ _QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Fiel
 def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
     """Return the answer of a learning or judging role, or None when the request addresses none."""
     for message in body.messages:
-        if message.role != "user":
+        value = json_of(message.text) if message.role == "user" else None
+        if value is None:
             continue
         try:
-            question = _QUESTION.validate_python(json_of(message.text))
+            question = _QUESTION.validate_python(value)
         except ValidationError:
             continue
         match question:
