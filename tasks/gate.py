@@ -125,9 +125,12 @@ def _decide(
         )
     if interval.high < 0.0:
         return "reject", (f"the difference lies below zero: {_interval_text(interval)}",)
-    flips = _too_many_flips(evidence, settings, score_range)
-    if flips is not None:
-        return flips
+    worse, better = (len(_flipped(evidence, how, score_range)) for how in ("regressed", "recovered"))
+    if worse / len(evidence.pairs) > settings.max_regressions:
+        flips = f"{worse} of {len(evidence.pairs)} items went from always right to always wrong"
+        if sign_test(worse, better) <= 1.0 - settings.confidence:
+            return "reject", (f"{flips}, {better} the other way",)
+        return "undecided", (f"{flips} (at most {settings.max_regressions:.0%})",)
     if interval.low > 0.0:
         return "promote", (f"the difference lies above zero: {_interval_text(interval)}",)
     return "undecided", (f"the interval of the difference holds zero: {_interval_text(interval)}",)
@@ -144,19 +147,6 @@ def _abstention(evidence: PairedEvidence, settings: GateSettings) -> str:
         lost = f"{len(evidence.lost)} of {len(evidence.lost) + len(evidence.pairs)} items lost their evidence"
         return f"{lost} ({evidence.lost_share:.0%}; at most {settings.max_lost_share:.0%})"
     return ""
-
-
-def _too_many_flips(
-    evidence: PairedEvidence, settings: GateSettings, score_range: Range
-) -> tuple[GateVerdict, tuple[str, ...]] | None:
-    """Return the verdict on regressions above the limit: reject if significant, else undecided; None below it."""
-    worse, better = (len(_flipped(evidence, how, score_range)) for how in ("regressed", "recovered"))
-    if worse / len(evidence.pairs) <= settings.max_regressions:
-        return None
-    flips = f"{worse} of {len(evidence.pairs)} items went from always right to always wrong"
-    if sign_test(worse, better) <= 1.0 - settings.confidence:
-        return "reject", (f"{flips}, {better} the other way",)
-    return "undecided", (f"{flips} (at most {settings.max_regressions:.0%})",)
 
 
 def _interval(evidence: PairedEvidence, confidence: float, score_range: Range, *, unequal: bool) -> Interval | None:
