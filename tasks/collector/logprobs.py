@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
 from tfgrpo.stores.numeric import is_finite
+from tfgrpo.tasks.models.replies import mapping_of
 
 _NOT_COMPARED: Final = re.compile(r"[^0-9A-Za-z]+")
 """Characters that vocabularies encode differently: spaces, accents, partial characters."""
@@ -31,11 +32,10 @@ def logprobs_of_choices(
     """
     read = [_Choice.of(choice) for choice in choices]
     surplus = sum(len(each.values or ()) for each in read) - (completion_tokens or 0)
-    count_matches: bool | None = surplus >= 0
-    # Choices whose texts fall short exletters the missing tokens; a surplus of one choice may hide a lack of another.
-    exlettersed = surplus < 0 and not hidden and any(each.is_whole is False for each in read)
-    if completion_tokens is None or exlettersed or (surplus > 0 and len(read) > 1):
-        count_matches = None
+    # Choices whose texts fall short explain the missing tokens; a surplus of one choice may hide a lack of another.
+    explained = surplus < 0 and not hidden and any(each.is_whole is False for each in read)
+    inconclusive = completion_tokens is None or explained or (surplus > 0 and len(read) > 1)
+    count_matches = None if inconclusive else surplus >= 0
     return [each.logprobs(kind, count_matches) for each in read]
 
 
@@ -48,9 +48,8 @@ class _Choice:
 
     @classmethod
     def of(cls, choice: object) -> _Choice:
-        fields = choice if isinstance(choice, Mapping) else {}
-        raw = fields.get("logprobs")
-        raw = raw if isinstance(raw, Mapping) else {}
+        fields = mapping_of(choice)
+        raw = mapping_of(fields.get("logprobs"))
         values = _values(raw)
         message = fields.get("message")
         text = message.get("content") or message.get("refusal") if isinstance(message, Mapping) else fields.get("text")
@@ -76,7 +75,7 @@ class _Choice:
 def _values(logprobs: Mapping[str, Any]) -> list[float | None] | None:
     tokens = _chat_tokens(logprobs)
     if tokens is not None:
-        return [_value(token.get("logprob") if isinstance(token, Mapping) else None) for token in tokens]
+        return [_value(mapping_of(token).get("logprob")) for token in tokens]
     older = logprobs.get("token_logprobs")
     return [_value(value) for value in older] if isinstance(older, Sequence) and older else None
 
@@ -97,7 +96,7 @@ def _value(value: object) -> float | None:
 
 def _token_texts(logprobs: Mapping[str, Any]) -> list[str]:
     tokens = _chat_tokens(logprobs)
-    texts = logprobs.get("tokens") if tokens is None else [isinstance(t, Mapping) and t.get("token") for t in tokens]
+    texts = logprobs.get("tokens") if tokens is None else [mapping_of(token).get("token") for token in tokens]
     return [text for text in texts if isinstance(text, str)] if isinstance(texts, Sequence) else []
 
 
