@@ -141,18 +141,14 @@ def _combined(grader_set: GraderSet, graded: Mapping[tuple[str, int], Sequence[G
 
 def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence[Grade]) -> ItemGrade:
     """Combine one grade for each label; those beyond the shares are gates."""
-    parts: dict[str, float] = {}
-    errors: dict[str, str] = {}
-    for label, grade in zip(labels, grades, strict=True):
-        if isinstance(grade, Graded):
-            parts[label] = grade.reward
-        else:
-            errors[label] = grade.reason
-    if errors:
-        failed = [grade for grade in grades if isinstance(grade, NotGraded)]
-        late = any(grade.error_type == RewarderTimeout.__name__ for grade in failed)
-        return ItemGrade(None, parts, errors, any(grade.broke for grade in failed), late)
-    rewards = [parts[label] for label in labels]
+    labelled = list(zip(labels, grades, strict=True))
+    parts = {label: grade.reward for label, grade in labelled if isinstance(grade, Graded)}
+    failed = {label: grade for label, grade in labelled if isinstance(grade, NotGraded)}
+    if failed:
+        errors = {label: grade.reason for label, grade in failed.items()}
+        late = any(grade.error_type == RewarderTimeout.__name__ for grade in failed.values())
+        return ItemGrade(None, parts, errors, any(grade.broke for grade in failed.values()), late)
+    rewards = list(parts.values())
     reward = 0.0
     for share, part in zip(shares, rewards, strict=False):
         reward += share * part
@@ -160,4 +156,4 @@ def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence
         reward *= gate
     if not math.isfinite(reward):
         return ItemGrade(None, parts, {"reward": "the combined reward is no finite number"})
-    return ItemGrade(reward, parts, errors)
+    return ItemGrade(reward, parts, {})

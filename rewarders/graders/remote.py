@@ -45,7 +45,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class HttpPool:
-    """The client of each event loop, opened on first use. Several graders and threads may share it."""
+    """The client of each event loop, opened on first use. Several threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the clients, which loops in several threads look up
