@@ -150,7 +150,8 @@ def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
         else PeopleConsole(stderr=True, highlight=False, soft_wrap=True)
     )
     observers = Observers(Progress(console), artifacts)
-    with _terminations():
+    # Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C.
+    with nullcontext() if deployed else termination_interrupts():
         return execute(request, os.environ, observers, mapped_groups, clock=utc_now)
 
 
@@ -217,8 +218,3 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
 def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:
     # Ray's workers get the flow pickled with its globals, and no ContextVar can be pickled.
     return RUN_BODY.get()
-
-
-def _terminations() -> AbstractContextManager[None]:
-    """Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C."""
-    return termination_interrupts() if deployed_run() is None else nullcontext()
