@@ -110,7 +110,11 @@ def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Libr
     else:
         promoted = library_of(store, ids)
         lost = missing(store, [(name, None) for name in ids])
-    return verified(promoted, store), [*lost, *_retirement(promoted, store)]
+    library = verified(promoted, store)
+    if retired := [entry.experience_id for entry in promoted.entries if entry not in library.entries]:
+        what = f"{pluralize(len(retired), 'lesson')} retired, stamped for another version of the pack"
+        lost.append(f"{what}: {', '.join(retired)}")
+    return library, lost
 
 
 def write_view(
@@ -125,16 +129,6 @@ def write_view(
 def verified(library: Library, store: ExperienceStore) -> Library:
     """Return the library without lessons that are not stamped for an approved pack."""
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
-
-
-def _retirement(library: Library, store: ExperienceStore) -> list[str]:
-    """Warn of the lessons of a library that are retired because their pack was edited."""
-    retired = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
-    if not retired:
-        return []
-    return [
-        f"{pluralize(len(retired), 'lesson')} retired, stamped for another version of the pack: {', '.join(retired)}"
-    ]
 
 
 @dataclass(frozen=True, slots=True)
