@@ -92,7 +92,7 @@ class MetricsStore:
         paths = RunPaths(run_dir)
         self.path = paths.metrics
         self.per_epoch_path = paths.per_epoch
-        self._lines = KeyedJsonl(self.path, _key)
+        self._lines = KeyedJsonl(self.path, "{run_id}\x1f{tfgrpo_epoch}\x1f{group_id}".format_map)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
         """Append a line for each new group, all or none, and return how many.
@@ -125,10 +125,6 @@ class MetricsStore:
         content = {"schema_version": SCHEMA_VERSION, "percentiles": METHOD, "epochs": epochs}
         replace_json(self.per_epoch_path, content)
         return content
-
-
-def _key(line: dict[str, Any]) -> str:
-    return f"{line['run_id']}\x1f{line['tfgrpo_epoch']}\x1f{line['group_id']}"
 
 
 class Column:
