@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tfgrpo.stores.ledger.shared import MemoryStore, SharedStore
-from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2
@@ -102,7 +102,7 @@ class Ledger:
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         granted = False
         try:
-            granted = self._store.hold(ask, lambda totals, in_flight: fits(self.budget, totals, in_flight, ask))
+            granted = self._store.hold(ask, self.budget)
         finally:
             if outer is not None and not granted:
                 outer.release()

@@ -15,16 +15,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.files.line_file import LockedFile, disk
-from tfgrpo.stores.ledger.state import Amount, Totals
+from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
 SLOT: Final = 8192
 _DIGITS: Final = 20
 SCHEMA_VERSION: Final = 1
-Check: TypeAlias = Callable[[Totals, Amount], bool]
 
 
 class Stored(NamedTuple):
@@ -119,15 +118,15 @@ class MemoryStore:
         self._state = _State()
         self._lock = lock or threading.Lock()
 
-    def hold(self, ask: Amount, check: Check) -> bool:
-        """Count ``ask`` as in flight if ``check`` grants it, and return whether it does."""
+    def hold(self, ask: Amount, budget: Budget) -> bool:
+        """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
         with self._lock:
             state = self._load()
-            if not check(state.totals, state.in_flight()):
+            if not fits(budget, state.totals, state.in_flight(), ask):
                 # Before making anyone wait, look for killed owners.
                 state = self._without_killed(state)
                 self._save(state)
-                if not check(state.totals, state.in_flight()):
+                if not fits(budget, state.totals, state.in_flight(), ask):
                     return False
             owner = self._owner_token()
             self._save(state.flying(owner, state.of(owner) + ask))
