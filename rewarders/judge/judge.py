@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict, pop_rewarder_id
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
-from tfgrpo.rewarders.judge.prompt import SCORE_FORM, score_instructions
+from tfgrpo.rewarders.judge.prompt import SCORE_FORM
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
 from tfgrpo.stores.frozen_json import frozen
@@ -37,7 +37,7 @@ class JudgeRewarder:
     asks_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        instructions = score_instructions(self.options.rubric_text, self.options.scale)
+        instructions = SCORE_FORM.system(self.options.rubric_text, self.options.scale)
         object.__setattr__(self, "instructions", instructions)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:

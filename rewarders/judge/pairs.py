@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.prompt import PAIR_FORM, pair_instructions
+from tfgrpo.rewarders.judge.prompt import PAIR_FORM
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
 from tfgrpo.rewarders.relative import Variant, relative_values
@@ -150,7 +150,7 @@ class PairwiseRewarder:
     """Cannot score a group of one."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "instructions", pair_instructions(self.options.rubric_text))
+        object.__setattr__(self, "instructions", PAIR_FORM.system(self.options.rubric_text))
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""

@@ -17,6 +17,10 @@ from tfgrpo.stores.packaged import packaged_yaml
 Messages = tuple[tuple[Speaker, str], ...]
 
 
+_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
+DEFAULT_RUBRIC: Final[str] = _TEXTS["rubric"]
+
+
 class AnswerForm(NamedTuple):
     """A kind of question: name and JSON schema of its answer, and the system message."""
 
@@ -25,21 +29,15 @@ class AnswerForm(NamedTuple):
     instructions: str
     """With the placeholders ``$rubric``, ``$data`` and ``$lowest``."""
 
+    def system(self, rubric: str, scale: Scale = "unit") -> str:
+        """Return the system message. ``scale``: that of a score."""
+        return Template(self.instructions).substitute(_TEXTS, rubric=rubric, lowest=f"{LOWEST[scale]:g}")
 
-_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
-DEFAULT_RUBRIC: Final[str] = _TEXTS["rubric"]
+
 SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
+"""For judging one output."""
 PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
-
-
-def score_instructions(rubric: str, scale: Scale) -> str:
-    """Return the system message for judging one output."""
-    return Template(SCORE_FORM.instructions).substitute(_TEXTS, rubric=rubric, lowest=f"{LOWEST[scale]:g}")
-
-
-def pair_instructions(rubric: str) -> str:
-    """Return the system message for comparing two outputs."""
-    return Template(PAIR_FORM.instructions).substitute(_TEXTS, rubric=rubric)
+"""For comparing two outputs."""
 
 
 def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
-from tfgrpo.rewarders.judge.prompt import PAIR_FORM, SCORE_FORM, messages, pair_instructions, score_instructions
+from tfgrpo.rewarders.judge.prompt import PAIR_FORM, SCORE_FORM, messages
 from tfgrpo.tasks.models.simulated.roles import ComparisonAsk, JudgementAsk, compare, judge
 from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
@@ -62,8 +62,8 @@ def test_a_task_of_no_world_gets_the_middle_score():
 @pytest.mark.parametrize(
     ("instructions", "shown", "shape"),
     [
-        (score_instructions("Be right.", "unit"), {"output": RIGHT}, SCORE_FORM.schema),
-        (pair_instructions("Be right."), {"first": RIGHT, "second": WRONG}, PAIR_FORM.schema),
+        (SCORE_FORM.system("Be right."), {"output": RIGHT}, SCORE_FORM.schema),
+        (PAIR_FORM.system("Be right."), {"first": RIGHT, "second": WRONG}, PAIR_FORM.schema),
     ],
 )
 async def test_the_service_recognises_a_judge_question_and_follows_the_schema(instructions, shown, shape):
