@@ -78,15 +78,8 @@ def to_pm4py(model: Model) -> Any:
 
 def from_pm4py(found: Any) -> Model:
     """Return the model of an object of pm4py. Raises ``PowlError`` for an unknown kind of node."""
-    nodes: list[Any] = []
-    waiting = [found]
-    while waiting:
-        nodes.append(waiting.pop())
-        waiting.extend(_children(nodes[-1]))
-    done: dict[int, Model] = {}
-    for node in reversed(nodes):
-        done[id(node)] = _node(node, [done[id(child)] for child in _children(node)])
-    return done[id(found)]
+    # It may recurse, as pm4py does.
+    return _node(found, [from_pm4py(child) for child in getattr(found, "children", None) or ()])
 
 
 def _node(node: Any, children: list[Model]) -> Model:
@@ -122,10 +115,6 @@ def _ordered(children: list[Model], pairs: frozenset[tuple[int, int]]) -> Model:
     if sorted(later) == list(range(count)):
         return Operator("SEQUENCE", tuple(children[child] for child in sorted(range(count), key=lambda i: -later[i])))
     return Operator("PARTIAL_ORDER", tuple(children), pairs)
-
-
-def _children(node: Any) -> list[Any]:
-    return list(getattr(node, "children", None) or ())
 
 
 def _footprint(found: Any) -> Footprint:
