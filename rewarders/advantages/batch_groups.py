@@ -211,8 +211,6 @@ def _padded(name: str, given: Sequence[Any]) -> tuple[Floats, Bools | None]:
 
 def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bools:
     """Read booleans, or 0 and 1 as trainers write them; ragged rows as long as those of the rewards."""
-    if isinstance(mask, np.ndarray) and mask.dtype.kind == "b" and mask.shape == shape:
-        return mask
     try:
         values, there = _matrix("mask", mask)
     except ValueError:

@@ -124,9 +124,8 @@ class _Parser:
                 raise self._error(here.begin, f"this {here.kind}( is never closed")
             case ")":
                 self._open.pop()
-                self._add(
-                    here.begin, lambda: Operator(here.kind, tuple(here.children), here.order or frozenset(), id=here.id)
-                )
+                order = here.order or frozenset()
+                self._add(here.begin, partial(Operator, here.kind, tuple(here.children), order, id=here.id))
                 return position + 1
             case "," if here.after_comma:
                 raise self._error(position, "two commas with nothing between them")
@@ -164,7 +163,7 @@ class _Parser:
             end = skip_space(self._text, opens + 1)
             if self._text[end : end + 1] != ")":
                 raise self._error(end, "SILENT() takes nothing; an activity is ACTIVITY(label)")
-            self._add(position, lambda: Silent(id=identity))
+            self._add(position, partial(Silent, id=identity))
             return end + 1
         if kind not in OPERATORS:
             raise self._error(position, no_operator(word["name"]))
@@ -234,7 +233,7 @@ class _Parser:
     def _activity(self, position: int, label: str, end: int, identity: str) -> int:
         if not label.strip():
             raise self._error(position, "this activity has no label")
-        self._add(position, lambda: Activity(label, id=identity))
+        self._add(position, partial(Activity, label, id=identity))
         return end
 
     def _add(self, begin: int, make: Callable[[], Model]) -> None:
