@@ -50,19 +50,14 @@ def attempt_of_key(line: bytes) -> str | None:
     # The key comes first in a line and ends before the kind, so that most replies, which are long, are not parsed.
     head = line[:_HEAD_BYTES]
     end = head.find(b'","kind":"reply"')
-    if head.startswith(_HEAD) and end >= 0:
-        return _attempt_of(json.loads(head[len(_HEAD[0]) - 1 : end + 1]))
     try:
-        entry = json.loads(line)
-        return _attempt_of(entry["key"]) if entry["kind"] == "reply" else None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-def _attempt_of(key: str) -> str | None:
-    try:
+        if head.startswith(_HEAD) and end >= 0:
+            key = json.loads(head[len(_HEAD[0]) - 1 : end + 1])
+        else:
+            entry = json.loads(line)
+            key = entry["key"] if entry["kind"] == "reply" else ""
         attempt, role = attempt_and_role(key)
-    except ValueError:
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return attempt if role in _ROLES else None
 
