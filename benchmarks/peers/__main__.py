@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import tfgrpo
+from benchmarks.generated_items import generate_items
 from benchmarks.peers.service import Order, Service
 from benchmarks.processes import ROOT, simulated_server
 from benchmarks.worlds.figures import figure
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 
 PEERS: Final = {"gepa": "gepa", "simba": "dspy"}
 """Module of this folder, and the package it runs."""

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from benchmarks.generated_items import generate_items
 from benchmarks.peers.__main__ import _success, _table
 from benchmarks.peers.service import Attempt, Service, as_served, lesson_of, reflection_question
 from tests.support.runs.running import Server
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 
 SYSTEM = render_pack(load_prompt_pack("arithmetic"))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.generated_items import generate_items
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
-from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 
 ITEM = generate_items("arithmetic", 1)[0]
 TOOLS = [

@@ -9,6 +9,7 @@ from functools import partialmethod
 
 import pytest
 
+from benchmarks.generated_items import generate_items
 from tests.support.agents.steps import context
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.prompt_packs.inject import merge_experiences
@@ -18,7 +19,6 @@ from tfgrpo.stores.errors import PackError, StoreError
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
-from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
     IdleSelector,

@@ -7,12 +7,11 @@ other words may come between two of a phrase, but no negation and no end of a se
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.packaged import packaged_yaml
@@ -33,25 +32,6 @@ def word_list(kind: str) -> list[str]:
     """Return one list of ``words.yaml``."""
     listed: list[str] = data_of("words")[kind]
     return listed
-
-
-_DRAWS: Final[Mapping[str, Callable[..., str]]] = {
-    "name": lambda rng, _: rng.choice(word_list("name")),
-    "month": lambda rng, _: rng.choice(word_list("month")),
-    "customer": lambda rng, _: f"{rng.choice(word_list('customers'))}-{rng.randrange(10, 100)}",
-    "account": lambda rng, _: (
-        f"{''.join(rng.choices(word_list('letters'), k=2))}-{rng.randrange(1000, 10000)}-{rng.randrange(1, 4)}"
-    ),
-    "day": lambda rng, _, year: f"{year}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}",
-    "whole": lambda rng, _, low, high: str(rng.randint(int(low), int(high))),
-    "price": lambda rng, _, low, high: f"{rng.randrange(int(low), int(high))}.{rng.choice(word_list('cents'))}",
-    "later": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) + rng.randint(int(low), int(high))),
-    "multiple": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) * rng.randint(int(low), int(high))),
-}
-"""Kinds of draws: functions of the generator, the slots drawn before, and the arguments after the kind's name.
-
-``price`` has cents; ``later`` is that slot plus a number, ``multiple`` that slot times one.
-"""
 
 
 @dataclass(frozen=True)
@@ -79,17 +59,6 @@ class Template:
     def anchor(self) -> str:
         """Longest fixed piece of the text; a cheap first test before the pattern."""
         return max(_SLOT.split(self.text)[::2], key=len)
-
-    def draw(self, rng: random.Random) -> Slots:
-        """Return random values for the slots."""
-        drawn: dict[str, str] = {}
-        for slot, kind in self.slots.items():
-            if isinstance(kind, str):
-                name, *arguments = kind.split()
-                drawn[slot] = _DRAWS[name](rng, drawn, *arguments)
-            else:
-                drawn[slot] = str(rng.choice(kind))
-        return drawn
 
     def fill(self, slots: Slots) -> str:
         """Return the prompt with these values."""

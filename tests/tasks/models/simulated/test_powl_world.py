@@ -8,12 +8,12 @@ import statistics
 
 import pytest
 
+from benchmarks.generated_items import hit_sets
 from tests.support.models.players import success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
 from tfgrpo.tasks.models.simulated.roles import JudgementAsk, ReflectionAsk, judge, reflect
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.items import hit_sets
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES, mistakes_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, open_world
 

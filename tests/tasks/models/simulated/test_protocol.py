@@ -8,12 +8,12 @@ import time
 import httpx
 import pytest
 
+from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.engine import _REMEMBERED, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.items import generate_items
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.generated_items import SHIPPED, data_file, every_mistake_shows, generate_items, hit_sets
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.items import SHIPPED, data_file, every_mistake_shows, generate_items, hit_sets
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, ToolResult, answer_of, open_world
 

@@ -1,4 +1,7 @@
-"""Generate the items of the worlds that have templates. Data files of these worlds are never edited by hand."""
+"""Generate items of the simulated worlds: more than are shipped, for benchmarks and tests, and the shipped ones.
+
+The data files of these worlds, ``pipelines/data/<world>.jsonl``, are ``data_file`` of each and never edited by hand.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.data import Template
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, word_list
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
     ScriptedSolver,
@@ -26,6 +29,25 @@ _MOST_PITFALLS = 2
 _MIN_GAP = Decimal("0.05")
 _MIN_GAP_SHARE = Decimal("0.0002")
 """Share of the right answer; together wider than any sensible tolerance of a grader."""
+
+
+_DRAWS: Final[Mapping[str, Callable[..., str]]] = {
+    "name": lambda rng, _: rng.choice(word_list("name")),
+    "month": lambda rng, _: rng.choice(word_list("month")),
+    "customer": lambda rng, _: f"{rng.choice(word_list('customers'))}-{rng.randrange(10, 100)}",
+    "account": lambda rng, _: (
+        f"{''.join(rng.choices(word_list('letters'), k=2))}-{rng.randrange(1000, 10000)}-{rng.randrange(1, 4)}"
+    ),
+    "day": lambda rng, _, year: f"{year}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}",
+    "whole": lambda rng, _, low, high: str(rng.randint(int(low), int(high))),
+    "price": lambda rng, _, low, high: f"{rng.randrange(int(low), int(high))}.{rng.choice(word_list('cents'))}",
+    "later": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) + rng.randint(int(low), int(high))),
+    "multiple": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) * rng.randint(int(low), int(high))),
+}
+"""Kinds of draws: functions of the generator, the slots drawn before, and the arguments after the kind's name.
+
+``price`` has cents; ``later`` is that slot plus a number, ``multiple`` that slot times one.
+"""
 
 
 def generate_items(name: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -48,7 +70,7 @@ def data_file(world: GeneratedName) -> str:
 def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
     """Return a random item without an id; None when a mistake would not show in its answer, or too many could be made."""
     template = _choose(world.templates, rng)
-    slots = template.draw(rng)
+    slots = _draw(template, rng)
     puzzle = world.puzzle(template, slots)
 
     def answer(hit: frozenset[str]) -> str:
@@ -76,6 +98,18 @@ def _choose(templates: Sequence[Template], rng: random.Random) -> Template:
     if len(templates) == 1:
         return templates[0]
     return rng.choice(templates) if set(weights) == {1} else rng.choices(templates, weights)[0]
+
+
+def _draw(template: Template, rng: random.Random) -> Slots:
+    """Return random values for the slots of a template."""
+    drawn: dict[str, str] = {}
+    for slot, kind in template.slots.items():
+        if isinstance(kind, str):
+            name, *arguments = kind.split()
+            drawn[slot] = _DRAWS[name](rng, drawn, *arguments)
+        else:
+            drawn[slot] = str(rng.choice(kind))
+    return drawn
 
 
 def differ(right: str, wrong: str) -> bool:
