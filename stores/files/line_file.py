@@ -47,7 +47,7 @@ def refused(path: Path, error: OSError, what: str) -> StoreError:
 class LockedFile:
     """A file that stays open and is locked among threads and processes (POSIX ``flock``, one host), for appending.
 
-    Created 0600 with its parents. ``with file:`` holds the lock, also nested, and does not close the file; methods marked
+    Created 0600 with its parents. ``with file:`` locks it, also nested, and does not close it; methods marked
     *under the lock* are called inside. Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 

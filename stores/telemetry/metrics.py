@@ -57,7 +57,7 @@ class _Measure(NamedTuple):
 
 
 class Recorder:
-    """The metrics of ``Telemetry``. ``meter`` None: nothing is recorded."""
+    """The metrics of ``Telemetry``. Without a ``meter`` it records none."""
 
     def __init__(self, meter: Meter | None, genai: GenaiMetrics) -> None:
         self._bounds = NameBounds()

@@ -34,7 +34,7 @@ SERIES_BUDGET: Final = 1500
 
 
 class Attributes(TypedDict, total=False):
-    """The attributes of spans and metrics, each with its key. None is unknown and left out."""
+    """The attributes of spans and metrics, each with its key. None is unknown and omitted."""
 
     epoch: Annotated[int, "tfgrpo.epoch"]
     phase: Annotated[Phase, "tfgrpo.phase"]
