@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,12 @@ def asked_settings(options: argparse.Namespace) -> dict[str, str]:
 
     Raise ``SettingsError`` for a malformed ``--set``, and for one that differs from the option of the same setting.
     """
-    assigned = dict(_assigned(options.assignments))
+    assigned: dict[str, str] = {}
+    for assignment in options.assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator or not key.strip():
+            raise SettingsError.one("--set", "no KEY=VALUE", "KEY=VALUE, such as tfgrpo.min_spread=0.1")
+        assigned[key.strip()] = value
     flagged = {
         name.removeprefix(_PREFIX): value
         for name, value in vars(options).items()
@@ -60,14 +65,6 @@ def asked_settings(options: argparse.Namespace) -> dict[str, str]:
     if twice:
         raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
     return assigned | flagged
-
-
-def _assigned(assignments: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for assignment in assignments:
-        key, separator, value = assignment.partition("=")
-        if not separator or not key.strip():
-            raise SettingsError.one("--set", "no KEY=VALUE", "KEY=VALUE, such as tfgrpo.min_spread=0.1")
-        yield key.strip(), value
 
 
 def prepared_run(options: argparse.Namespace, *, preflight: bool = True) -> Prepared:
@@ -131,6 +128,12 @@ def run_of(options: argparse.Namespace) -> RunPaths:
     return run
 
 
+def packs_root_of(options: argparse.Namespace) -> Path | None:
+    """Return the directory of packs that the option, else the environment, names."""
+    root = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
+    return Path(root) if root else None
+
+
 def _metavar(leaf: SettingField) -> str:
     if leaf.choices:
         return f"{{{','.join(leaf.choices)}}}"
@@ -142,9 +145,3 @@ def _help(leaf: SettingField) -> str:
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""
     return f"{text.rstrip('.')}{default}{variable}".replace("%", "%%")
-
-
-def packs_root_of(options: argparse.Namespace) -> Path | None:
-    """Return the directory of packs that the option, else the environment, names."""
-    root = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
-    return Path(root) if root else None
