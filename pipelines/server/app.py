@@ -18,8 +18,7 @@ from tfgrpo.pipelines.server.description import describe
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, Say, grade_lines, metered
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
-from tfgrpo.pipelines.server.service import DataService
-from tfgrpo.pipelines.server.shapes import GradeItem, GradeRequest, SampleRequest
+from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, SampleRequest
 from tfgrpo.rewarders.graders.combine import ItemGrade
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.telemetry.setup import Telemetry

@@ -106,7 +106,8 @@ async def _started(
         done = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             await server.ready.wait()
-            yield server, _url_of(listening), done
+            address, number = listening.getsockname()[:2]
+            yield server, f"http://{f'[{address}]' if ':' in address else address}:{number}", done
         finally:
             server.should_exit = True
             await done
@@ -131,8 +132,3 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise SettingsError.one("--port", f"{port} ({reason})", f"a free port of {host}") from error
         raise SettingsError.one("--host", f"{host} ({reason})", "an address this machine has") from error
     return bound
-
-
-def _url_of(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,5 +1,8 @@
 """Serve a mix without HTTP: describe it, draw samples, grade completions as learning runs do.
 
+``openapi.yaml`` describes the requests, and the replies. Requests are read leniently, as by the server that this one
+replaces: ``"12"``, ``12.0`` and ``true`` are whole numbers, and unknown keys are ignored.
+
 Files are read and completions parsed in threads, and graders run in their runner: the event loop only waits.
 """
 
@@ -10,9 +13,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from pydantic import BaseModel, StrictBool
+
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
-from tfgrpo.pipelines.server.shapes import GradeItem
 from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
 from tfgrpo.rewarders.graders.running import GraderRunner
@@ -21,6 +25,33 @@ from tfgrpo.stores.errors import DatasetError
 _READERS: Final = 4
 _LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})
 _T = TypeVar("_T")
+
+
+class SampleRequest(BaseModel):
+    """A request for samples."""
+
+    iteration: int
+    batch_size: int
+    """None for 0 and below."""
+
+
+class GradeItem(BaseModel):
+    """One completion of a sample."""
+
+    sample_id: str
+    completion: str
+    completion_tokens: int | None = None
+    completion_index: int | None = None
+
+
+class GradeRequest(BaseModel):
+    """A request to grade completions."""
+
+    iteration: int
+    """For the log only."""
+    items: list[GradeItem]
+    parts: StrictBool = False
+    """Whether the reply has the reward of every grader."""
 
 
 class DataService:

@@ -148,10 +148,11 @@ def transitivity(margins: Mapping[tuple[str, str], float]) -> RankCalibration:
     for trio in combinations(names, 3):
         if any(pair not in beats for pair in combinations(trio, 2)):
             continue
-        chained = [
-            (one, last) for one, middle, last in permutations(trio) if beats[one, middle] > 0 < beats[middle, last]
+        chains = [
+            beats[one, last] > 0
+            for one, middle, last in permutations(trio)
+            if beats[one, middle] > 0 < beats[middle, last]
         ]
-        chains = [beats[ends] > 0 for ends in chained]
         triples += bool(chains)
         intransitive += bool(chains) and not all(chains)
     return RankCalibration(triples=triples, intransitive=intransitive)
@@ -160,9 +161,8 @@ def transitivity(margins: Mapping[tuple[str, str], float]) -> RankCalibration:
 def vote_agreement(votes: Iterable[Sequence[float]]) -> RankCalibration:
     """Sum the mean differences between the votes on each output with several votes."""
     several = [list(given) for given in votes if len(given) > 1]
-    apart = [math.fsum(abs(one - other) for one, other in combinations(given, 2)) for given in several]
-    pairs = [len(given) * (len(given) - 1) / 2 for given in several]
-    mean = math.fsum(total / count for total, count in zip(apart, pairs, strict=True))
+    apart = ([abs(one - other) for one, other in combinations(given, 2)] for given in several)
+    mean = math.fsum(math.fsum(differences) / len(differences) for differences in apart)
     return RankCalibration(voted=len(several), disagreement=mean)
 
 

@@ -55,14 +55,9 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
     often. At least ``count - 1`` pairs, which connect all outputs.
     """
     wanted = min(count * (count - 1) // 2, max(most, count - 1))
-    pairs: dict[tuple[int, int], None] = {}
-    for distance in range(1, count // 2 + 1):
-        for index in range(count):
-            if len(pairs) == wanted:
-                return tuple(pairs)
-            ends = (index, (index + distance) % count)
-            pairs[min(ends), max(ends)] = None
-    return tuple(pairs)
+    ring = ((index, (index + distance) % count) for distance in range(1, count // 2 + 1) for index in range(count))
+    pairs = dict.fromkeys((min(ends), max(ends)) for ends in ring)
+    return tuple(pairs)[:wanted]
 
 
 def win_shares(count: int, duels: Sequence[Duel]) -> list[float | None]:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tests.support.runs.pages import ROOT
 from tfgrpo.pipelines.server.description import up_to
 from tfgrpo.pipelines.server.replies import encoded
-from tfgrpo.pipelines.server.shapes import GradeItem, GradeRequest, SampleRequest
+from tfgrpo.pipelines.server.service import GradeItem, GradeRequest, SampleRequest
 
 DESCRIPTION = yaml.safe_load((ROOT / "pipelines" / "server" / "openapi.yaml").read_text("utf-8"))
 WHOLE_NUMBER = DESCRIPTION["components"]["schemas"]["GradeRequest"]["properties"]["iteration"]["anyOf"][2]["pattern"]
