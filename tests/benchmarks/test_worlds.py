@@ -199,7 +199,9 @@ def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learne
 
 def test_the_page_has_the_table_of_every_world_and_policy():
     page = PAGE.read_text(encoding="utf-8")
-    tables = re.split(r"^\*\*(\w+)\*\*: ", page.split("<!-- proving ground -->")[1], flags=re.MULTILINE)[1:]
+    tables = re.split(
+        r"^\*\*(\w+)\*\*: ", page.split("<!-- proving ground -->")[1].split("<!-- end -->")[0], flags=re.MULTILINE
+    )[1:]
     assert dict(zip(tables[::2], (table.splitlines()[0] for table in tables[1::2]), strict=True)) == {
         name: world.description for name, world in WORLDS.items()
     }
