@@ -16,6 +16,7 @@ from tfgrpo.flows.arguments import (
     Items,
     RunOptions,
     SelectOptions,
+    lists_options,
     prepared_run,
     python_names,
     run_fields,
@@ -49,6 +50,7 @@ __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
+@lists_options(RunOptions)
 def learn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn lessons on items, compare them on held-out items, and return the gate's decision. Works in a notebook too.
 
@@ -76,6 +78,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
         raise
 
 
+@lists_options(RunOptions)
 async def alearn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn as ``learn`` does, without blocking the event loop. Cancelling it ends the run resumably.
 
@@ -92,6 +95,7 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
         raise
 
 
+@lists_options(RunOptions)
 def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
     """Return what ``learn`` would run, with a forecast of its calls, tokens and cost. Write and send nothing.
 
@@ -105,6 +109,7 @@ def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
         return replace(prepared.plan, warnings=prepared.warnings)
 
 
+@lists_options(SelectOptions)
 def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOptions]) -> Selected:
     """Ask for ``k`` answers to one request, grade them and return the best, with the others and the cost.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
@@ -29,6 +31,7 @@ from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
 
+F = TypeVar("F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
 _NAMES: Final = {"--actor": "agent", "--set actor.tools": "tools", "--set rewarders": "rewarders", "--dataset": "items"}
 """Names of options in messages of the command line that Python names otherwise."""
@@ -106,6 +109,23 @@ class SelectOptions(_SharedOptions, total=False):
     max_validations: int
     timeout_s: float
     world: str
+
+
+def lists_options(options: type) -> Callable[[F], F]:
+    """Give a function the keywords of ``options`` in its signature, for ``help`` and notebooks; ``...`` is not given."""
+
+    def named(function: F) -> F:
+        own = inspect.signature(function)
+        declared = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=...)
+        listed = [
+            keyword(name, annotation=getattr(type_, "__forward_arg__", type_))
+            for name, type_ in options.__annotations__.items()
+        ]
+        setattr(function, "__signature__", own.replace(parameters=[*declared, *listed]))  # noqa: B010 - mypy knows no such attribute
+        return function
+
+    return named
 
 
 def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -389,3 +391,11 @@ def test_both_modules_are_the_command(tmp_path, module):
     )
     assert done.returncode == 2
     assert json.loads(done.stdout)["problems"][0]["source"] == "--replay"
+
+
+def test_help_lists_every_option_of_a_call():
+    for call, options in ((tfgrpo.learn, RunOptions), (tfgrpo.plan, RunOptions), (tfgrpo.select, SelectOptions)):
+        parameters = inspect.signature(call).parameters
+        assert parameters.keys() >= options.__annotations__.keys()
+        assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    assert "group_size: 'int'" in pydoc.render_doc(tfgrpo.alearn)
