@@ -21,7 +21,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
-from tfgrpo.tasks.runtime.observing import observe_group, observe_verdict
+from tfgrpo.tasks.runtime.observing import observe_group, observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
 
@@ -127,10 +127,12 @@ async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Grad
         given: dict[str, tuple[RewardScore, ...]] = {}
         for rollout in rollouts:
             name = rollout.rollout_id
-            verdicts = known.get(name, ())
+            verdicts, reward = known.get(name, ()), scores.totals.get(name)
             given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], scores.totals.get(name))
-            observe_verdict(rollout.span, outcomes[name], comparison.ranks.get(name), given[name], runtime.rewarders)
+            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
+            if rollout.span is not None:
+                rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=comparison.ranks.get(name))
+                observe_scores(rollout.span, given[name], runtime.rewarders)
     return _Graded(rollouts, given, outcomes, comparison, scores.timed_out)
 
 

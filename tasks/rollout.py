@@ -18,7 +18,6 @@ from tfgrpo.stores.outcomes import EMPTY_ANSWER, Failed, Refused, Ungraded
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.models.base import CUT_OFF
 from tfgrpo.tasks.runtime.containment import cancel_all
-from tfgrpo.tasks.runtime.observing import observe_rollout_end
 from tfgrpo.tasks.runtime.runtime import FATAL, AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 
@@ -78,7 +77,13 @@ async def run_rollout(
     )
     with around as span:
         rollout = await _run(spec, index, runtime)
-        observe_rollout_end(span, rollout.loss, rollout.tool_cost_usd, rollout.latency_s)
+        if isinstance(rollout.loss, Failed):
+            span.fail(rollout.loss.error_type)
+        span.set(
+            outcome=rollout.loss.name if rollout.loss is not None else None,
+            literal_tool_cost_usd=rollout.tool_cost_usd,
+            literal_latency_ms=rollout.latency_s * 1000.0,
+        )
     if graded is None:
         return rollout
     graded.callback(span.end)

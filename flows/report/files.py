@@ -19,7 +19,7 @@ from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.metrics import Column
-from tfgrpo.tasks.models.replies import usage_of
+from tfgrpo.tasks.models.wire import usage_of
 
 Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60

@@ -51,8 +51,7 @@ from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
 from tfgrpo.tasks.runtime.runtime import RunContext
-from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat
-from tfgrpo.tasks.selection.hints import hint_of
+from tfgrpo.tasks.selection.formats import AnswerFormat, JsonFormat, PowlFormat, TextFormat, hint_of
 from tfgrpo.tasks.selection.shapes import SelectionSpec
 
 _MODELLING: Final = "process-models"

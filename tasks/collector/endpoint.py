@@ -35,9 +35,9 @@ from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
-from tfgrpo.tasks.models.replies import decode_reply
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
+from tfgrpo.tasks.models.wire import decode_reply
 
 _KEY: Final = CallKey(GroupKey(1, "train", "train", 0, "collect"), 0, 0, "rollout")
 """Calls of a collector are in no journal; the client passes the key on unread."""

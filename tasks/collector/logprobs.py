@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
 from tfgrpo.stores.numeric import is_finite
-from tfgrpo.tasks.models.replies import mapping_of
+from tfgrpo.tasks.models.wire import mapping_of
 
 _NOT_COMPARED: Final = re.compile(r"[^0-9A-Za-z]+")
 """Characters that vocabularies encode differently: spaces, accents, partial characters."""

@@ -21,7 +21,7 @@ from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
-from tfgrpo.tasks.models.replies import usage_of
+from tfgrpo.tasks.models.wire import usage_of
 
 _Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""

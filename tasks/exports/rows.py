@@ -14,7 +14,7 @@ from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
-from tfgrpo.tasks.models.replies import json_of
+from tfgrpo.tasks.models.wire import json_of
 
 Row: TypeAlias = dict[str, Any]
 _UNTEMPERED: Final = 1.0

@@ -30,7 +30,7 @@ from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
-from tfgrpo.tasks.models.replies import json_of, mapping_of
+from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 Row = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 The path of one call: ``base.ChatModel.complete`` is the interface; ``journaled`` answers from the journal or passes the
 call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends it (``transport`` to an
-``endpoint``), reads the reply (``replies``) or the refusal (``retry``), settles the budget, and repeats failed attempts.
+``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and repeats failed attempts.
 ``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
 """
 
@@ -12,7 +12,6 @@ __all__ = [
     "endpoint",
     "journaled",
     "preflight",
-    "replies",
     "retry",
     "simulated",
     "structured",

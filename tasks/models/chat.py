@@ -24,7 +24,6 @@ from tfgrpo.stores.ledger.state import Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.replies import decode_reply, decode_usage, is_plausible, parse_body, repeats_empty
 from tfgrpo.tasks.models.retry import (
     FailedAttempt,
     Refusal,
@@ -44,7 +43,7 @@ from tfgrpo.tasks.models.transport import (
     is_certificate_error,
     never_sent,
 )
-from tfgrpo.tasks.models.wire import encode_request
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, parse_body, repeats_empty
 
 _Charge: TypeAlias = Callable[[Reservation], None]
 _OVERLOADED = frozenset({429, 503, 529})

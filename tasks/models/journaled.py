@@ -20,8 +20,7 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
-from tfgrpo.tasks.models.replies import is_plausible, usage_of
-from tfgrpo.tasks.models.wire import encode_request, messages_text, request_digest
+from tfgrpo.tasks.models.wire import encode_request, is_plausible, messages_text, request_digest, usage_of
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,6 @@ import httpx
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.replies import json_of
 from tfgrpo.tasks.models.retry import read_refusal
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
@@ -23,6 +22,7 @@ from tfgrpo.tasks.models.transport import (
     open_transport,
     refuse_socks,
 )
+from tfgrpo.tasks.models.wire import json_of
 
 PREFLIGHT_S = 15.0
 

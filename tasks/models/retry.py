@@ -27,7 +27,7 @@ from tfgrpo.stores.errors import (
     ModelTimeout,
 )
 from tfgrpo.stores.packaged import packaged_yaml
-from tfgrpo.tasks.models.replies import json_of, mapping_of
+from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 
 @cache

@@ -1,21 +1,49 @@
-"""Encode a request of the OpenAI chat-completions protocol as JSON, and compute the digest that names it."""
+"""Translate requests and replies to and from the JSON of the OpenAI chat-completions protocol.
+
+Known deviations of vendors (vLLM, Ollama, gateways) are understood; any other reply is ``ModelReplyMalformed``.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message, ToolCall, ToolSpec
-from tfgrpo.tasks.models.replies import json_of
+from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
+from tfgrpo.tasks.models.base import (
+    CUT_OFF,
+    AnswerSchema,
+    ChatReply,
+    ChatRequest,
+    FinishReason,
+    Message,
+    TokenUsage,
+    ToolCall,
+    ToolSpec,
+)
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_IMPLAUSIBLE_FACTOR, _PLAUSIBLE_TOKENS = 10, 100_000
+_NO_LOGPROB = -9999.0
+"""vLLM's value for a log-probability that is minus infinity or was not computed."""
+
+_VENDOR_REASONS: Mapping[FinishReason, tuple[str, ...]] = {
+    "stop": ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"),
+    "length": ("length", "max_tokens", "max_output_tokens", "model_length"),
+    "tool_calls": ("tool_calls", "tool_use", "function_call"),
+    "content_filter": ("content_filter", "safety", "recitation", "prohibited_content"),
+}
+_FINISH_REASONS = {word: reason for reason, words in _VENDOR_REASONS.items() for word in words}
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+"""Fields of a message with the reasoning of DeepSeek and Kimi, vLLM, OpenRouter, and Gemini."""
+_FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
+"""Finish reasons of OpenRouter, Mistral, vLLM and DeepSeek for a partial answer after a failure."""
 
 
 def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
@@ -70,9 +98,9 @@ def _fields(request: ChatRequest, messages: Sequence[Message], limit_field: str)
 def _encode_message(message: Message) -> dict[str, Any]:
     encoded: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        encoded |= _extra(message.extra)
+        encoded |= _echoed_fields(message.extra)
         encoded["tool_calls"] = [
-            {**_extra(call.extra), "id": call.id, "type": "function", "function": _echoed(call)}
+            {**_echoed_fields(call.extra), "id": call.id, "type": "function", "function": _echoed(call)}
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
@@ -80,7 +108,7 @@ def _encode_message(message: Message) -> dict[str, Any]:
     return encoded
 
 
-def _extra(text: str) -> dict[str, Any]:
+def _echoed_fields(text: str) -> dict[str, Any]:
     """Fields to be echoed. DeepSeek, Gemini, Kimi and OpenRouter refuse, or forget, a tool call without its reasoning."""
     return json.loads(text) if text else {}
 
@@ -118,3 +146,214 @@ def _with_schema(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Mes
     if messages and messages[0].role == "system":
         return (Message("system", f"{messages[0].content or ''}\n\n{advice}"), *messages[1:])
     return (Message("system", advice), *messages)
+
+
+def parse_body(raw: bytes) -> Mapping[str, Any]:
+    """Return the reply as a JSON object. Raises ``ModelReplyMalformed``."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ModelReplyMalformed(f"the reply is no JSON ({len(raw)} bytes)") from error
+    if not isinstance(body, dict):
+        raise ModelReplyMalformed(f"the reply is a JSON {type(body).__name__}, not an object")
+    return body
+
+
+def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
+    """Return the tokens that the endpoint counted; None when it sent no valid count."""
+    usage = mapping_of(body.get("usage"))
+    prompt, completion, total = (
+        count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total")
+    )
+    if prompt is not None and total is not None and total >= prompt + (completion or 0):
+        # Some count reasoning in the total alone (xAI, gateways to Gemini); it is charged like any completion.
+        completion = total - prompt
+    details = mapping_of(usage.get("prompt_tokens_details"))
+    cached = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))
+    return usage_of(
+        [prompt, completion, cached, mapping_of(usage.get("completion_tokens_details")).get("reasoning_tokens")]
+    )
+
+
+def usage_of(counts: object) -> TokenUsage | None:
+    """Return usage from prompt, completion, cached and reasoning tokens; None when the first two are not valid."""
+    if not isinstance(counts, list) or len(counts) != 4:
+        return None
+    prompt, completion, cached, reasoning = map(count_or_none, counts)
+    if prompt is None or completion is None or prompt + completion == 0:
+        return None
+    return TokenUsage(prompt, completion, cached=min(cached or 0, prompt), reasoning=min(reasoning or 0, completion))
+
+
+def is_plausible(usage: TokenUsage, bound: int) -> bool:
+    """Whether usage is not far above ``bound``, the most that the request could use by its length and its limit."""
+    # What endpoints add (templates, hidden reasoning, results of their tools) stays below both limits.
+    return usage.total <= max(_IMPLAUSIBLE_FACTOR * bound, _PLAUSIBLE_TOKENS)
+
+
+def decode_reply(
+    body: Mapping[str, Any],
+    model: str = "",
+    *,
+    usage: TokenUsage | None = None,
+    latency_s: float = 0.0,
+    cost_usd: float | None = None,
+) -> ChatReply:
+    """Decode the first choice. Raises ``ModelReplyMalformed`` without one, or if it has neither text nor tool calls.
+
+    ``model``: the one that was asked, for a reply that names none. The rest is as the caller measured it.
+    """
+    choice = _first_choice(body)
+    reason = choice.get("finish_reason")
+    if choice.get("error") or (isinstance(reason, str) and reason.lower() in _FAILED_REASONS):
+        cause = _error_text(choice.get("error")) or f"finish reason {reason}"
+        raise ModelReplyMalformed(f"the reply broke off: {cause}")
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise ModelReplyMalformed("the reply's choice holds no message")
+    calls = _decode_tool_calls(message.get("tool_calls"))
+    text = _decode_content(message.get("content"))
+    finish = _decode_finish(reason, has_calls=bool(calls))
+    refusal = message.get("refusal")
+    if not (text or "").strip() and isinstance(refusal, str) and refusal.strip():
+        text, finish = _clean(refusal), "content_filter"
+    if not (text or "").strip():
+        if not calls:
+            raise ModelReplyMalformed(f"the reply is empty (finish reason {finish}){_why_empty(body, message, finish)}")
+        text = None
+    return ChatReply(
+        message=Message(
+            "assistant", text, tool_calls=calls, extra=_kept_fields(message, _REASONING_FIELDS) if calls else ""
+        ),
+        finish_reason=finish,
+        usage=usage,
+        latency_s=latency_s,
+        cost_usd=cost_usd,
+        model=_text_or_none(body.get("model")) or model,
+        response_id=_text_or_none(body.get("id")),
+        token_logprobs=_decode_logprobs(choice.get("logprobs")),
+    )
+
+
+def repeats_empty(body: Mapping[str, Any]) -> bool:
+    """Whether another attempt at an empty reply would be empty too: the token limit was reached, or a filter applied."""
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return _decode_finish(mapping_of(first).get("finish_reason"), has_calls=False) in CUT_OFF
+
+
+def _error_text(error: object) -> str:
+    """Message or code of an error inside a reply."""
+    if isinstance(error, str):
+        return error
+    text = mapping_of(error).get("message") or mapping_of(error).get("code")
+    return str(text) if isinstance(text, str | int) else ""
+
+
+def _why_empty(body: Mapping[str, Any], message: Mapping[str, Any], finish: FinishReason) -> str:
+    usage = decode_usage(body)
+    reasoned = any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+    if finish == "length" and (reasoned or (usage is not None and usage.reasoning > 0)):
+        return ": reasoning used up all its tokens; raise model.max_tokens"
+    return ""
+
+
+def _first_choice(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        return choices[0]
+    if body.get("error"):
+        text = _error_text(body["error"]) or "without a text"
+        raise ModelReplyMalformed(f"the reply is an error behind a success status: {text}")
+    raise ModelReplyMalformed("the reply holds no choices")
+
+
+def _decode_content(content: object) -> str | None:
+    """Text of a message: a string, null, or a list of typed parts, of which only text is read."""
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return _clean(content)
+    if isinstance(content, list):
+        parts = [mapping_of(part) for part in content]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part.get("type") != "thinking"]
+        return _clean("".join(texts))
+    raise ModelReplyMalformed(f"the reply's content is a JSON {type(content).__name__}")
+
+
+def _decode_tool_calls(calls: object) -> tuple[ToolCall, ...]:
+    if calls is None:
+        return ()
+    if not isinstance(calls, list):
+        raise ModelReplyMalformed("the reply's tool calls are no list")
+    decoded: dict[str, ToolCall] = {}
+    for index, call in enumerate(calls):
+        tool_call = _decode_tool_call(call, index, decoded)
+        decoded[tool_call.id] = tool_call
+    return tuple(decoded.values())
+
+
+def _decode_tool_call(call: object, index: int, taken: Container[str]) -> ToolCall:
+    """One call. A missing or repeated id is replaced by a digest of position and content, equal on every replay."""
+    function = mapping_of(mapping_of(call).get("function"))
+    name = _text_or_none(function.get("name"))
+    if name is None:
+        raise ModelReplyMalformed("a tool call of the reply names no function")
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":
+        text = "{}"
+    else:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    text = _clean(text)
+    call_id = _text_or_none(mapping_of(call).get("id"))
+    if call_id is None or call_id in taken:
+        call_id = sha256_hex(canonical_json([index, name, text]))[:9]  # Mistral accepts exactly nine letters and digits
+    return ToolCall(call_id, name, text, _kept_fields(mapping_of(call), ("extra_content",)))
+
+
+def _kept_fields(sent: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Those fields of what was sent, as JSON, to be sent back unchanged, even when empty."""
+    fields = {name: sent[name] for name in names if sent.get(name) is not None}
+    return _clean(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))) if fields else ""
+
+
+def _decode_finish(reason: object, *, has_calls: bool) -> FinishReason:
+    """Why the reply ended. Tool calls with a mere stop (Ollama) or with no reason ended for the calls."""
+    finish: FinishReason = _FINISH_REASONS.get(reason.lower(), "other") if isinstance(reason, str) else "other"
+    return "tool_calls" if has_calls and finish in {"stop", "other"} else finish
+
+
+def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
+    """One log-probability per token, or None unless all are there and finite."""
+    content = mapping_of(logprobs).get("content")
+    if not isinstance(content, list) or not content:
+        return None
+    values = [mapping_of(token).get("logprob") for token in content]
+    known = tuple(
+        float(value)
+        for value in values
+        if isinstance(value, int | float) and not isinstance(value, bool) and _NO_LOGPROB < value <= MAX_SAFE_INTEGER
+    )
+    return known if len(known) == len(values) else None
+
+
+def _clean(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 can encode."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def json_of(raw: str | bytes) -> Any:
+    """Return the JSON value of a text, or None if it is not JSON."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _text_or_none(value: object) -> str | None:
+    return _clean(value) if isinstance(value, str) and value else None

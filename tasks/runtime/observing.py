@@ -8,7 +8,7 @@ from typing import Literal
 
 from tfgrpo.rewarders.base import UNIT, Range, declared_range
 from tfgrpo.rewarders.scoring import WeightedRewarder
-from tfgrpo.stores.outcomes import Failed, Outcome, RewardScore, Scored
+from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
@@ -47,32 +47,6 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
                 group_size=spec.size,
             )
     record("group", signal=result.signal, spread=result.spread, group_size=spec.size)
-
-
-def observe_rollout_end(span: SpanHandle, loss: Outcome | None, tool_cost_usd: float | None, latency_s: float) -> None:
-    """Set what is known of a rollout at its end, before it is graded."""
-    if isinstance(loss, Failed):
-        span.fail(loss.error_type)
-    span.set(
-        outcome=loss.name if loss is not None else None,
-        literal_tool_cost_usd=tool_cost_usd,
-        literal_latency_ms=latency_s * 1000.0,
-    )
-
-
-def observe_verdict(
-    span: SpanHandle | None,
-    outcome: Outcome,
-    relative_rank: float | None,
-    scores: Sequence[RewardScore],
-    rewarders: Sequence[WeightedRewarder],
-) -> None:
-    """Set the outcome of a graded rollout on its span, with an event for every score."""
-    if span is None:
-        return
-    reward = outcome.reward if isinstance(outcome, Scored) else None
-    span.set(outcome=outcome.name, reward=reward, relative_rank=relative_rank)
-    observe_scores(span, scores, rewarders)
 
 
 def observe_scores(

@@ -21,7 +21,7 @@ from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, Selectio
 from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
 from tfgrpo.rewarders.registry import known_rewarders
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
-from tfgrpo.tasks.models.replies import decode_reply
+from tfgrpo.tasks.models.wire import decode_reply
 from tfgrpo.tasks.selection import formats, shapes
 
 PAGE = "docs/selection.md"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.models.base import Message, TokenUsage
-from tfgrpo.tasks.models.replies import decode_reply, decode_usage, parse_body, repeats_empty
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, parse_body, repeats_empty
 
 
 def answered(message: dict[str, Any], finish: str | None = "stop", **choice: Any) -> dict[str, Any]:

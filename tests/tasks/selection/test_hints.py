@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgrpo.pipelines.settings.selection import MemorySettings
 from tfgrpo.stores.patterns import Observation, Remembered, with_observation
-from tfgrpo.tasks.selection.hints import hint_of
+from tfgrpo.tasks.selection.formats import hint_of
 
 
 def remembered(*seen):
