@@ -6,24 +6,28 @@ Command modules are imported when they are called: Prefect alone takes most of a
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
-from tfgrpo.flows.commands.catalogue import build_parser, commands, function_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
-from tfgrpo.flows.console.parsing import parse
+from tfgrpo.flows.console.parsing import Parser, named, parse
 from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
+from tfgrpo.stores.packaged import packaged_yaml
 
-COMMANDS: Final = {name: declared["help"] for name, declared in commands().items()}
+_DECLARED: Final[Mapping[str, Any]] = {
+    name: command for name, command in packaged_yaml(__file__, "commands.yaml").items() if not name.startswith(".")
+}
+COMMANDS: Final = {name: command["help"] for name, command in _DECLARED.items()}
 _STOPPABLE = frozenset({"run", "select"})
 """Commands that SIGTERM stops as Ctrl-C does. Servers handle it themselves."""
 _STOPPED = 3
@@ -33,6 +37,32 @@ _SILENT_S: Final = 2.0
 _EXIT_S: Final = 5.0
 """Seconds after that before the process is ended by force."""
 _LOG = logging.getLogger("tfgrpo.cli")
+
+
+def build_parser(command: str | None = None) -> Parser:
+    """Return the parser of one command, or without a command the overview of all."""
+    if command is None:
+        helps = {name: {"help": text} for name, text in COMMANDS.items()}
+        version = {"--version": {"type": "flag", "help": "print the version and exit"}}
+        text = "A learning loop for LLM agents that changes no weights."
+        return Parser(
+            prog="tfgrpo", declared={"help": text, "metavar": "COMMAND", "options": version, "actions": helps}
+        )
+    declared = _DECLARED[command]
+    parser = Parser(prog=f"tfgrpo {command}", declared=declared)
+    if "settings" in declared:
+        from tfgrpo.flows.commands.options import add_settings  # noqa: PLC0415 - the settings are not every command's
+
+        add_settings(parser, named(declared["settings"]).KEYS)
+    return parser
+
+
+def function_of(command: str, action: str | None) -> Callable[[argparse.Namespace, Console], int | None]:
+    """Import and return the function that runs a command, or its action, and returns its exit code, None for 0."""
+    declared = _DECLARED[command]
+    chosen = declared | declared["actions"][action] if action else declared
+    function: Callable[[argparse.Namespace, Console], int | None] = named(chosen["run"])
+    return function
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:

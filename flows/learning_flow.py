@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -35,11 +36,12 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import run_on_runtime
-from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
-if TYPE_CHECKING:
-    from tfgrpo.flows.orchestration.dask_workers import RunWork
+GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
+RunWork: TypeAlias = Callable[[RunContext, GroupWork, Callable[[], object]], Awaitable[GroupResult]]
+"""Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
 
 
 class GroupJob:
@@ -66,11 +68,6 @@ class GroupReturn:
         self.result = result
 
 
-def _should_retry(_task: object, _run: object, state: State[Any]) -> bool:
-    """Return whether to retry a failed group task: not after a typed refusal of our own code."""
-    return not isinstance(state.data, TfgrpoError)
-
-
 @task(
     name="group",
     task_run_name="group-epoch-{job.spec.key.epoch}",
@@ -78,16 +75,45 @@ def _should_retry(_task: object, _run: object, state: State[Any]) -> bool:
     persist_result=False,
     log_prints=False,
     # Failures of models, tools and rewarders are outcomes in the result, so only infrastructure faults arrive here, and
-    # the journal makes a retry free.
+    # the journal makes a retry free. Our own code refuses for good.
     retries=2,
     retry_delay_seconds=1,
-    retry_condition_fn=_should_retry,
+    retry_condition_fn=lambda _task, _run, state: not isinstance(state.data, TfgrpoError),
 )
 async def group_task(job: GroupJob) -> GroupReturn:
     """Run one group: G rollouts, rewards, reflection."""
     context = job.context
     work = partial(run_group, job.spec, carrier=context.carrier)
     return GroupReturn(await job.run(context, work, begun))
+
+
+@contextmanager
+def dask_workers(at_once: int) -> Iterator[RunWork]:
+    """``run_on_runtime`` in one of the workers of a local cluster, at most ``at_once`` at a time in all of them.
+
+    The groups' Prefect task runs stay in this process: a worker that ran Prefect's task engine would import Prefect, and
+    open an API client for every group: four times the CPU.
+    """
+    # An extra: imported where it is asked for.
+    from distributed.deploy.utils import nprocesses_nthreads  # noqa: PLC0415
+    from prefect_dask.task_runners import DaskTaskRunner  # noqa: PLC0415
+
+    workers = min(nprocesses_nthreads()[0], at_once)  # type: ignore[no-untyped-call]
+    # The work is asynchronous: a "thread" is a place for a group, and no thread is started.
+    cluster = {"n_workers": workers, "threads_per_worker": -(-at_once // workers), "dashboard_address": None}
+    with DaskTaskRunner(cluster_kwargs=cluster) as runner:
+        client = runner.client
+
+        async def run_on_worker(context: RunContext, work: GroupWork, begun: Callable[[], object]) -> GroupResult:
+            # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
+            future = client.submit(run_on_runtime, context, work, pure=False)
+            begun()
+            gathering = client.gather(future, asynchronous=True)
+            gathered = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
+            result: GroupResult = await asyncio.wrap_future(gathered)
+            return result
+
+        yield run_on_worker
 
 
 @contextmanager
@@ -99,8 +125,6 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
     if name == "dask":
         # Each worker has slots for all rollouts, so only the number of groups bounds the total.
         at_once = max(1, at_once // plan.group_size)
-        from tfgrpo.flows.orchestration.dask_workers import dask_workers  # noqa: PLC0415 - for this runner only
-
         workers = dask_workers(at_once)
     task_runner = task_runner_for(name, at_once)
     with workers as run, task_runner as runner:

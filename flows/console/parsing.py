@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         return action
 
     def add_option(self, name: str, **how: Any) -> None:
-        """Add an option as ``flows/commands/commands.yaml`` declares it."""
+        """Add an option as ``flows/commands.yaml`` declares it."""
         kind = how.pop("type", "text")
         bounds = {word: how.pop(word) for word in ("least", "most", "above") if word in how}
         choices = _words(how.get("choices", ()))

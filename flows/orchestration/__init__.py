@@ -2,7 +2,6 @@
 
 __all__ = [
     "artifacts",
-    "dask_workers",
     "deployed",
     "deploying",
     "environment",

@@ -37,15 +37,15 @@ _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Use of one tool by the rollouts of a group, summed."""
+    """Use of one tool by the rollouts of a group or a run, summed."""
 
     tool: str
-    calls: int
-    tokens: int
-    cost_usd: float | None
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0
     """None when the price of any call is unknown."""
-    latency_ms: float
-    errors: int
+    latency_ms: float = 0.0
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Books:
         self._metrics = MetricsStore(paths.root)
         self._cohorts: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = {}
-        self._tools: dict[str, _ToolSum] = {}
+        self._tools: dict[str, ToolUse] = {}
         self._epoch_use: dict[int, _EpochSum] = {}
         self._judges = CalibrationTally(rewarders)
 
@@ -181,8 +181,7 @@ class Books:
             },
             "calibration": self.calibration(),
             "per_tool_metrics": [
-                {"tool": name, **to_builtins(tool), "tool_cost_usd": tool.cost_usd}
-                for name, tool in sorted(self._tools.items())
+                {**to_builtins(tool), "tool_cost_usd": tool.cost_usd} for _, tool in sorted(self._tools.items())
             ],
             "rejected": [list(pair) for pair in learning.rejected],
         }
@@ -196,8 +195,7 @@ class Books:
             self._score(score.rewarder_id, score.score)
         if isinstance(rollout.outcome, Scored):
             self._score("total", rollout.outcome.reward)
-        for event in rollout.tools:
-            self._tools.setdefault(event.tool, _ToolSum()).add(event)
+        _count_tools(self._tools, rollout.tools)
         self._epoch_use.setdefault(rollout.key.epoch, _EpochSum()).add(rollout)
 
     def _score(self, name: str, value: float) -> None:
@@ -206,10 +204,9 @@ class Books:
         total[1] += 1
 
     def _group_metrics(self, result: GroupResult) -> GroupMetrics:
-        tools: dict[str, _ToolSum] = {}
+        tools: dict[str, ToolUse] = {}
         for rollout in result.rollouts:
-            for event in rollout.tools:
-                tools.setdefault(event.tool, _ToolSum()).add(event)
+            _count_tools(tools, rollout.tools)
         return GroupMetrics(
             run_id=self._run_id,
             tfgrpo_epoch=result.key.epoch,
@@ -222,25 +219,9 @@ class Books:
             reward_spread=result.spread,
             outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
             rollout_latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
-            tools=tuple(ToolUse(name, **to_builtins(tool)) for name, tool in sorted(tools.items())),
+            tools=tuple(tool for _, tool in sorted(tools.items())),
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
         )
-
-
-@dataclasses.dataclass(slots=True)
-class _ToolSum:
-    calls: int = 0
-    tokens: int = 0
-    cost_usd: float | None = 0.0
-    latency_ms: float = 0.0
-    errors: int = 0
-
-    def add(self, event: ToolMetricEvent) -> None:
-        self.calls += 1
-        self.tokens += event.tokens
-        self.cost_usd = add_costs([self.cost_usd, event.cost_usd])
-        self.latency_ms += event.latency_ms
-        self.errors += not event.ok
 
 
 @dataclasses.dataclass(slots=True)
@@ -253,6 +234,19 @@ class _EpochSum:
         costs = [event.cost_usd for event in rollout.tools]
         self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])
         self.latency_ms += 1000.0 * rollout.latency_s
+
+
+def _count_tools(uses: dict[str, ToolUse], events: Iterable[ToolMetricEvent]) -> None:
+    for event in events:
+        use = uses.get(event.tool, ToolUse(event.tool))
+        uses[event.tool] = ToolUse(
+            event.tool,
+            use.calls + 1,
+            use.tokens + event.tokens,
+            add_costs([use.cost_usd, event.cost_usd]),
+            use.latency_ms + event.latency_ms,
+            use.errors + (not event.ok),
+        )
 
 
 def rollout_row(rollout: RolloutRecord) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.agents.steps import no_secret, settings
 from tests.support.runs.running import RUN, Server, finish, on_server, run, start, store
-from tfgrpo.flows.orchestration.dask_workers import dask_workers
+from tfgrpo.flows.learning_flow import dask_workers
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.runtime.runtime import RunContext
