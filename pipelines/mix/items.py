@@ -1,4 +1,4 @@
-"""Draw the items of a learning run from a staged mix, without the held-out ones.
+"""What a learning run takes from a staged mix: its items, without the held-out ones, and the graders of its datasets.
 
 The step of a learning batch is its number in the run, from 0, times ``dataset.mix_stride``. Every batch has its own
 random stream, so that a resumed run draws the same.
@@ -17,13 +17,18 @@ from tfgrpo.pipelines.datasets.items import ids_of, take
 from tfgrpo.pipelines.datasets.sources import JoinedSource, Row, RowSource, row_changed
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.records import Records, unservable
-from tfgrpo.pipelines.mix.sampling import MixSampler, sample_id
+from tfgrpo.pipelines.mix.sampling import MixSampler, record_of, sample_id
 from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.pipelines.settings.tree import DatasetSettings, FieldMap
+from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, DatasetSettings, FieldMap
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.graders.base import GraderInput
+from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
+from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
 from tfgrpo.stores.canonical import stream
-from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.errors import DatasetError, Problem, RewardError
+from tfgrpo.stores.outcomes import RewardScore
 
 _SHOWN = 5
 
@@ -149,6 +154,48 @@ def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
             f"the run goes from step 0 to {steps[-1]} of the {mix.config.total_iterations} of its mix, one batch after "
             f"another: never in force are {', '.join(missed[:_SHOWN])}; dataset.mix_stride makes the steps longer"
         )
+
+
+class DatasetGraders:
+    """The rewarder of a run on a mix: scores a group by the graders of its item's dataset, as the data server does."""
+
+    rewarder_id = DATASET_GRADERS
+    limits_itself = True
+    """A timeout of a grader costs only the attempt that it was grading."""
+
+    def __init__(self, config: MixConfig) -> None:
+        self._config = config
+        self._runner = GraderRunner()
+
+    async def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Return one verdict for each attempt. Raise ``RewardError`` for an item of no dataset of the mix."""
+        try:
+            dataset_id, record = record_of(self._config, context.item_id)
+        except (DatasetError, OSError) as error:
+            raise RewardError(f"{self.rewarder_id}: {error}") from error
+        inputs = [
+            GraderInput.of(
+                context.item_id,
+                record,
+                attempt.output,
+                completion_tokens=attempt.tokens,
+                completion_index=attempt.index,
+            )
+            for attempt in context.outputs
+        ]
+        limit_s = context.time_limit_s or TIMEOUT_S
+        grades = await grade_items(self._runner, self._config.datasets[dataset_id].graders, inputs, limit_s)
+        return tuple(self._verdict(grade) for grade in grades)
+
+    def close(self) -> None:
+        """Close the graders' threads and connections."""
+        self._runner.close()
+
+    def _verdict(self, grade: ItemGrade) -> Verdict:
+        parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
+        if grade.reward is None:
+            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
+        return RewardScore(self.rewarder_id, grade.reward, parts)
 
 
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:

@@ -56,7 +56,7 @@ def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Re
     if entry.options:
         accepted = "no options: the graders are those of the mix"
         raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
-    from tfgrpo.pipelines.mix.graders import DatasetGraders  # noqa: PLC0415 - as above
+    from tfgrpo.pipelines.mix.items import DatasetGraders  # noqa: PLC0415 - as above
 
     return DatasetGraders(mix)
 

@@ -1,7 +1,8 @@
-"""The HTTP interface of the data server: routes, limits and errors."""
+"""The HTTP interface of the data server: routes, limits, errors, and the description in ``openapi.yaml``."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,20 +14,23 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.server.access import require_token
-from tfgrpo.pipelines.server.description import describe
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, Say, grade_lines, metered
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
 from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, SampleRequest
 from tfgrpo.rewarders.graders.combine import ItemGrade
 from tfgrpo.stores.errors import DatasetError
+from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples, which is two numbers."""
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
+_SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
+"""Characters to escape in the regular expressions of every language."""
 
 
 def data_app(
@@ -135,3 +139,43 @@ def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     if grade.reward is None:
         return {**result, "error": grade.reasons}
     return {**result, "reward": grade.reward}
+
+
+def describe(config: MixConfig, limits: Limits, version: str, *, token: bool) -> dict[str, Any]:
+    """Return the description of a server of this mix; ``token``: whether it requires one."""
+    document: dict[str, Any] = packaged_yaml(__file__, "openapi.yaml")
+    document["info"]["version"] = version
+    shapes = document["components"]["schemas"]
+    integer, _, text = shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]
+    integer["maximum"] = limits.max_batch
+    text["pattern"] = text["pattern"].replace("MAX", up_to(limits.max_batch))
+    shapes["GradeRequest"]["properties"]["items"]["maxItems"] = limits.max_batch
+    shapes["GradeItem"]["properties"]["sample_id"]["pattern"] = sample_id_pattern(config)
+    if not token:
+        del document["components"]["securitySchemes"]
+        for operation in (each for path in document["paths"].values() for each in path.values()):
+            operation.pop("security", None)
+            operation["responses"].pop("401", None)
+    return document
+
+
+def sample_id_pattern(config: MixConfig) -> str:
+    """Return a regular expression for all sample ids."""
+    ids = [
+        _SYNTAX.sub(r"\\\g<0>", name) + f":{up_to(len(dataset.records) - 1)}"
+        for name, dataset in config.datasets.items()
+        if len(dataset.records)
+    ]
+    return f"^({'|'.join(ids)})$" if ids else "^$a"
+
+
+def up_to(last: int) -> str:
+    """Return a regular expression for the whole numbers from 0 to ``last``, without leading zeros."""
+    text = str(last)
+    shorter = [f"[1-9]{'[0-9]' * (digits - 1)}" for digits in range(2, len(text))]
+    choices = [*(["[0-9]"] if len(text) > 1 else []), *shorter, text]
+    for at, digit in enumerate(text):
+        lowest = 1 if at == 0 and len(text) > 1 else 0
+        if int(digit) > lowest:
+            choices.append(f"{text[:at]}[{lowest}-{int(digit) - 1}]{'[0-9]' * (len(text) - at - 1)}")
+    return f"({'|'.join(choices)})"

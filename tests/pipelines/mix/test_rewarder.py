@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.pipelines.mixes import document, write_mix, write_rows
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.graders import DatasetGraders
+from tfgrpo.pipelines.mix.items import DatasetGraders
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, close_rewarders, mix_of, rewarders_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from tests.support.runs.pages import ROOT
-from tfgrpo.pipelines.server.description import up_to
+from tfgrpo.pipelines.server.app import up_to
 from tfgrpo.pipelines.server.replies import encoded
 from tfgrpo.pipelines.server.service import GradeItem, GradeRequest, SampleRequest
 
