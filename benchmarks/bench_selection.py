@@ -21,7 +21,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.powl import Model, parse_text
-from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
+from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads

@@ -63,7 +63,7 @@ def build_rewarder(
         return build_grader_rewarder(name, given, where, comparing=name in _COMPARING_GRADERS)
     build: Callable[..., Rewarder] | None = GroundTruthRewarder if name == "gt" else None
     if name in _MODEL_REWARDERS:
-        from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS  # noqa: PLC0415
+        from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS  # noqa: PLC0415
 
         build = POWL_REWARDERS[name]
     if build is not None:

@@ -38,7 +38,7 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.powl import footprint_to_value
 from tfgrpo.rewarders.powl.event_log import is_event_log
-from tfgrpo.rewarders.powl.scoring.answers import REFERENCE_KEYS
+from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING_MODELS, COMPARING_REWARDERS
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders
 from tfgrpo.stores.canonical import canonical_json, sha256_hex

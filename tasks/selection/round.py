@@ -13,7 +13,7 @@ from typing import Final
 
 from tfgrpo.rewarders.base import Abstained, Attempt
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
-from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY
+from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.scoring import GroupScores, score_group
 from tfgrpo.stores.batch.shapes import status_of

@@ -18,7 +18,7 @@ from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
-from tfgrpo.rewarders.powl.scoring.rewarders import POWL_REWARDERS
+from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS
 from tfgrpo.rewarders.registry import known_rewarders
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
 from tfgrpo.tasks.models.wire import decode_reply

@@ -1,11 +1,13 @@
 """Rewarders of process models: similar or equal to the reference, valid, self-consistent, agreed on by the group.
 
-They parse and compare; no language model is called. An output without a process model scores 0. Without anything to
-compare with they abstain. Each takes ``aliases``: also accept SEQ, AND, →, ×, ∧, ↺ and any case.
+They find the model in an answer (text or JSON, by the first character) and compare; no language model is called. An output
+without a process model scores 0. Without anything to compare with they abstain. Each takes ``aliases``: also accept SEQ,
+AND, →, ×, ∧, ↺ and any case.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,20 +22,25 @@ from tfgrpo.rewarders.powl import (
     Operator,
     Silent,
     footprint,
+    footprint_from_value,
     footprint_similarity,
     group_consensus,
     labels_of,
+    parse_json,
+    parse_text,
     self_consistency,
     validate,
 )
 from tfgrpo.rewarders.powl.footprints import MODES, Mode
-from tfgrpo.rewarders.powl.scoring.answers import first_line, model_in, reference_in
+from tfgrpo.rewarders.powl.parsing.text import without_wrapping
 from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
 from tfgrpo.stores.errors import OptionError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
 """Metadata of an attempt: the model that its output was parsed to already."""
+REFERENCE_KEYS: Final = ("reference", "footprint")
+"""Metadata of an item without an answer that may be its reference: a model or a footprint."""
 _Measured: TypeAlias = tuple[float, str] | str
 """Score and evidence of one model, or the reason to abstain on it."""
 _Measure: TypeAlias = Callable[[RewardContext, Sequence[Model]], Sequence[_Measured]]
@@ -235,3 +242,41 @@ def _difference(own: Footprint, reference: Footprint) -> str | None:
     if (own.start_activities, own.end_activities) != (reference.start_activities, reference.end_activities):
         return "other activities at the beginning or the end"
     return None if own.min_trace_length == reference.min_trace_length else "other steps can be skipped"
+
+
+def model_in(answer: str, *, aliases: bool = False) -> Model:
+    """Return the model in an answer with reasoning tags, code fences and, around text, prose. Raises ``PowlError``."""
+    if without_wrapping(answer).lstrip().startswith("{"):
+        return parse_json(answer, fenced=True)
+    return parse_text(answer, aliases=aliases)
+
+
+def reference_in(answer: str, metadata: Mapping[str, Any], mode: Mode, *, aliases: bool = False) -> Footprint | None:
+    """Return the reference footprint: of the item's answer, else of its metadata; None without either.
+
+    Raises ``PowlError`` for a reference that is neither model nor footprint, and for a footprint of another mode.
+    """
+    given = answer if answer.strip() else next((metadata[key] for key in REFERENCE_KEYS if metadata.get(key)), None)
+    if given is None:
+        return None
+    value = given
+    if isinstance(given, str):
+        try:
+            value = json.loads(given)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, Mapping):
+        if not isinstance(given, str):
+            raise PowlError(f"{type(given).__name__} is no process model")
+        return footprint(model_in(given, aliases=aliases), mode)
+    if "direct_succession" not in value:
+        return footprint(parse_json(value), mode)
+    reference = footprint_from_value(value)
+    if reference.mode != mode:
+        raise PowlError(f"it is a footprint of mode {reference.mode}, and the mode asked for is {mode}")
+    return reference
+
+
+def first_line(error: PowlError) -> str:
+    """Return position and reason of an error, without the excerpt."""
+    return str(error).split("\n", maxsplit=1)[0]

@@ -16,7 +16,7 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     to_json,
 )
-from tfgrpo.rewarders.powl.scoring.rewarders import MODEL_KEY, POWL_REWARDERS
+from tfgrpo.rewarders.powl.scoring import MODEL_KEY, POWL_REWARDERS
 from tfgrpo.rewarders.registry import build_rewarder, known_rewarders
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads

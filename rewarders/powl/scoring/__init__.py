@@ -1,3 +1,0 @@
-"""Rewarders for process models."""
-
-__all__ = ["answers", "rewarders"]
