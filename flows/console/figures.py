@@ -1,14 +1,17 @@
-"""Figures of a run for people: money, time, losses, counts of the current epoch, and the time left."""
+"""Figures of a run for people: money, time, losses, sums over the groups of an epoch, and the time left."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tfgrpo.flows.console.observer import EpochStart
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import Arm, scored_rewards
+from tfgrpo.stores.outcomes import Arm, Scored, is_highest, scored_rewards
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -91,35 +94,90 @@ class Losses:
 
 
 @dataclass(slots=True)
-class EpochCounts:
-    """Counts of one epoch, with rewards by arm: no library has their common mean."""
+class _ArmSum:
+    """Scored rollouts of one arm."""
+
+    total: float = 0.0
+    scored: int = 0
+    solved: int = 0
+
+
+@dataclass(slots=True)
+class EpochSums:
+    """Sums over the groups of an epoch.
+
+    Rewards are summed by arm, because a mean over champion and candidate means little: the epoch reports those of the
+    candidate, or of the only arm there is.
+    """
 
     start: EpochStart
-    began: float
-    """Seconds on the clock that ``left`` gets."""
+    score_range: Range = UNIT
+    """Of the reward, as its rewarders declare it."""
     groups: int = 0
-    lost: int = 0
-    stored: int = 0
-    rejected: int = 0
-    scored: Counter[Arm] = field(default_factory=Counter)
-    """Rollouts with a reward."""
-    _rewards: defaultdict[Arm, float] = field(default_factory=lambda: defaultdict(float))
+    informative: int = 0
+    arms: dict[Arm, _ArmSum] = field(default_factory=dict)
+    rollouts: Losses = field(default_factory=Losses)
+    learning: Losses = field(default_factory=Losses)
+    """Reflections and curations."""
+
+    @property
+    def scored(self) -> int:
+        """Scored rollouts of all arms."""
+        return sum(arm.scored for arm in self.arms.values())
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean over the scored rollouts of the reported arm; None without any."""
+        return self._reported.total / self._reported.scored if self._reported.scored else None
+
+    @property
+    def solve_rate(self) -> float | None:
+        """Share of the reported arm's scored rollouts with the full reward; None without any."""
+        return self._reported.solved / self._reported.scored if self._reported.scored else None
 
     @property
     def reward(self) -> str:
-        """Mean reward, by arm when there are two."""
-        means = (
-            f"{name} {self._rewards[arm] / count:.3f}" for arm, name in _ARMS.items() if (count := self.scored[arm])
-        )
+        """Mean reward for people, by arm when there are two."""
+        sums = ((name, self.arms[arm]) for arm, name in _ARMS.items() if arm in self.arms)
+        means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
         return ", ".join(means) or "no reward yet"
 
-    def add(self, result: GroupResult) -> None:
-        """Count a group."""
-        rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
-        self.groups += 1
-        self.lost += len(result.rollouts) - len(rewards)
-        self.scored[result.key.arm] += len(rewards)
-        self._rewards[result.key.arm] += sum(rewards)
+    @property
+    def _reported(self) -> _ArmSum:
+        return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
+
+    def add(self, results: Sequence[GroupResult]) -> None:
+        """Add groups."""
+        self.groups += len(results)
+        for result in results:
+            rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
+            arm = self.arms.setdefault(result.key.arm, _ArmSum())
+            arm.total += sum(rewards)
+            arm.scored += len(rewards)
+            arm.solved += sum(is_highest(reward, self.score_range) for reward in rewards)
+            self.informative += result.signal == "mixed"
+            for rollout in result.rollouts:
+                outcome = rollout.outcome
+                self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
+            if result.reflected:
+                failure = result.reflection_failure
+                self.learning.add(failure.sentence if failure is not None else None)
+
+    def end(self, library: Library) -> EpochEnd:
+        """Return the summary of the epoch."""
+        return EpochEnd(
+            self.start.epoch,
+            self.start.phase,
+            self.mean_reward,
+            self.scored,
+            self.rollouts.lost,
+            self.informative,
+            lessons=len(library.entries),
+            lost_mostly=self.rollouts.mostly,
+            learning_asked=self.learning.asked,
+            learning_lost=self.learning.lost,
+            learning_lost_mostly=self.learning.mostly,
+        )
 
 
 @dataclass(slots=True)
@@ -138,11 +196,11 @@ class RunCounts:
         size = len(plan.cohort(1).items)
         return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
 
-    def left(self, epoch: EpochCounts, now: float) -> str:
-        """Return the time left in the run at the pace of this epoch."""
+    def left(self, epoch: EpochSums, elapsed: float) -> str:
+        """Return the time left in the run at the pace of this epoch, which has taken ``elapsed`` seconds."""
         if not epoch.groups:
             return "time left unknown"
-        pace = (now - epoch.began) / epoch.groups
+        pace = elapsed / epoch.groups
         ahead = epoch.start.groups - epoch.groups
         if epoch.start.epoch < epoch.start.epochs:
             ahead = max(ahead, self.groups - self.done - epoch.groups)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import EpochCounts, RunCounts, duration, held_out, money, plus_unknown
+from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, held_out, money, plus_unknown
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
@@ -48,7 +48,9 @@ class Progress(Observer):
         self._console = console
         self._now = now
         self._run = RunCounts()
-        self._epoch = EpochCounts(EpochStart(0, 0, "train", groups=0, temperature=0.0), began=0.0)  # none yet
+        self._epoch = EpochSums(EpochStart(0, 0, "train", groups=0, temperature=0.0))  # none yet
+        self._began = 0.0
+        self._stored = self._refused = 0
         self._budget = BudgetSettings()
         self._totals = Totals()
         self._live: Live | None = None
@@ -77,7 +79,8 @@ class Progress(Observer):
     def epoch_started(self, start: EpochStart) -> None:
         """Start the view of an epoch."""
         self._stop_live()
-        self._epoch = EpochCounts(start, self._now())
+        self._epoch, self._began = EpochSums(start), self._now()
+        self._stored = self._refused = 0
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._view)
             self._live.start()
@@ -88,15 +91,15 @@ class Progress(Observer):
         """Count a group."""
         epoch, self._totals = self._epoch, totals
         before = epoch.groups * _LINES // max(epoch.start.groups, 1)
-        epoch.add(result)
+        epoch.add([result])
         after = epoch.groups * _LINES // max(epoch.start.groups, 1)
         if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
             self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """Print the lessons of a batch on a terminal; otherwise count them for the next line."""
-        self._epoch.stored += len(records)
-        self._epoch.rejected += rejected
+        self._stored += len(records)
+        self._refused += rejected
         if not self._console.is_terminal:
             return
         for record in records[:_LESSONS_SHOWN]:
@@ -112,18 +115,18 @@ class Progress(Observer):
         if end.mean_reward is None:
             facts.append("no rollout was scored")
         else:
-            reward = epoch.reward if epoch.scored.total() else f"reward {end.mean_reward:.3f}"
+            reward = epoch.reward if epoch.scored else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
             why = f" ({end.lost_mostly})" if end.lost_mostly else ""
             facts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
             facts.append(pluralize(end.informative, "informative group"))
-            facts.append(f"{pluralize(epoch.stored, 'operation')} stored and {epoch.rejected} refused")
+            facts.append(f"{pluralize(self._stored, 'operation')} stored and {self._refused} refused")
             facts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
         if end.learning_loss:
             facts.append(end.learning_loss)
-        facts.append(f"took {duration(self._now() - epoch.began)}")
+        facts.append(f"took {duration(self._now() - self._began)}")
         self._run.done += epoch.start.groups
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
@@ -136,18 +139,18 @@ class Progress(Observer):
         """Restore the terminal."""
         self._stop_live()
 
-    def _figures(self, epoch: EpochCounts) -> list[str]:
+    def _figures(self, epoch: EpochSums) -> list[str]:
         totals = self._totals
         figures = [epoch.reward]
-        if epoch.lost:
-            figures.append(f"{epoch.lost} lost")
-        if epoch.stored:
-            figures.append(f"{pluralize(epoch.stored, 'operation')} stored")
+        if epoch.rollouts.lost:
+            figures.append(f"{epoch.rollouts.lost} lost")
+        if self._stored:
+            figures.append(f"{pluralize(self._stored, 'operation')} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
         figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals) + cap)
-        return [*figures, self._run.left(epoch, self._now())]
+        return [*figures, self._run.left(epoch, self._now() - self._began)]
 
     def _view(self) -> Group:
         epoch = self._epoch

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
-from tfgrpo.flows.console.figures import EpochCounts, RunCounts, duration, spending
+from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, spending
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
 from tfgrpo.pipelines.settings.tree import BudgetSettings
@@ -39,7 +39,7 @@ def group(*rewards, arm="train"):
     rollouts = [
         SimpleNamespace(outcome=Failed("E", "r") if reward is None else Scored(reward, ())) for reward in rewards
     ]
-    return SimpleNamespace(rollouts=rollouts, key=SimpleNamespace(arm=arm))
+    return SimpleNamespace(rollouts=rollouts, key=SimpleNamespace(arm=arm), signal="mixed", reflected=False)
 
 
 def plain(small_run):
@@ -174,23 +174,23 @@ def test_warnings_of_the_plan_are_printed_first(small_run):
 
 
 def test_the_time_left_counts_the_epochs_to_come():
-    tally = EpochCounts(EpochStart(1, 3, "train", 10, 0.7), began=0.0)
+    tally = EpochSums(EpochStart(1, 3, "train", 10, 0.7))
     run = RunCounts(groups=40)
     assert run.left(tally, 1.0) == "time left unknown"
-    tally.add(group(1.0))
+    tally.add([group(1.0)])
     assert run.left(tally, 2.0) == "about 1m18s left"
     run.done += tally.start.groups
-    last = EpochCounts(EpochStart(3, 3, "eval", 10, 0.3), began=0.0, groups=5)
+    last = EpochSums(EpochStart(3, 3, "eval", 10, 0.3), groups=5)
     assert run.left(last, 5.0) == "about 5s left"
 
 
 def test_rewards_of_two_arms_are_never_averaged():
-    tally = EpochCounts(EpochStart(3, 3, "eval", 4, 0.3), began=0.0)
+    tally = EpochSums(EpochStart(3, 3, "eval", 4, 0.3))
     assert tally.reward == "no reward yet"
-    tally.add(group(0.0, 0.0, arm="champion"))
-    tally.add(group(1.0, 1.0, arm="candidate"))
+    tally.add([group(0.0, 0.0, arm="champion")])
+    tally.add([group(1.0, 1.0, arm="candidate")])
     assert tally.reward == "before 0.000, after 1.000"
-    assert tally.scored.total() == 4
+    assert tally.scored == 4
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])

@@ -23,9 +23,10 @@ from tests.support.runs.running import (
     run,
     store,
 )
+from tfgrpo.flows.console.figures import EpochSums
+from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
-from tfgrpo.flows.run.loop.epochs import EpochSums
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
@@ -156,7 +157,7 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
 
 
 def test_epoch_sums_average_scored_rollouts_only():
-    tally = EpochSums(1, "train")
+    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     tally.add([
         group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
         group((record(0, outcome=Ungraded("empty", "")), record(1, outcome=Scored(0.5, ()))), signal="flat"),
@@ -167,26 +168,26 @@ def test_epoch_sums_average_scored_rollouts_only():
 
 
 def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
-    sums = EpochSums(1, "train", (0.0, 10.0))
+    sums = EpochSums(EpochStart(1, 3, "train", 1, 0.7), (0.0, 10.0))
     sums.add([group((record(0, outcome=Scored(10.0, ())), record(1, outcome=Scored(1.0, ()))))])
     assert sums.solve_rate == 0.5
 
 
 def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
-    tally = EpochSums(1, "train")
+    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     assert tally.end(Library(())).lost_mostly == ""
     tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
     down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
     tally.add([down])
     assert tally.end(Library(())).lost == 502
     assert len(tally.rollouts.reasons) == 100
-    tally = EpochSums(1, "train")
+    tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
     assert tally.end(Library(())).lost_mostly == "2 × ungraded: remote: it is down"
 
 
 def test_an_epoch_without_evidence_has_no_mean():
-    tally = EpochSums(1, "eval")
+    tally = EpochSums(EpochStart(1, 3, "eval", 1, 0.7))
     assert tally.end(Library(())).mean_reward is None
     assert tally.solve_rate is None
 
