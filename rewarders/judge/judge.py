@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict, pop_rewarder_id
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
-from tfgrpo.rewarders.judge.prompt import SCORE_FORM
+from tfgrpo.rewarders.judge.options import SCORE_FORM, JudgeOptions, judge_options
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
 from tfgrpo.stores.frozen_json import frozen

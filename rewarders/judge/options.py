@@ -1,21 +1,26 @@
-"""Options of a judge, checked with all problems at once."""
+"""Options of a judge, checked with all problems at once, and the messages that it is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from string import Template
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.judge.prompt import DEFAULT_RUBRIC
-from tfgrpo.rewarders.judge.reading import Scale
+from tfgrpo.rewarders.judge.model import Speaker
+from tfgrpo.rewarders.judge.reading import LOWEST, Scale
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, placed, refusal
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.packaged import packaged_yaml
 
 Strength: TypeAlias = Literal["wins", "bradley_terry"]
+Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
 
+_TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
 _LONGEST_RUBRIC: Final = 20_000
 Text = Annotated[str, StringConstraints(pattern=r"\S"), accepts("text")]
 
@@ -61,7 +66,7 @@ class JudgeOptions(Options):
     def rubric_text(self) -> str:
         """Rubric in force. A file is read on every access; raises ``OSError`` or ``ValueError``."""
         if self.rubric_file is None:
-            return (self.rubric or DEFAULT_RUBRIC).strip()
+            return (self.rubric or _TEXTS["rubric"]).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
 
 
@@ -90,3 +95,47 @@ def _check_rubric(options: JudgeOptions) -> None:
         raise PipelineError.one(name, "nothing", "what counts, in words")
     if len(text) > _LONGEST_RUBRIC:
         raise PipelineError.one(name, f"{len(text):,} characters", f"at most {_LONGEST_RUBRIC:,}")
+
+
+class AnswerForm(NamedTuple):
+    """A kind of question: name and JSON schema of its answer, and the system message."""
+
+    name: str
+    schema: Mapping[str, Any]
+    instructions: str
+    """With the placeholders ``$rubric``, ``$data`` and ``$lowest``."""
+
+    def system(self, rubric: str, scale: Scale = "unit") -> str:
+        """Return the system message. ``scale``: that of a score."""
+        return Template(self.instructions).substitute(_TEXTS, rubric=rubric, lowest=f"{LOWEST[scale]:g}")
+
+
+SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
+"""For judging one output."""
+PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
+"""For comparing two outputs."""
+
+
+def messages(instructions: str, task: str, reference: str | None, outputs: Mapping[str, str]) -> Messages:
+    """Return the question: instructions, and task, reference and outputs as data.
+
+    The data are members of one JSON object, so that no text in them can close its own quotation and act as an instruction.
+    """
+    payload = {"task": task, **outputs}
+    if reference:
+        payload["reference_answer"] = reference
+    return (("system", instructions), ("user", canonical_json(payload)))
+
+
+def asked_again(question: Messages, reply: str, reason: str, schema: Mapping[str, Any]) -> Messages:
+    """Return the dialogue after an unusable reply."""
+    complaint = canonical_json({"error": reason, "schema": dict(schema)})
+    return (*question, ("assistant", reply), ("user", complaint))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return ``text`` without its middle when it is longer than ``most`` characters, with the number omitted."""
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - (most - head) :]}"

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.prompt import PAIR_FORM
+from tfgrpo.rewarders.judge.options import PAIR_FORM, JudgeOptions
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
 from tfgrpo.rewarders.relative import Variant, relative_values

@@ -12,8 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeModel, JudgeQuestion, JudgeReply
-from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.prompt import AnswerForm, asked_again, messages, shortened
+from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, asked_again, messages, shortened
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 

@@ -11,8 +11,7 @@ from tests.support.rewards.judges import FakeJudge, by_output, judged, material
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.model import JudgeReply, judge_loads
-from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
-from tfgrpo.rewarders.judge.prompt import shortened
+from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options, shortened
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads

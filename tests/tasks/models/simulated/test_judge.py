@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
-from tfgrpo.rewarders.judge.prompt import PAIR_FORM, SCORE_FORM, messages
+from tfgrpo.rewarders.judge.options import PAIR_FORM, SCORE_FORM, messages
 from tfgrpo.tasks.models.simulated.roles import ComparisonAsk, JudgementAsk, compare, judge
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
