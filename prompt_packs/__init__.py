@@ -6,7 +6,6 @@ from tfgrpo.prompt_packs.stamps import StampVerifier
 
 __all__ = [
     "StampVerifier",
-    "attacks",
     "load_instruction_set",
     "load_prompt_pack",
     "merge_experiences",

@@ -1,7 +1,8 @@
 """Screen a lesson before it is stored or shown to an actor: clean it, then accept it or reject it with a reason.
 
 Lessons come from a model that read untrusted output. The rules cover instructions to the reader, secrets, addresses,
-prompt markup and given-away answers. They are a filter, not a proof: the prompt also quotes every lesson as data.
+prompt markup and given-away answers (patterns: ``screening.yaml``). They are a filter, not a proof: the prompt also
+quotes every lesson as data.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from tfgrpo.prompt_packs.attacks import SCREENING, attack_in
+from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
 Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long"]
+_SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
+"""Word lists and patterns of the screening."""
 _INVISIBLE = re.compile(
     "[\ufeff\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
@@ -28,9 +31,9 @@ _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_SPELLED = {word: Decimal(value) for word, value in SCREENING["spelled"].items()}
-_KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in SCREENING["units"].items()}
-_KNOWN_FACTORS = frozenset(map(Decimal, SCREENING["factors"]))
+_SPELLED = {word: Decimal(value) for word, value in _SCREENING["spelled"].items()}
+_KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in _SCREENING["units"].items()}
+_KNOWN_FACTORS = frozenset(map(Decimal, _SCREENING["factors"]))
 _FACTOR_LEAD = re.compile(r"(?:\b(?:by|times|per|over|multiple of|power of|base)(?: an?)?|[*/\u00d7\u00f7])\s*$")
 _RESULT_LEAD = re.compile(
     r"(?:\b(?:is|are|was|be|equals?|equal to|gets?|got|gives?|makes?|yields?|totals?|leaves?|answers?|answer with|"
@@ -41,6 +44,23 @@ _ANSWER_LEAD = re.compile(
     r"[=:\u2192])\s*[\"'`(]*$"
 )
 _VAGUE = frozenset({"yes", "no", "true", "false", "none", "null", "n/a", "unknown"})
+_PART = re.compile(r"\{([a-z_]+)\}")  # unlike a number of repetitions, ``{2,3}``
+
+
+def _filled(pattern: str) -> str:
+    """Return a pattern with every ``{name}`` replaced by the part of that name."""
+    return _PART.sub(lambda match: _filled(_SCREENING["parts"][match[1]]), pattern)
+
+
+_ATTACKS = {
+    rule: [re.compile(_filled(pattern)) for pattern in attack["patterns"]]
+    for rule, attack in _SCREENING["attacks"].items()
+}
+_HARMLESS = re.compile("|".join(map(_filled, _SCREENING["harmless"])))
+_LOOK_ALIKES = {ord(shown): meant for meant, group in _SCREENING["look_alikes"].items() for shown in group}
+_LEET = str.maketrans("0134578@$", "oieastbas")
+_MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{4,}")
+_SPELLED_OUT = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*]){3,}[^\W\d_](?![^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +104,36 @@ def _rejected_content(cleaned: str, answers: Sequence[str]) -> Rejection | None:
     if not any(character.isalpha() for character in cleaned):
         return Rejection("no words in it", "empty")
     if attack := attack_in(cleaned):
-        return Rejection(attack.reason, attack.rule)
+        return attack
     if gives_away(cleaned, answers):
         return Rejection("gives away the answer of an item", "answer")
+    return None
+
+
+def fold(text: str) -> str:
+    """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+    plain = "".join(character for character in decomposed if not unicodedata.combining(character))
+    joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain.translate(_LOOK_ALIKES))
+    return " ".join(joined.split())
+
+
+def attack_in(text: str) -> Rejection | None:
+    """Return the first attack in a lesson, or None. A folded copy is matched, so that disguised text is found too."""
+    folded = fold(text)
+    unleeted = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
+    remaining = _HARMLESS.sub(" ", folded)
+    subjects: tuple[tuple[Rule, str], ...] = (
+        ("secret", unicodedata.normalize("NFKC", text)),
+        ("markup", folded),
+        ("address", folded),
+        ("order", remaining),
+        ("answer", remaining),
+        ("order", _HARMLESS.sub(" ", unleeted)),
+    )
+    for rule, subject in subjects:
+        if any(pattern.search(subject) for pattern in _ATTACKS[rule]):
+            return Rejection(_SCREENING["attacks"][rule]["reason"], rule)
     return None
 
 

@@ -62,7 +62,7 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
     telemetry = runtime.telemetry
     with (
         telemetry.attached(runtime.context.carrier if carrier is None else carrier),
-        telemetry.group_span(**(_span_attributes(spec) | {"arm": spec.key.arm})) as span,
+        telemetry.span("tfgrpo.group", **(_span_attributes(spec) | {"arm": spec.key.arm})) as span,
     ):
         result = await _run(spec, runtime)
         observe_group(telemetry, span, spec, result, runtime.context.settings.actor.kind)

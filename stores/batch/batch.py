@@ -8,17 +8,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.checks import check_groups, check_sizes, size_problems
-from tfgrpo.stores.batch.lists import ExperienceLists, FlatExperience, groups_of_lists, lists_of_groups
+from tfgrpo.stores.batch.lists import (
+    ExperienceArrays,
+    ExperienceLists,
+    FlatExperience,
+    arrays_of_groups,
+    groups_of_lists,
+    lists_of_groups,
+)
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import pluralize
-
-if TYPE_CHECKING:
-    from tfgrpo.stores.batch.arrays import ExperienceArrays
 
 __all__ = [
     "Exclusion",
@@ -72,9 +76,6 @@ class ExperienceBatch:
 
     def arrays(self) -> ExperienceArrays:
         """Return rewards, log-probabilities and lengths as ``float64[B, Gmax]``, with masks of the values that exist."""
-        # numpy is slow to import, and this module is on the path of every command.
-        from tfgrpo.stores.batch.arrays import arrays_of_groups  # noqa: PLC0415
-
         return arrays_of_groups(self.groups)
 
     def flat(self) -> FlatExperience:

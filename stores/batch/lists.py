@@ -1,7 +1,7 @@
 """Convert four parallel lists to groups and back, with every problem reported before anything is built.
 
 States [B], then actions, rewards and old log-probabilities [B][G]: the form in which experience buffers hand data to
-trainers.
+trainers. Groups become masked arrays, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tfgrpo.stores.batch.checks import size_problems
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, default_id
@@ -17,6 +17,13 @@ from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
 from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.text import pluralize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats: TypeAlias = npt.NDArray[np.float64]
+    Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 class ExperienceLists(NamedTuple):
@@ -59,6 +66,53 @@ def complete_logprob(rollout: Rollout) -> float | None:
     """Return the log-probability of a whole completion; None when any part of it is missing."""
     logprob = rollout.logprob
     return logprob.total if logprob is not None and logprob.complete else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExperienceArrays:
+    """A batch of B groups, the largest of which has Gmax rollouts. All arrays are ``[B, Gmax]`` and read-only.
+
+    An absent value is NaN and its mask is False, so that no mean includes it unnoticed.
+    """
+
+    rewards: Floats
+    """NaN where ``mask`` is False."""
+    mask: Bools
+    """Whether the rollout has a reward."""
+    logp_old: Floats
+    """Log-probability of the whole completion; NaN where ``logp_mask`` is False."""
+    logp_mask: Bools
+    token_lengths: Floats
+    """Tokens of the completion; NaN where they are not known."""
+    present: Bools
+    """Whether there is a rollout, graded or not."""
+    group_ids: tuple[str, ...]
+
+
+def arrays_of_groups(groups: Sequence[RolloutGroup]) -> ExperienceArrays:
+    """Return the arrays of groups, in order."""
+    import numpy as np  # noqa: PLC0415 - slow to import, and this module is on the path of every command
+
+    widest = max((len(group.rollouts) for group in groups), default=0)
+    shape = (len(groups), widest)
+    sizes = np.array([len(group.rollouts) for group in groups], dtype=np.int64)
+    present = np.arange(widest)[np.newaxis, :] < sizes[:, np.newaxis]
+
+    def masked(value: Callable[[Rollout], float | None]) -> tuple[Floats, Bools]:
+        column = [value(rollout) for group in groups for rollout in group.rollouts]
+        values = np.full(shape, np.nan)
+        values[present] = [np.nan if number is None else number for number in column]
+        mask = np.zeros(shape, dtype=np.bool_)
+        mask[present] = [number is not None for number in column]
+        return values, mask
+
+    rewards, mask = masked(lambda rollout: rollout.reward)
+    logp_old, logp_mask = masked(complete_logprob)
+    lengths, _ = masked(lambda rollout: rollout.completion_tokens)
+    arrays: tuple[npt.NDArray[Any], ...] = (rewards, mask, logp_old, logp_mask, lengths, present)
+    for array in arrays:
+        array.setflags(write=False)
+    return ExperienceArrays(rewards, mask, logp_old, logp_mask, lengths, present, tuple(group.id for group in groups))
 
 
 def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> ExperienceLists:

@@ -105,10 +105,6 @@ class SpanMaker:
         """One epoch. Exported at its end, so a killed epoch has only its rollouts."""
         return self._start("tfgrpo.epoch", _with_literals(attributes))
 
-    def group_span(self, **attributes: Unpack[Attributes]) -> OpenSpan:
-        """The rollouts of one item."""
-        return self._start("tfgrpo.group", attributes)
-
     def rollout_span(self, *, keep_open: bool = False, **attributes: Unpack[Attributes]) -> OpenSpan:
         """One rollout of one ``agent``.
 

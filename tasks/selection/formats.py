@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tfgrpo.pipelines.settings.selection import MemorySettings
-from tfgrpo.prompt_packs.attacks import attack_in
+from tfgrpo.prompt_packs.safety import attack_in
 from tfgrpo.rewarders.powl import Model, label_fingerprint, structural_key, to_text, validate
 from tfgrpo.rewarders.powl.keys import ARROW
 from tfgrpo.rewarders.powl.scoring import model_in

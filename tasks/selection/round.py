@@ -59,7 +59,8 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
     telemetry = runtime.telemetry
     with (
         telemetry.attached(runtime.context.carrier),
-        telemetry.group_span(
+        telemetry.span(
+            "tfgrpo.group",
             epoch=0,
             phase="eval",
             group_id=spec.selection_id,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.prompt_packs.attacks import fold
-from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, fold, screen_lesson
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 ORDERS = [

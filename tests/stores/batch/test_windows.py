@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.records.rollout_groups import group, rollout
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.lines import append_groups, read_groups
-from tfgrpo.stores.batch.windows import ExperienceWindow, latest_groups
+from tfgrpo.stores.batch.lines import ExperienceWindow, append_groups, latest_groups, read_groups
 from tfgrpo.stores.errors import RecordRejected, ShapeError
 
 

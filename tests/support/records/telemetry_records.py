@@ -12,7 +12,7 @@ def one_rollout(telemetry: Telemetry) -> None:
     with (
         telemetry.workflow_span("tfgrpo-learning"),
         telemetry.epoch_span(epoch=1, phase="train", temperature=0.7, group_size=2, sample_size=100, seed=0),
-        telemetry.group_span(epoch=1, phase="train", group_id="g1", item_id="q-1", group_size=2) as group,
+        telemetry.span("tfgrpo.group", epoch=1, phase="train", group_id="g1", item_id="q-1", group_size=2) as group,
     ):
         with telemetry.rollout_span(
             epoch=1, phase="train", group_id="g1", rollout_id="g1/0", index=0, agent="chat", group_size=2

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tfgrpo.stores.batch.windows import ExperienceWindow
+from tfgrpo.stores.batch.lines import ExperienceWindow
 from tfgrpo.tasks.collector.collector import CollectorOptions, ExperienceCollector
 from tfgrpo.tasks.collector.protocols import Generation, Prompt
 
