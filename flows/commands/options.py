@@ -30,8 +30,9 @@ def add_settings(parser: Parser, keys: Mapping[str, str]) -> None:
     group = parser.add_argument_group("settings")
     for name, key in keys.items():
         leaf = fields_by_key()[key]
+        metavar = f"{{{','.join(leaf.choices)}}}" if leaf.choices else _NUMBERS.get(leaf.type, "TEXT")
         is_switch = leaf.type is bool
-        value: dict[str, Any] = {"action": "store_const", "const": "true"} if is_switch else {"metavar": _metavar(leaf)}
+        value: dict[str, Any] = {"action": "store_const", "const": "true"} if is_switch else {"metavar": metavar}
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, group=group, dest=_PREFIX + key, help=_help(leaf), **value)
     parser.add_argument(
@@ -132,12 +133,6 @@ def packs_root_of(options: argparse.Namespace) -> Path | None:
     """Return the directory of packs that the option, else the environment, names."""
     root = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
     return Path(root) if root else None
-
-
-def _metavar(leaf: SettingField) -> str:
-    if leaf.choices:
-        return f"{{{','.join(leaf.choices)}}}"
-    return _NUMBERS.get(leaf.type, "TEXT")
 
 
 def _help(leaf: SettingField) -> str:

@@ -1,4 +1,7 @@
-"""``tfgrpo config``, ``estimate`` and ``doctor``: show what a run with these options would do, without spending anything."""
+"""What comes before a run: ``tfgrpo config``, ``estimate`` and ``doctor`` show what it would do, without spending anything.
+
+``tfgrpo deploy`` sets a Prefect server up for nightly runs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ import os
 from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import held_out
-from tfgrpo.flows.orchestration.environment import check_prefect_home
+from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+
+_TIMEOUT_S = 60.0
+"""Time for a server to answer; one that starts for the first time needs a dozen seconds."""
 
 
 def config(options: argparse.Namespace, console: Console) -> None:
@@ -52,3 +58,16 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
     console.answer(
         {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)
     )
+
+
+def deploy(_options: argparse.Namespace, console: Console) -> None:
+    """Set the server up, and print each finding as it is made."""
+    with prefect_settings():  # of which Prefect refuses some when it is imported
+        from tfgrpo.flows.orchestration.deploying import deploy as set_up  # noqa: PLC0415
+
+    findings = []
+    for finding in set_up(os.environ, _TIMEOUT_S):
+        findings.append({"check": finding.name, "found": finding.text})
+        console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
+    if console.as_json:
+        console.result({"ok": True, "findings": findings})

@@ -66,12 +66,12 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
     calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
-    settings = manifest.get("settings", {})
+    settings, out = manifest.get("settings", {}), str(task.root.parent)
     return {
         "manifest": manifest,
         "tfgrpo": tfgrpo,
         "gate": manifest.get("gate") or {},
-        "place": _place(task),
+        "place": f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out),
         "packs": _option("--packs-root", settings.get("packs_root")),
         "totals": Totals.from_json(manifest["ledger"]) if manifest.get("ledger") else None,
         "max_usd": settings.get("budget", {}).get("max_usd"),
@@ -87,12 +87,6 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "flips": _flips(groups),
         "checks": list(_checks(manifest)),
     }
-
-
-def _place(task: TaskPaths) -> str:
-    """Return the options that name the task, as they are typed."""
-    out = str(task.root.parent)
-    return f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out)
 
 
 def _option(name: str, value: str | None) -> str:

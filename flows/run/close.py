@@ -143,7 +143,7 @@ def _details(
             "steps": sum(end.learning_lost for end in books.epochs),
             "of": sum(end.learning_asked for end in books.epochs),
         },
-        "calibration": books.calibration(),
+        "calibration": books.judges.as_json(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),

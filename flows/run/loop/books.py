@@ -88,7 +88,7 @@ class Books:
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, ToolUse] = {}
         self._epoch_use: dict[int, _EpochSum] = {}
-        self._judges = CalibrationTally(rewarders)
+        self.judges = CalibrationTally(rewarders)
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
         """Write the items of an epoch into the manifest."""
@@ -126,7 +126,7 @@ class Books:
         for rollout in rollouts:
             self._add(rollout)
         for result in results:
-            self._judges.add(result)
+            self.judges.add(result)
 
     def count(self, result: GroupResult) -> None:
         """Count the rollouts of a completed group."""
@@ -179,16 +179,12 @@ class Books:
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
             },
-            "calibration": self.calibration(),
+            "calibration": self.judges.as_json(),
             "per_tool_metrics": [
                 {**to_builtins(tool), "tool_cost_usd": tool.cost_usd} for _, tool in sorted(self._tools.items())
             ],
             "rejected": [list(pair) for pair in learning.rejected],
         }
-
-    def calibration(self) -> dict[str, Any] | None:
-        """Return the calibration of the judges; None without judges."""
-        return self._judges.as_json()
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:

@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.pages import ROOT, blocks, commands
 from tfgrpo.flows.cli import main
-from tfgrpo.flows.commands import deploy
+from tfgrpo.flows.commands import planned
 from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
@@ -258,7 +258,7 @@ def test_deploying_without_what_it_needs_is_refused(machine, monkeypatch, capsys
     for name, value in {**machine.env, **changed}.items():
         monkeypatch.setenv(name, value)
     with temporary_settings({PREFECT_API_URL: changed.get("PREFECT_API_URL") or None}):
-        monkeypatch.setattr(deploy, "_TIMEOUT_S", 0.5)
+        monkeypatch.setattr(planned, "_TIMEOUT_S", 0.5)
         assert main(["deploy"]) == 2
     assert complaint in capsys.readouterr().err
 
