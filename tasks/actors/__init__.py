@@ -1,3 +1,3 @@
 """Actors: chat, tools, and any Python callable. A run imports the one that it uses."""
 
-__all__ = ["callable", "recorded", "registry"]
+__all__ = ["callable", "registry"]

@@ -19,10 +19,9 @@ from tfgrpo.stores.errors import BudgetRefused, ModelCallError, RepairExhausted
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.models.base import AnswerSchema, ChatReply, ChatRequest, Message
 from tfgrpo.tasks.models.structured import complete_entries, parse_answer, repair
-from tfgrpo.tasks.runtime.runtime import FATAL, Runtime
+from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
 from tfgrpo.tasks.shapes import ReflectionFailure
 
 TEMPERATURE = 0.3

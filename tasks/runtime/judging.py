@@ -10,10 +10,9 @@ from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.actors.recorded import model_key
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.models.base import CUT_OFF, AnswerSchema, ChatRequest, Message
-from tfgrpo.tasks.runtime.runtime import FATAL, Runtime
+from tfgrpo.tasks.runtime.runtime import FATAL, Runtime, model_key
 from tfgrpo.tasks.shapes import GroupSpec, ReflectionFailure
 
 ROLE = "judge"

@@ -8,12 +8,12 @@ shows the reference answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -22,18 +22,26 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ReplayMiss, StoreError, TfgrpoError
+from tfgrpo.stores.errors import (
+    ActorError,
+    BudgetRefused,
+    ModelAuthRefused,
+    RecordRejected,
+    ReplayMiss,
+    StoreError,
+    TfgrpoError,
+)
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.actors.recorded import Recorder, model_key
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
+from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
@@ -125,6 +133,71 @@ class Runtime:
     async def aclose(self) -> None:
         """Close all resources, newest first, despite errors; the last error is raised, after the others in its context."""
         await self.resources.aclose()
+
+
+def model_key(key: CallKey, request: ChatRequest) -> str:
+    """Return the text under which the model client journals a request."""
+    return key.text(request_digest(request))
+
+
+class Recorder:
+    """Journals one attempt's work outside the model client (tools, whole agents), so that a resumed run does not repeat it.
+
+    It also keeps the calls in progress, so that a rollout that times out can name the call that it waited for.
+    """
+
+    def __init__(self, journal: Journal | None, *, replay: bool = False) -> None:
+        self._journal = journal
+        self._replay = replay
+        self.made = False
+        """Whether any work was done that the journal did not have."""
+        self._pending: dict[CallKey, Callable[[], str]] = {}
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Key text of the outermost call in progress, or of the last that failed."""
+        return next((key_text() for key_text in self._pending.values()), None)
+
+    @contextmanager
+    def waiting(self, key: CallKey, key_text: Callable[[], str]) -> Iterator[None]:
+        """Mark a call as in progress; it stays marked if it fails. Few texts are ever needed, so they are made late."""
+        self._pending[key] = key_text
+        yield
+        del self._pending[key]
+
+    async def once(
+        self,
+        key: CallKey,
+        request: Mapping[str, Any],
+        work: Callable[[], Awaitable[T]],
+        *,
+        encode: Callable[[T], dict[str, Any]],
+        decode: Callable[[Mapping[str, Any]], T],
+    ) -> T:
+        """Return the journalled result, or that of ``work``, journalled before it is returned.
+
+        Raises the recorded failure again if one was accepted, and ``ReplayMiss`` when replaying what is not there.
+        """
+        key_text = key.text(sha256_hex(canonical_json(request).encode("utf-8", "surrogatepass")))
+        with self.waiting(key, lambda: key_text):
+            found = None if self._journal is None else self._journal.answer(key_text, decode, final=self._replay)
+            if isinstance(found, TfgrpoError):
+                raise found
+            if found is None:
+                if self._replay:
+                    raise ReplayMiss(f"the journal holds no {key.role} call {key_text}")
+                self.made = True
+                found = await work()
+                self._keep(key_text, encode(found))
+        return found
+
+    def _keep(self, key_text: str, payload: dict[str, Any]) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.append(key_text, payload)
+        except RecordRejected as error:
+            # Not a fault of the disk: the agent or tool returned what JSON cannot represent.
+            raise ActorError(f"its result cannot be recorded: {error}") from error
 
 
 class AttemptContext:

@@ -45,7 +45,6 @@ _EXPLORE: Final = (
     f"Structures that earlier answers in this field had already, with the mean of their rewards. {_DATA} "
     "Where the task at hand allows for another structure, hand in another one."
 )
-_CLOSING: Final = "</structures>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ def hint_of(memory: Remembered, settings: MemorySettings) -> str:
         opening, lines = _EXPLORE, _lines("tried", memory.ranked().tried, settings.hints)
     else:
         return ""
-    return "\n".join([opening, *lines, _CLOSING]) if lines else ""
+    return "\n".join([opening, *lines, "</structures>"]) if lines else ""
 
 
 def _lines(verdict: str, patterns: Sequence[PatternStats], most: int) -> list[str]:

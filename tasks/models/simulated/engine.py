@@ -216,7 +216,7 @@ def act(world: World, body: ChatBody, seed: int, rng: random.Random) -> Turn:
     system = "\n".join(message.text for message in body.messages if message.role in {"system", "developer"})
     user = max((i for i, message in enumerate(body.messages) if message.role == "user"), default=None)
     prompt = "" if user is None else body.messages[user].text
-    puzzle = world.recognise(prompt)
+    puzzle = world.puzzle.recognise(prompt)
     if user is None or puzzle is None:
         return Turn(UNKNOWN)
     temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API

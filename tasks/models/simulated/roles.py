@@ -181,7 +181,7 @@ def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, A
 def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
     mistaken = rng.random() < ERROR_SHARE
     noise = rng.gauss(0.0, NOISE)
-    puzzle = world.recognise(task)
+    puzzle = world.puzzle.recognise(task)
     if puzzle is None:
         return _UNKNOWN
     return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise

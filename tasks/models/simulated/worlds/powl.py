@@ -103,11 +103,6 @@ MISTAKES: Final = (
 )
 
 
-def mistakes_of(model: Model) -> tuple[Mistake, ...]:
-    """Return those that can be made in a model, in the order in which they are made."""
-    return tuple(mistake for mistake in MISTAKES if mistake.occasions(model))
-
-
 class ProcessDescription(Puzzle):
     """A shipped description; its slot ``model`` has the right model."""
 
@@ -129,10 +124,11 @@ class ProcessDescription(Puzzle):
         """Return a step for each possible mistake, and the model, in one turn."""
         solution = Solution(self, solver)
         model = self.model
-        for mistake in mistakes_of(self.model):
-            if not solution.avoids(mistake.name):
-                model = mistake.made_in(model)
-            solution.step(", ".join(mistake.occasions(self.model)))
+        for mistake in MISTAKES:
+            if occasions := mistake.occasions(self.model):
+                if not solution.avoids(mistake.name):
+                    model = mistake.made_in(model)
+                solution.step(", ".join(occasions))
         return Turn(solution.answered(to_text(model)))
 
     def agrees(self, output: str) -> bool:

@@ -142,10 +142,6 @@ class World:
         """Recognises advice on the pitfalls."""
         return Lexicon(self.pitfalls)
 
-    def recognise(self, text: str) -> Puzzle | None:
-        """Return the item in a prompt, or None when it is not of this world."""
-        return self.puzzle.recognise(text)
-
 
 @cache
 def open_world(name: WorldName) -> World:

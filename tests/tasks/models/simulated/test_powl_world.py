@@ -14,7 +14,7 @@ from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
 from tfgrpo.tasks.models.simulated.roles import JudgementAsk, ReflectionAsk, judge, reflect
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES, mistakes_of
+from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, open_world
 
 WORLD = open_world("powl")
@@ -32,7 +32,7 @@ ITEMS = LEARN + HELD_OUT
 
 
 def scripted(prompt, hit=frozenset()):
-    return WORLD.recognise(prompt).attempt(ScriptedSolver(hit), Dialogue()).text
+    return WORLD.puzzle.recognise(prompt).attempt(ScriptedSolver(hit), Dialogue()).text
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_without_an_occasion_a_model_is_unchanged(name, model):
 def test_every_item_is_recognised_within_any_text_and_modelled_rightly():
     for item in ITEMS:
         assert answer_of(scripted(f"Be brief.\n\n{item['prompt']}\nThanks!")) == item["answer"]
-    assert WORLD.recognise("What is the capital of France?") is None
+    assert WORLD.puzzle.recognise("What is the capital of France?") is None
 
 
 def test_every_way_to_go_wrong_shows_in_the_score_and_in_the_steps():
     for item in ITEMS:
         right = parse_text(item["answer"])
-        names = [mistake.name for mistake in mistakes_of(right)]
+        names = [mistake.name for mistake in MISTAKES if mistake.occasions(right)]
         assert names == item["metadata"]["pitfalls"]
         assert 1 <= len(names) <= 2
         for hit in hit_sets(names):

@@ -37,7 +37,7 @@ def advice(world, rng, *, good=True):
 
 
 def scripted(world, prompt, hit=frozenset()):
-    return world.recognise(prompt).solved(ScriptedSolver(hit))
+    return world.puzzle.recognise(prompt).solved(ScriptedSolver(hit))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -65,7 +65,7 @@ def test_every_item_is_recognised_within_any_text_and_solved_rightly(shipped):
 
 def test_foreign_prompts_are_not_recognised(shipped):
     world, _ = shipped
-    assert world.recognise("What is the capital of France?") is None
+    assert world.puzzle.recognise("What is the capital of France?") is None
 
 
 def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(learnable):
