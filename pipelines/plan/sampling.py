@@ -43,22 +43,15 @@ class Cohort:
     """Record of the draw for the manifest, as JSON (requirement 46)."""
 
 
-def draw_cohort(
-    items: Sequence[Item], *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None
-) -> Cohort:
-    """Draw the cohort of epoch 1, 2, …: ``sample_size`` items, or all if there are fewer.
+def draw_cohorts(
+    items: Sequence[Item], *, epochs: range, settings: LearningSettings, weights: Sequence[float] | None = None
+) -> Iterator[Cohort]:
+    """Yield the cohorts of consecutive epochs 1, 2, …: each of ``sample_size`` items, or all if there are fewer.
 
     Epochs, those of later nights included, take consecutive parts of one endless sequence of shuffles; an item that the
     epoch already has is skipped between two shuffles. With ``with_replacement``: ``sample_size`` independent draws.
     With ``weights``, one above 0 for each item, every epoch draws separately, in proportion to them.
     """
-    return next(draw_cohorts(items, epochs=range(epoch, epoch + 1), settings=settings, weights=weights))
-
-
-def draw_cohorts(
-    items: Sequence[Item], *, epochs: range, settings: LearningSettings, weights: Sequence[float] | None = None
-) -> Iterator[Cohort]:
-    """Yield the cohorts of consecutive epochs as ``draw_cohort`` draws them, shuffling only once."""
     pool = _by_id(items)
     for epoch, drawn in zip(epochs, _draws(pool, settings, weights, epochs.start), strict=False):
         yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.runs.running import TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.pipelines.datasets.datasets import load_dataset
-from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_cohorts
+from tfgrpo.pipelines.plan.sampling import draw_cohorts
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.library import promotions

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.datasets import read_dataset
 from tfgrpo.pipelines.datasets.items import StoredItems, equals, ids_of, pick, take, texts_of
 from tfgrpo.pipelines.plan.data import pair_datasets, split_items
-from tfgrpo.pipelines.plan.sampling import draw_cohort, draw_evaluation
+from tfgrpo.pipelines.plan.sampling import draw_evaluation
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.errors import DatasetError
 
@@ -108,14 +109,14 @@ def test_a_dataset_beyond_memory_is_sampled_out_of_its_index(tmp_path: Path) -> 
     code = """
 import resource, sys
 from tfgrpo.pipelines.datasets.datasets import read_dataset
-from tfgrpo.pipelines.plan.sampling import draw_cohort
+from tfgrpo.pipelines.plan.sampling import draw_cohorts
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.plan.data import split_items
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 before = peak()
 split = split_items(read_dataset(sys.argv[1], held_chars=1_000_000).items, 0.3)
-cohort = draw_cohort(split.learn, epoch=1, settings=LearningSettings(sample_size=100))
+cohort = next(draw_cohorts(split.learn, epochs=range(1, 2), settings=LearningSettings(sample_size=100)))
 print(len(split.learn) + len(split.held_out), len(cohort.items), peak() - before)
 """
     done = subprocess.run(

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, Split
-from tfgrpo.pipelines.plan.sampling import FLOOR, RUNS, Difficulty, difficulty_so_far, draw_cohort, weighted_draw
+from tfgrpo.pipelines.plan.sampling import FLOOR, RUNS, Difficulty, difficulty_so_far, weighted_draw
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import stream

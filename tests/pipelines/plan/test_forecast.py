@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
-from tfgrpo.pipelines.plan.sampling import draw_cohort
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan import sampling
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohort, draw_cohorts, draw_evaluation
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts, draw_evaluation
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.canonical import stream
 

@@ -1,0 +1,15 @@
+"""Draw the cohort of one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts
+from tfgrpo.pipelines.settings.learning import LearningSettings
+
+
+def draw_cohort(
+    items: Sequence[Item], *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None
+) -> Cohort:
+    return next(draw_cohorts(items, epochs=range(epoch, epoch + 1), settings=settings, weights=weights))
