@@ -13,8 +13,7 @@ from fractions import Fraction
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
-from tfgrpo.rewarders.text.answers import answered_number, stated_answer
-from tfgrpo.rewarders.text.number_text import Number, format_value, numbers_agree
+from tfgrpo.rewarders.text.answers import Number, answered_number, format_value, numbers_agree, stated_answer
 from tfgrpo.stores.errors import OptionError
 from tfgrpo.stores.outcomes import RewardScore
 

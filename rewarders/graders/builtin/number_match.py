@@ -15,8 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, field, final_answer
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
-from tfgrpo.rewarders.text.answers import answered_number, reference_number
-from tfgrpo.rewarders.text.number_text import Number, numbers_agree
+from tfgrpo.rewarders.text.answers import Number, answered_number, numbers_agree, reference_number
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.numeric import is_finite
 

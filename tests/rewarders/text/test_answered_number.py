@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.text.answers import answered_number, stated_answer
-from tfgrpo.rewarders.text.number_text import last_number
+from tfgrpo.rewarders.text.answers import answered_number, last_number, stated_answer
 
 
 @given(st.text(alphabet="0123456789+- \n\u00a0\u0664", max_size=22))
