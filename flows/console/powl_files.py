@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from tfgrpo.rewarders.powl import Footprint, Model, PowlError, footprint, footprint_from_value, parse_json, parse_text
 from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
 from tfgrpo.rewarders.powl.footprints import Mode
-from tfgrpo.rewarders.powl.parsing.text import without_wrapping
+from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.stores.errors import DatasetError
 
 Format: TypeAlias = Literal["auto", "text", "json"]

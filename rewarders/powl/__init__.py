@@ -1,12 +1,12 @@
 """Process models (POWL): reading, writing, checking and comparing them. Imports only the standard library."""
 
 from tfgrpo.rewarders.powl.footprints import Footprint, footprint, footprint_from_value, footprint_to_value
+from tfgrpo.rewarders.powl.json_parser import parse_json
 from tfgrpo.rewarders.powl.keys import label_fingerprint, structural_key
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of
-from tfgrpo.rewarders.powl.parsing.json_parser import parse_json
-from tfgrpo.rewarders.powl.parsing.text import parse_text
 from tfgrpo.rewarders.powl.render import to_json, to_mermaid, to_text, to_value
 from tfgrpo.rewarders.powl.similarity import footprint_similarity, group_consensus, self_consistency
+from tfgrpo.rewarders.powl.text import parse_text
 from tfgrpo.rewarders.powl.validation import validate
 from tfgrpo.stores.errors import PowlError
 

@@ -32,8 +32,8 @@ from tfgrpo.rewarders.powl import (
     validate,
 )
 from tfgrpo.rewarders.powl.footprints import MODES, Mode
-from tfgrpo.rewarders.powl.parsing.text import without_wrapping
 from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
+from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.stores.errors import OptionError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 

@@ -14,7 +14,7 @@ from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import attempt
 from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, labels_of, parse_text, to_text
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
-from tfgrpo.rewarders.powl.parsing.source import MAX_CHARS
+from tfgrpo.rewarders.powl.source import MAX_CHARS
 
 AB = "SEQUENCE(a, b)"
 

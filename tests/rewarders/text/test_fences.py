@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.powl.parsing import text as powl_text
-from tfgrpo.rewarders.powl.parsing.text import without_wrapping
+from tfgrpo.rewarders.powl import text as powl_text
+from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.tasks.models import structured
 from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer

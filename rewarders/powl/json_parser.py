@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, ROOT_ID, Activity, Model, Operator, Silent
-from tfgrpo.rewarders.powl.parsing.source import checked_text, error_at, shortened
-from tfgrpo.rewarders.powl.parsing.text import without_wrapping
+from tfgrpo.rewarders.powl.source import checked_text, error_at, shortened
+from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.stores.errors import PowlError
 
 TYPES: Final = ("ACTIVITY", "SILENT", *OPERATORS)

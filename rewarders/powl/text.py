@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from tfgrpo.rewarders.powl.expression import LEAVES, Parsed, expression_at, meaning_of, no_operator
 from tfgrpo.rewarders.powl.model import OPERATORS, Model
-from tfgrpo.rewarders.powl.parsing.expression import LEAVES, Parsed, expression_at, meaning_of, no_operator
-from tfgrpo.rewarders.powl.parsing.source import checked_text, error_at, skip_space
+from tfgrpo.rewarders.powl.source import checked_text, error_at, skip_space
 from tfgrpo.rewarders.text.fences import fenced_blocks
 from tfgrpo.stores.errors import PowlError
 

@@ -27,7 +27,7 @@ from tfgrpo.rewarders.powl.model import (
     OperatorKind,
     Silent,
 )
-from tfgrpo.rewarders.powl.parsing.source import error_at, shortened, skip_space
+from tfgrpo.rewarders.powl.source import error_at, shortened, skip_space
 from tfgrpo.stores.errors import PowlError
 
 LEAVES: Final = ("ACTIVITY", "SILENT")

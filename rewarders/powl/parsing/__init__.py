@@ -1,3 +1,0 @@
-"""Read process models from text and JSON."""
-
-__all__ = ["json_parser", "text"]
