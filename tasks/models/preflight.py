@@ -61,7 +61,7 @@ async def check_endpoint(
     if listed is None:
         kind = "a page of HTML" if received.content.lstrip()[:1] == b"<" else "no model list that can be read"
         return (f"{url} sent {kind} to GET /models{_base_url_advice(endpoint)}",)
-    return tuple(_unlisted(name, listed) for name in endpoint.models if not _is_listed(name, listed))
+    return tuple(warning for name in endpoint.models if (warning := _unlisted(name, listed)))
 
 
 async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
@@ -98,14 +98,12 @@ def _listed(raw: bytes) -> frozenset[str] | None:
     return frozenset(name for name in names if isinstance(name, str))
 
 
-def _is_listed(name: str, listed: frozenset[str]) -> bool:
-    """Whether a name is listed in one of the spellings of Ollama, Gemini, OpenRouter and LiteLLM."""
+def _unlisted(name: str, listed: frozenset[str]) -> str:
+    """Warn of a name that is listed in none of the spellings of Ollama, Gemini, OpenRouter and LiteLLM; else empty."""
     spellings = {name, f"{name}:latest", f"models/{name}", name.rpartition(":")[0]}
     families = (each[:-1] for each in listed if each.endswith("/*"))
-    return not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families)
-
-
-def _unlisted(name: str, listed: frozenset[str]) -> str:
+    if not spellings.isdisjoint(listed) or any(name.startswith(family) for family in families):
+        return ""
     close = difflib.get_close_matches(name, sorted(listed), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; it lists {pluralize(len(listed), 'other')}"
     return f"the endpoint lists no model {name!r}{hint}"
