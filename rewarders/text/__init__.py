@@ -1,3 +1,3 @@
 """Read answers, numbers and fenced blocks from completions."""
 
-__all__ = ["answers", "fences", "number_text"]
+__all__ = ["answers", "fences"]

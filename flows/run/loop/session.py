@@ -77,7 +77,7 @@ class Session:
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
     voided: Mapping[str, str] = field(default_factory=dict)
-    """Groups whose recorded evidence is void, with the reason; see ``records.voided_groups``."""
+    """Groups whose recorded evidence is void, with the reason; see ``books.voided_groups``."""
 
     @property
     def telemetry(self) -> Telemetry:
