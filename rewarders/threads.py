@@ -115,13 +115,10 @@ class RewarderThreads(Executor):
         else:
             future.set_result(result)
         finally:
-            self._release(future)
-
-    def _release(self, future: Future[Any]) -> None:
-        with self._lock:
-            self._running.discard(future)
-            self._abandoned.discard(future)
-            self._start_waiting()
+            with self._lock:
+                self._running.discard(future)
+                self._abandoned.discard(future)
+                self._start_waiting()
 
 
 def is_async(function: Callable[..., Any]) -> bool:
