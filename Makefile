@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Modules are compiled when they are first imported: compiling all of them takes longer than what is ever imported.
-PIP := pip install --quiet --no-compile --disable-pip-version-check
+PIP := pip install --quiet --disable-pip-version-check
+# Where this is set, each of the hundreds of processes that the tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers bench bench-peers fuzz clean
 
