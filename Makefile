@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: compiling all of them takes longer than what is ever imported.
+PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 

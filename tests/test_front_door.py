@@ -294,9 +294,9 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
             def agent(prompt):
                 calls.append(1)
                 if len(calls) == 5: os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.02)
+                time.sleep(0.05)
                 return "Answer: 1"
-            rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(20)]
+            rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(200)]
             try:
                 tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2)
             except KeyboardInterrupt:
