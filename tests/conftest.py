@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import sys
@@ -47,17 +48,27 @@ hypothesis.settings.load_profile("tfgrpo")
 
 UNTRACED_GROUPS = {"deployments", "install", "prefect", "prefect-runs"}
 """Groups of tests that start real processes."""
-UNTRACED_PATHS = ("docs/", "flows/whole_runs/", "flows/test_cli.py", "test_front_door.py")
+UNTRACED_PATHS = ("tests/docs/", "tests/flows/whole_runs/", "tests/flows/test_cli.py", "tests/test_front_door.py")
 """Tests of whole runs and commands: what the coverage counts comes from the tests of the rooms."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore files without a test of this pass: importing all of them takes each worker ten seconds."""
+    if collection_path.suffix != ".py" or config.option.markexpr not in {"untraced", "not untraced"}:
+        return None
+    whole = collection_path.relative_to(ROOT).as_posix().startswith(UNTRACED_PATHS)
+    if config.option.markexpr == "not untraced":
+        return whole or None
+    marked = re.search("untraced|xdist_group", collection_path.read_text(encoding="utf-8"))
+    return None if whole or marked else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run without the coverage tracer."""
     for item in items:
-        path = item.path.relative_to(ROOT / "tests").as_posix()
         groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
-        if path.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
+        if item.nodeid.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
             item.add_marker("untraced")
 
 
