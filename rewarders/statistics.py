@@ -1,4 +1,4 @@
-"""Means, paired differences, standard errors, bootstrap intervals, k-attempt metrics of scores, and a confidence sequence.
+"""Means, paired differences, standard errors, bootstrap intervals, k-attempt metrics, a confidence sequence, a capital.
 
 An empty input is an error, never a zero; items with missing scores are excluded and returned by name.
 
@@ -194,6 +194,44 @@ def paired_confidence_sequence(
         len(differences),
         confidence,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Capital:
+    """Evidence that a stream of candidates beats the champion on these items: betting at constant stakes on that side.
+
+    Each gambler starts with 1 and multiplies it by ``1 + stake * d / bound`` with every paired difference d; the value is
+    the mean over the gamblers. It is carried over batches, sweeps and nights: 1 is no evidence, 20 is evidence at 5 %.
+
+    Assumption: each candidate depends on the past only, and was not learned from the pairs it is measured with. Under "on
+    these items no candidate of the stream is better than the champion on average", one batch of n items, drawn at random
+    without replacement from all N, multiplies a gambler's capital by e_n / C(N, n) on average, with e_n the elementary
+    symmetric polynomial of the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the
+    power n, hence at most 1. A whole sweep is the case n = N, the inequality of arithmetic and geometric means. So the
+    expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha per
+    stream, however unequal the items. A stream ends where the capital starts anew. What is proven is about the stream and
+    these items, not the last candidate alone or other items.
+    """
+
+    logs: tuple[float, ...] = (0.0,) * _GAMBLERS
+    """Log capital of each gambler, in the order of the stakes."""
+
+    def after(self, differences: Sequence[float], *, bound: float = 1.0) -> Capital:
+        """Return the capital after these differences, in any order. They lie in ``[-bound, bound]``, else ``ValueError``."""
+        if not len(differences):
+            return self
+        unit = 2 * np.sort(_unit_scale(differences, bound)) - 1
+        growth = np.log1p(_STAKES[:, None] * unit).sum(axis=1)
+        return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
+
+    @property
+    def log_value(self) -> float:
+        """Natural logarithm of the mean capital."""
+        return float(_log_average(np.asarray(self.logs)))
+
+    def reaches(self, confidence: float) -> bool:
+        """Return whether the value is at least ``1 / (1 - confidence)``."""
+        return self.log_value >= -math.log1p(-confidence)
 
 
 def capital_path(differences: Sequence[float], mean: float = 0.0, *, bound: float = 1.0) -> Floats:

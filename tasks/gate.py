@@ -3,6 +3,10 @@
 The interval is valid however often the evidence is inspected (``rewarders.statistics``). The gate abstains if too
 much evidence is lost, if rewards are outside their declared range, or if both arms are the same library.
 
+From learning rules 4 on, a promotion needs two things: a capital of 1 / (1 - confidence) over all evidence of the stream
+(earlier nights, learning batches, this sweep), and a mean of this sweep that is not below zero. An interval below zero
+still rejects. Under older rules the interval of the sweep alone decides.
+
 A candidate that loses its wrong attempts looks better than it is. So if Fisher's exact test finds different shares of lost
 attempts in the arms, the interval extends from the worst case (a lost attempt of the candidate is worth the lower end of
 the range, one of the champion the upper end) to the best.
@@ -11,13 +15,14 @@ the range, one of the champion the upper end) to the best.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.base import UNIT, Range
-from tfgrpo.rewarders.statistics import Interval, paired_confidence_sequence
+from tfgrpo.rewarders.statistics import Capital, Interval, paired_confidence_sequence
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import Attempts, PairedEvidence
 
 _NARROW = 0.1
@@ -43,14 +48,32 @@ class GateDecision:
     """Items that flipped from always right to always wrong."""
     recoveries: tuple[str, ...]
     """Items that flipped from always wrong to always right."""
+    capital: Capital | None = None
+    """Evidence of the stream after this sweep; None under learning rules before 4."""
+    nights: int = 0
+    """Nights with evidence behind the capital, with this one."""
 
 
-def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> GateDecision:
-    """Decide by the settings; ``score_range`` is that of the rewards. Never raises."""
+def decide_gate(
+    evidence: PairedEvidence,
+    settings: GateSettings,
+    score_range: Range = UNIT,
+    *,
+    capital: Capital | None = None,
+    nights: int = 1,
+) -> GateDecision:
+    """Decide by the settings; ``score_range`` is that of the rewards. Never raises.
+
+    ``capital``: evidence before the sweep, of this number of ``nights`` with this one; None: the sweep alone decides.
+    """
     chance = fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
     unequal = chance <= 1.0 - settings.confidence
     interval = _interval(evidence, settings.confidence, score_range, unequal=unequal)
-    decision, reasons = _decide(evidence, interval, settings, score_range)
+    swept: tuple[float, ...] = ()
+    if interval is not None and not _abstention(evidence, settings):
+        swept = _differences(evidence, score_range, (score_range[1], score_range[0]) if unequal else None)
+    stream = None if capital is None else _Stream.of(capital, nights, swept, score_range)
+    decision, reasons = _decide(evidence, interval, settings, score_range, stream)
     if unequal and interval is not None:
         reasons = (*reasons, _unequal_losses(evidence, chance))
     return GateDecision(
@@ -61,7 +84,41 @@ def decide_gate(evidence: PairedEvidence, settings: GateSettings, score_range: R
         loss_chance=chance,
         regressions=_flipped(evidence, "regressed", score_range),
         recoveries=_flipped(evidence, "recovered", score_range),
+        capital=stream.capital if stream else None,
+        nights=stream.nights if stream else 0,
     )
+
+
+class _Stream(NamedTuple):
+    """All evidence of a stream of candidates."""
+
+    capital: Capital
+    nights: int
+    mean: float
+    """Mean difference of this sweep, at its worst if the arms lost unequal shares of their attempts."""
+
+    @classmethod
+    def of(cls, capital: Capital, nights: int, swept: Sequence[float], score_range: Range) -> Self:
+        """Add the differences of the sweep; none when it counts for nothing."""
+        after = capital.after(swept, bound=score_range[1] - score_range[0])
+        return cls(after, nights, math.fsum(swept) / len(swept) if swept else 0.0)
+
+    def verdict(self, interval: Interval, confidence: float) -> tuple[GateVerdict, tuple[str, ...]]:
+        """Promote with enough evidence and a sweep that does not speak against it."""
+        over = f", over {pluralize(self.nights, 'night')}"
+        evidence = f"evidence {evidence_text(self.capital)} of the {1 / (1 - confidence):.3g} needed{over}"
+        swept = f"the sweep's difference is {_interval_text(interval)}"
+        if not self.capital.reaches(confidence):
+            return "undecided", (evidence, swept)
+        if self.mean < 0.0:
+            return "undecided", (f"{evidence}, but this sweep alone speaks against it: {self.mean:+.3f}", swept)
+        return "promote", (evidence, swept)
+
+
+def evidence_text(capital: Capital) -> str:
+    """Return the capital for people: 1 is no evidence."""
+    log = capital.log_value
+    return "over 1,000" if log > math.log(1_000) else f"{math.exp(log):.3g}"
 
 
 def off_scale(rewards: Sequence[float], score_range: Range) -> bool:
@@ -115,7 +172,11 @@ def _log_comb(n: int, k: int) -> float:
 
 
 def _decide(
-    evidence: PairedEvidence, interval: Interval | None, settings: GateSettings, score_range: Range
+    evidence: PairedEvidence,
+    interval: Interval | None,
+    settings: GateSettings,
+    score_range: Range,
+    stream: _Stream | None,
 ) -> tuple[GateVerdict, tuple[str, ...]]:
     abstention = _abstention(evidence, settings)
     if interval is None or abstention:
@@ -131,6 +192,10 @@ def _decide(
         if sign_test(worse, better) <= 1.0 - settings.confidence:
             return "reject", (f"{flips}, {better} the other way",)
         return "undecided", (f"{flips} (at most {settings.max_regressions:.0%})",)
+    return _by_interval(interval) if stream is None else stream.verdict(interval, settings.confidence)
+
+
+def _by_interval(interval: Interval) -> tuple[GateVerdict, tuple[str, ...]]:
     if interval.low > 0.0:
         return "promote", (f"the difference lies above zero: {_interval_text(interval)}",)
     return "undecided", (f"the interval of the difference holds zero: {_interval_text(interval)}",)
@@ -155,20 +220,27 @@ def _interval(evidence: PairedEvidence, confidence: float, score_range: Range, *
     ``unequal``: from the lower end of the worst case to the upper end of the best, including lost items.
     """
     low, high = score_range
-    bound = high - low
     if not evidence.pairs or off_scale(_all_rewards(evidence), score_range):
         return None
 
-    def sequence(differences: Iterable[float]) -> Interval:
-        within = [min(max(each, -bound), bound) for each in differences]
-        return paired_confidence_sequence(within, confidence, bound=bound)
+    def sequence(differences: Sequence[float]) -> Interval:
+        return paired_confidence_sequence(differences, confidence, bound=high - low)
 
-    seen = sequence(evidence.differences)
+    seen = sequence(_differences(evidence, score_range))
     if not unequal:
         return seen
-    every = (*evidence.pairs, *evidence.lost_pairs)
-    worst, best = sequence(pair.filled(high, low) for pair in every), sequence(pair.filled(low, high) for pair in every)
+    worst, best = (sequence(_differences(evidence, score_range, lost)) for lost in ((high, low), (low, high)))
     return replace(seen, low=min(seen.low, worst.low), high=max(seen.high, best.high))
+
+
+def _differences(
+    evidence: PairedEvidence, score_range: Range, lost: tuple[float, float] | None = None
+) -> tuple[float, ...]:
+    """Return candidate minus champion by item, clipped to the bound, with ``lost`` attempts given these rewards."""
+    bound = score_range[1] - score_range[0]
+    every = (*evidence.pairs, *evidence.lost_pairs)
+    found = evidence.differences if lost is None else tuple(pair.filled(*lost) for pair in every)
+    return tuple(min(max(each, -bound), bound) for each in found)
 
 
 def _all_rewards(evidence: PairedEvidence) -> list[float]:

@@ -114,8 +114,8 @@ def read_state(path: Path) -> dict[str, Any] | None:
 class Promotion(Strict):
     """Decision of the gate on the candidate library of one run."""
 
-    schema_version: Literal[1, 2] = 2
-    """Version 1 has neither ``signatures`` nor ``previous``."""
+    schema_version: Literal[1, 2, 3] = 3
+    """Version 1 has neither ``signatures`` nor ``previous``, version 2 neither ``capital`` nor ``nights``."""
     run_id: str
     decided_at: AwareDatetime
     decision: Decision
@@ -131,6 +131,10 @@ class Promotion(Strict):
     simulated: bool
     signatures: dict[str, str] = Field(default_factory=dict)
     """Stamp signatures of those records by id: digests of their content."""
+    capital: tuple[float, ...] | None = None
+    """Log capital of each gambler after this night (``rewarders.statistics.Capital``); None without, as for an import."""
+    nights: int | None = None
+    """Nights with evidence behind the capital; 0 if it was given up and starts anew."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.support.agents.steps import group, record
 from tfgrpo.pipelines.settings.learning import GateSettings
+from tfgrpo.rewarders.statistics import Capital
 from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
-from tfgrpo.tasks.gate import decide_gate, fisher_test, narrow_scale, sign_test
+from tfgrpo.tasks.gate import decide_gate, evidence_text, fisher_test, narrow_scale, sign_test
 
 
 def outcome(reward):
@@ -195,6 +196,55 @@ def test_items_that_lost_their_evidence_do_not_make_regressions_rarer():
     assert decision.interval.low > 0
     assert decision.decision == "undecided"
     assert "7 of 65 items" in decision.reasons[0]
+
+
+def weigh(champion, candidate, before=(), nights=1, **settings):
+    """The decision with evidence that earlier differences brought."""
+    capital = Capital().after(before)
+    return decide_gate(evidence(champion, candidate), GateSettings(**settings), capital=capital, nights=nights)
+
+
+def test_evidence_of_earlier_nights_and_batches_promotes_what_a_sweep_alone_cannot_show():
+    champion, candidate = items(40, [0.0, 1.0]), {**items(40, [0.0, 1.0]), **{f"q{n}": [1.0, 1.0] for n in range(6)}}
+    assert decide(champion, candidate).decision == "undecided"
+    alone = weigh(champion, candidate)
+    assert (alone.decision, alone.nights) == ("undecided", 1)
+    assert alone.reasons[0] == f"evidence {evidence_text(alone.capital)} of the 20 needed, over 1 night"
+    carried = weigh(champion, candidate, [0.5, 0.5, 0.0, -0.5] * 20, nights=3)
+    assert carried.decision == "promote"
+    assert carried.reasons[0] == f"evidence {evidence_text(carried.capital)} of the 20 needed, over 3 nights"
+    assert carried.interval == alone.interval
+    assert weigh(champion, candidate, [0.5, 0.5, 0.0, -0.5] * 20, confidence=0.9999).decision == "undecided"
+
+
+def test_the_capital_is_that_of_all_differences_the_sweep_included():
+    champion, candidate = items(10, [0.0, 1.0]), items(10, [1.0, 1.0])
+    decision = weigh(champion, candidate, [0.25, -0.5])
+    assert decision.capital.logs == pytest.approx(Capital().after([0.25, -0.5, *[0.5] * 10]).logs)
+    assert decide(champion, candidate).capital is None
+
+
+def test_a_sweep_that_speaks_against_the_candidate_promotes_nothing_however_much_evidence_there_is():
+    champion, candidate = items(40, [0.0, 1.0]), {**items(40, [0.0, 1.0]), "q0": [0.0, 0.0]}
+    decision = weigh(champion, candidate, [1.0] * 50)
+    assert decision.decision == "undecided"
+    assert "over 1,000 of the 20 needed, over 1 night, but this sweep alone speaks against it" in decision.reasons[0]
+    assert weigh(items(40, [1.0]), items(40, [0.0]), [1.0] * 500).decision == "reject"
+
+
+def test_a_sweep_that_proves_nothing_leaves_the_evidence_as_it_was():
+    capital = Capital().after([0.5, 0.5])
+    same = decide_gate(evidence(items(30, [1.0]), items(30, [1.0]), ("same", "same")), GateSettings(), capital=capital)
+    off = decide_gate(evidence(items(30, [0.0]), items(30, [5.0])), GateSettings(), capital=capital)
+    assert (same.decision, off.decision) == ("undecided", "undecided")
+    assert same.capital == off.capital == capital
+
+
+def test_unequal_losses_of_the_sweep_enter_the_evidence_at_their_worst():
+    champion, candidate = items(60, [1.0, 0.0]), items(60, [1.0, None])
+    decision = weigh(champion, candidate)
+    assert decision.capital.logs == pytest.approx(Capital().after([0.0] * 60).logs)
+    assert "Fisher's exact test" in decision.reasons[-1]
 
 
 KNOWN = [

@@ -1,13 +1,15 @@
-"""The confidence sequence: coverage at every look, power at the sizes of a nightly sweep, and its invariants."""
+"""The confidence sequence and the carried capital: coverage at every look, power at nightly sizes, and invariants."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics import capital_path, paired_confidence_sequence
+from tfgrpo.rewarders.statistics import Capital, capital_path, paired_confidence_sequence
 
 differences = st.lists(st.floats(-1, 1), min_size=1, max_size=40)
 
@@ -114,3 +116,72 @@ def test_impossible_input_is_refused():
     ):
         with pytest.raises(ValueError, match=r"no pairs|must lie|accepted"):
             call()
+
+
+def test_the_capital_of_one_and_two_differences_is_known():
+    # The stakes are (k + 1/2) / 32, so their mean is one half and that of their squares a little more than one third.
+    assert Capital().log_value == 0.0
+    assert math.exp(Capital().after([1.0]).log_value) == pytest.approx(1.5)
+    assert math.exp(Capital().after([-1.0]).log_value) == pytest.approx(0.5)
+    squares = sum(((k + 0.5) / 32) ** 2 for k in range(32)) / 32
+    assert math.exp(Capital().after([1.0, -1.0]).log_value) == pytest.approx(1 - squares)
+    assert math.exp(Capital().after([5.0], bound=10.0).log_value) == pytest.approx(1.25)
+
+
+@given(differences, differences, st.randoms(use_true_random=False))
+def test_the_capital_depends_neither_on_the_order_nor_on_the_nights_that_the_differences_came_in(one, other, random):
+    carried = Capital().after(one).after(other)
+    together = [*one, *other]
+    random.shuffle(together)
+    assert Capital().after(together).logs == pytest.approx(carried.logs, abs=1e-9)
+
+
+@given(differences)
+def test_the_capital_is_that_of_the_gamblers_who_bet_on_a_gain(data):
+    gain = Capital().after(data).log_value
+    loss = Capital().after([-value for value in data]).log_value
+    both = (math.exp(gain) + math.exp(loss)) / 2
+    assert both == pytest.approx(capital_path(data)[-1], rel=1e-9)
+
+
+def test_certain_evidence_of_any_length_is_a_finite_number():
+    assert Capital().after([1.0] * 5_000).log_value > 1_000
+    assert Capital().after([]) == Capital()
+    with pytest.raises(ValueError, match="must lie"):
+        Capital().after([1.5])
+
+
+def _ever_promoted(generator, items, gains, *, nights):
+    """Whether streams over unequal items reach 20: two random halves as batches, then a sweep of all, night after night."""
+    reached = 0
+    for _ in range(400):
+        capital = Capital()
+        for _ in range(nights):
+            order = generator.permutation(items)
+            for part in (order[: items // 2], order[items // 2 :], order):
+                chances = 0.5 + gains[part] / 2
+                wins = generator.random(len(part)) < chances
+                capital = capital.after(np.where(wins, 1.0, -1.0) * (generator.random(len(part)) < 0.6))
+                if capital.reaches(0.95):
+                    break
+            if capital.reaches(0.95):
+                break
+        reached += capital.reaches(0.95)
+    return reached / 400
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("spread", [0.0, 0.4, 0.8])
+def test_without_a_gain_on_average_streams_promote_at_most_as_often_as_promised(spread):
+    items = 50
+    gains = np.linspace(-spread, spread, items)
+    assert _ever_promoted(np.random.default_rng(7), items, gains, nights=10) <= 0.05
+
+
+@pytest.mark.untraced
+def test_a_small_gain_is_seen_within_some_nights_that_no_single_night_shows():
+    items = 50
+    gains = np.full(items, 0.2)
+    generator = np.random.default_rng(8)
+    assert _ever_promoted(generator, items, gains, nights=1) < 0.4
+    assert _ever_promoted(generator, items, gains, nights=15) > 0.8
