@@ -172,7 +172,7 @@ def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
     """Return messages; a text is a user message, and the group's system text goes first unless there is another."""
-    raw: Sequence[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    raw: list[Mapping[str, str]] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
     for entry in raw:
         if entry["role"] not in _ROLES:
             raise ActorError(f"a message of role {entry['role']!r}; chat takes system, user and assistant")
@@ -181,8 +181,12 @@ def _as_messages(given: ChatInput, system: str) -> tuple[Message, ...]:
 
 
 def _trajectory(value: object, attempt: AttemptContext) -> Trajectory:
-    if isinstance(value, Trajectory):
-        return value if value.frames else replace(value, frames=attempt.frames)
     if isinstance(value, str):
         return Trajectory(value, attempt.frames)
-    raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")
+    if not isinstance(value, Trajectory):
+        raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")
+    frames = tuple(value.frames) or attempt.frames
+    texts = (value.output, *(text for frame in frames for text in (frame.name, frame.text, frame.error or "")))
+    if not all(isinstance(text, str) for text in texts):
+        raise ActorError("the agent returned a Trajectory in which a text is no str")
+    return replace(value, frames=frames)

@@ -20,7 +20,7 @@ import httpx
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.ledger.ledger import Ledger, Reservation
-from tfgrpo.stores.ledger.state import Price
+from tfgrpo.stores.ledger.state import NANO, Price
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
@@ -47,7 +47,6 @@ from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request,
 
 _Charge: TypeAlias = Callable[[Reservation], None]
 _OVERLOADED = frozenset({429, 503, 529})
-_NANO = 1e9
 _DECREASE = 0.5
 _SHOULD_RETRY = {"true": True, "false": False}
 """Values of ``x-should-retry``, a header of OpenAI's that overrules the status."""
@@ -274,7 +273,7 @@ class ChatClient:
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
         """Decode a body; its cost is settled whether or not that succeeds."""
-        cost_usd = None if nano_usd is None else nano_usd / _NANO
+        cost_usd = None if nano_usd is None else nano_usd / NANO
         try:
             reply = decode_reply(body, model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         except ModelReplyMalformed as error:

@@ -82,7 +82,7 @@ def scrubbed(value: T, scrub: Scrub) -> T:
     kept: Any = value
     if isinstance(value, str):
         kept = scrub(value)
-    elif isinstance(value, tuple):
+    elif isinstance(value, tuple | list):
         kept = tuple(scrubbed(each, scrub) for each in value)
     elif isinstance(value, FrozenDict):
         kept = FrozenDict({scrub(key): scrubbed(each, scrub) for key, each in value.items()})
@@ -149,7 +149,11 @@ class Endpoint:
 
     def without_key(self, reply: ChatReply) -> ChatReply:
         """Return a reply with the key masked, in case the endpoint echoed it."""
-        return reply if self.api_key is None else scrubbed(reply, self.api_key.scrub)
+        if self.api_key is None:
+            return reply
+        scrub = self.api_key.scrub
+        message, response_id = scrubbed(reply.message, scrub), scrubbed(reply.response_id, scrub)
+        return replace(reply, message=message, model=scrub(reply.model), response_id=response_id)
 
     def excerpt(self, text: str) -> str:
         """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""

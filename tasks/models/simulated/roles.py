@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -156,8 +156,6 @@ TIE_BELOW: Final = 0.25
 """A smaller difference than this is a tie."""
 _UNKNOWN: Final = 0.5
 
-_Better: TypeAlias = Literal["first", "second", "tie"]
-
 
 def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]:
     """Return a score from 0 to 1, in two decimals, with a reason.
@@ -174,7 +172,7 @@ def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, A
     """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
     first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
     margin = first - _quality(world, ask.task, ask.second, rng)
-    better: _Better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
+    better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
     return {"reason": "SIMULATED: by the answers they state.", "better": better}
 
 

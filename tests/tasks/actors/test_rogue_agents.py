@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,13 @@ from tests.support.agents import rogues
 from tests.support.agents import steps as kit
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, RecordRejected, StoreError
 from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.host import RuntimeHost
 from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.shapes import Frame, Trajectory
+
+SECRET = "sk-test-0123456789abcdef"
 
 
 def context(tmp_path: Any) -> RunContext:
@@ -71,6 +76,48 @@ async def test_a_store_or_an_endpoint_of_an_agents_own_ends_its_attempt_and_not_
     assert rollout.loss is not None
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert rollout.loss.reason == f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("collect", [tuple, list, iter])
+async def test_a_key_in_the_frames_of_an_agent_is_recorded_nowhere(tmp_path: Any, collect: Any) -> None:
+    def agent(prompt: str) -> Trajectory:
+        return Trajectory("7", collect([Frame("model", SECRET, SECRET, 1, None, 1.0, SECRET)]))
+
+    runtime = kit.runtime(lambda request, key: "7", tmp_path, actor=CallableActor(agent))
+    rollout = await run_rollout(kit.spec(), 0, replace(runtime, scrub=scrubber(ApiKey(SECRET))))
+    assert rollout.frames == (Frame("model", "***", "***", 1, None, 1.0, "***"),)
+    assert SECRET not in (tmp_path / "journal.jsonl").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        Trajectory(None, ()),  # type: ignore[arg-type]
+        Trajectory(7, ()),  # type: ignore[arg-type]
+        Trajectory("7", (Frame("model", "m", None, 1, None, 1.0),)),  # type: ignore[arg-type]
+        Trajectory("7", ({"text": "7"},)),  # type: ignore[arg-type]
+    ],
+    ids=["nothing", "number", "frame", "mapping"],
+)
+async def test_a_trajectory_that_cannot_be_recorded_is_a_failure_of_its_rollout(tmp_path: Any, returned: Any) -> None:
+    def agent(prompt: str) -> Trajectory:
+        return returned  # type: ignore[no-any-return]
+
+    rollout = await outcome(agent, tmp_path)
+    assert rollout.loss is not None
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+
+
+async def test_messages_that_can_be_read_only_once_are_all_sent(tmp_path: Any) -> None:
+    async def agent(prompt: str, chat: Any) -> str:
+        text: str = await chat({"role": "user", "content": word} for word in ("a", "b"))
+        return text
+
+    def echo(request: Any, key: Any) -> str:
+        return "".join(message.content for message in request.messages[1:])
+
+    runtime = kit.runtime(echo, tmp_path, actor=CallableActor(agent))
+    assert (await run_rollout(kit.spec(), 0, runtime)).output == "ab"
 
 
 async def test_an_agent_that_swallows_its_cancellation_is_given_up_on_at_its_time_limit(tmp_path: Any) -> None:
