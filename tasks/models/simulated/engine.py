@@ -30,7 +30,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
 FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
 
 
-class SimulatedOptions(SimulatedSettings):
+class SimulatedOptions(SimulatedSettings, hide_input_in_errors=True):
     """Everything a simulated server depends on apart from its requests. Raises ``ValueError`` for faults beyond 1."""
 
     api_key: str | None = Field(default=None, repr=False)

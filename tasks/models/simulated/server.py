@@ -48,18 +48,13 @@ def _on_port(options: SimulatedOptions) -> tuple[ASGIApp, ServerOptions]:
     return app, ServerOptions(http=_Protocol, shutdown_s=_SHUTDOWN_S, on_shutdown=app.state.closing.set)
 
 
-async def serve(options: SimulatedOptions, host: str, port: int, ready: Callable[[str], Any]) -> None:
+def run_server(options: SimulatedOptions, host: str, port: int, ready: Callable[[str], Any]) -> None:
     """Serve until SIGINT or SIGTERM, then return. ``ready`` gets the base URL once requests are answered.
 
     Raise ``SettingsError`` when the address is not available. ``port`` 0 takes a free one.
     """
     app, manner = _on_port(options)
-    await listening.serve(app, host, port, lambda url: ready(f"{url}/v1"), manner)
-
-
-def run_server(options: SimulatedOptions, host: str, port: int, ready: Callable[[str], Any]) -> None:
-    """Run ``serve`` for callers without an event loop."""
-    asyncio.run(serve(options, host, port, ready))
+    asyncio.run(listening.serve(app, host, port, lambda url: ready(f"{url}/v1"), manner))
 
 
 @asynccontextmanager

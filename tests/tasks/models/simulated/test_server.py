@@ -17,7 +17,7 @@ from tests.support.models.simulated_calls import ask, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.server import run_server, running_server, serve
+from tfgrpo.tasks.models.simulated.server import run_server, running_server
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
@@ -102,15 +102,3 @@ def test_run_server_serves_until_a_signal(monkeypatch):
     run_server(SimulatedOptions(), "127.0.0.1", 0, stop_at_once)
     run_server(SimulatedOptions(latency_s=0.0), "127.0.0.1", 0, stop_at_once)
     assert len(seen) == 2
-
-
-async def test_serving_works_without_a_ready_callback():
-    before = signal.getsignal(signal.SIGTERM)
-    server = asyncio.create_task(serve(SimulatedOptions(), "127.0.0.1", 0, print))
-    for _ in range(500):
-        if signal.getsignal(signal.SIGTERM) is not before:
-            break
-        await asyncio.sleep(0.01)
-    assert signal.getsignal(signal.SIGTERM) is not before
-    signal.raise_signal(signal.SIGTERM)
-    await asyncio.wait_for(server, 5)
