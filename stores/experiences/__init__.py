@@ -1,3 +1,3 @@
 """The experience store of a task: stamped records, the library in force, promotions."""
 
-__all__ = ["library", "record", "store"]
+__all__ = ["accounts", "library", "record", "store"]

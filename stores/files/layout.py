@@ -60,6 +60,8 @@ class TaskPaths:
     """The run of each batch of lessons, append-only."""
     promotions = _File("promotions.jsonl")
     """Decisions of the gate, append-only."""
+    accounts = _File("accounts.jsonl")
+    """What counts for and against each lesson, append-only."""
     state = _File("state.json")
     """A view: champion library and last run."""
     selections = _File("selections.jsonl")

@@ -1,0 +1,250 @@
+"""Keep an account of every lesson: append-only events for and against it, and what follows from them.
+
+The net support of a lesson is Σ 0.8^(nights ago) · (for − against) over its events. The candidate has the lessons of
+enough net support, of two that contradict each other only the stronger; a champion's lesson leaves when too much counts
+against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pydantic import AwareDatetime, Field
+
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.experiences.record import ExperienceRecord, Strict, support_of
+from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
+
+FORGETTING: Final = 0.8
+"""Weight of an event of the night before, in units of one of this night."""
+LEAST_SUPPORT: Final = 2.0
+"""Net support from which a lesson is in the candidate."""
+LEAVES_BELOW: Final = -1.0
+"""Net support below which a lesson of the champion leaves at once."""
+RETIRED_NIGHTS: Final = 6
+"""Nights that a retired lesson stays out."""
+_FORGOTTEN: Final = 0.2
+_MOST_AT_OPENING: Final = 4.0
+_ID_DIGITS: Final = 24
+
+EventKind: TypeAlias = Literal["taught", "confirmed", "contradicted", "judged", "retired", "restored"]
+Judgement: TypeAlias = Literal["helped", "misled", "unused"]
+_SIDES: Final[Mapping[str, int]] = {"taught": 1, "confirmed": 1, "contradicted": -1, "helped": 1, "misled": -1}
+
+
+class AccountEvent(Strict):
+    """One line of ``accounts.jsonl``: what one group, or a measurement, says of a lesson."""
+
+    schema_version: Literal[1] = 1
+    event_id: str
+    """Digest of what happened and where, so that a resumed run writes it once."""
+    experience_id: str
+    kind: EventKind
+    """``retired`` and ``restored`` count nothing: the lesson stays out, or comes back."""
+    judgement: Judgement | None = None
+    """Of ``judged``: helped counts for the lesson, misled against it, unused nothing."""
+    opposite: str | None = None
+    """Id of the lesson that says the opposite, where one is known."""
+    weight: float = Field(default=1.0, ge=0.0)
+    run_id: str
+    simulated: bool
+    night: int = Field(ge=0)
+    """Decisions of the task's gate before the run."""
+    epoch: int = Field(ge=0)
+    """0 for what is known when a run begins."""
+    batch: int = Field(ge=0)
+    group_id: str = ""
+    """Empty for what no group of attempts says."""
+    family: str = ""
+    """Domain of the group's item, where the dataset names one."""
+    why: str = ""
+    created_at: AwareDatetime
+
+    @property
+    def side(self) -> int:
+        """1 for the lesson, -1 against it, 0 for neither."""
+        return _SIDES.get(self.judgement or self.kind, 0)
+
+    def named(self) -> AccountEvent:
+        """Return the event with its id."""
+        unlike = {"schema_version", "event_id", "night", "family", "why", "created_at"}
+        content = canonical_json(self.model_dump(mode="json", exclude=unlike))
+        return self.model_copy(update={"event_id": f"acc-{sha256_hex(content)[:_ID_DIGITS]}"})
+
+
+def append_events(path: Path, events: Iterable[AccountEvent]) -> int:
+    """Append the events that are not in the file and return how many, all or none. Raises ``StoreError``."""
+    return KeyedJsonl(path, lambda row: str(row["event_id"])).append(event.model_dump(mode="json") for event in events)
+
+
+def read_events(path: Path, lines: int | None = None) -> list[AccountEvent]:
+    """Return the events of the first ``lines`` lines, None for all. Raises ``CorruptFile`` for any other line."""
+    return list(islice(AccountEvent.of_lines(path, read_lines(path), "an event of an account"), lines))
+
+
+def opening_event(record: ExperienceRecord, *, night: int, simulated: bool, now: datetime) -> AccountEvent:
+    """Return what a lesson in force from before there were accounts begins with.
+
+    It counts as taught by the groups behind its record, at least as many as a lesson in force needs, at most four.
+    """
+    return AccountEvent(
+        event_id="",
+        experience_id=record.experience_id,
+        kind="taught",
+        weight=min(max(float(support_of(record)), LEAST_SUPPORT), _MOST_AT_OPENING),
+        run_id=record.run_id,
+        simulated=simulated,
+        night=night,
+        epoch=0,
+        batch=0,
+        why="in force before there were accounts",
+        created_at=now,
+    ).named()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known for and against one lesson at the beginning of a night."""
+
+    ids: frozenset[str]
+    """The lesson, and those of its direction that it rewords or merges."""
+    in_favour: float
+    """Groups that count for it, those of long ago included."""
+    against: float
+    net: float
+    """For minus against, with forgetting."""
+    weight: float
+    """For plus against, with forgetting."""
+    age: int
+    """Nights since the first event."""
+    families: tuple[str, ...]
+    opposites: frozenset[str]
+    """Ids of lessons that say the opposite."""
+    retired: bool
+
+    @property
+    def living(self) -> bool:
+        """Whether enough is remembered of the lesson for it to be known."""
+        return self.retired or self.weight >= _FORGOTTEN
+
+    def opposes(self, other: Account) -> bool:
+        """Whether the two lessons contradict each other."""
+        return not (self.opposites.isdisjoint(other.ids) and other.opposites.isdisjoint(self.ids))
+
+
+def accounts_of(records: Sequence[ExperienceRecord], events: Iterable[AccountEvent], night: int) -> dict[str, Account]:
+    """Return the account of each record by id, as of a night.
+
+    ``records`` are in the order in which they were written, those that others supersede included. Per lesson and group
+    at most one event for it and one against it count, the first. A record that supersedes others of its polarity carries
+    on their events; a change of direction carries on nothing.
+    """
+    lineage = _lineage(records)
+    by_id: dict[str, list[AccountEvent]] = {}
+    for event in events:
+        by_id.setdefault(event.experience_id, []).append(event)
+    opposites: dict[str, set[str]] = {}
+    for of_one in by_id.values():
+        for event in of_one:
+            if event.opposite is not None:
+                opposites.setdefault(event.experience_id, set()).add(event.opposite)
+    found: dict[str, Account] = {}
+    for name, ids in lineage.items():
+        own = [event for one in sorted(ids) for event in by_id.get(one, ())]
+        against = frozenset(other for one in ids for other in opposites.get(one, ()))
+        found[name] = _account(ids, own, against, night)
+    return found
+
+
+def _lineage(records: Sequence[ExperienceRecord]) -> dict[str, frozenset[str]]:
+    """Return, by id, the record and all that it carries on."""
+    polarity = {record.experience_id: record.polarity for record in records}
+    lineage: dict[str, frozenset[str]] = {}
+    for record in records:
+        same = [name for name in record.supersedes if polarity.get(name) == record.polarity]
+        carried = [lineage.get(name, frozenset({name})) for name in same]
+        lineage.setdefault(record.experience_id, frozenset({record.experience_id}).union(*carried))
+    return lineage
+
+
+def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: frozenset[str], night: int) -> Account:
+    counted: dict[tuple[int, str], AccountEvent] = {}
+    for event in sorted(events, key=lambda each: (each.night, each.epoch, each.batch)):
+        if event.side:
+            counted.setdefault((event.side, event.group_id or event.event_id), event)
+    sides = [(event.side * event.weight, FORGETTING ** max(0, night - event.night)) for event in counted.values()]
+    return Account(
+        ids=ids,
+        in_favour=math.fsum(value for value, _ in sides if value > 0),
+        against=-math.fsum(value for value, _ in sides if value < 0),
+        net=math.fsum(value * memory for value, memory in sides),
+        weight=math.fsum(abs(value) * memory for value, memory in sides),
+        age=max((night - event.night for event in events), default=0),
+        families=tuple(sorted({event.family for event in events if event.family})),
+        opposites=opposites - ids,
+        retired=_retired(events, night),
+    )
+
+
+def _retired(events: Sequence[AccountEvent], night: int) -> bool:
+    """Whether the last word is a retirement that still holds."""
+    words = [event for event in events if event.kind in {"retired", "restored"}]
+    last = max(words, key=lambda event: (event.night, event.epoch, event.batch), default=None)
+    return last is not None and last.kind == "retired" and night - last.night < RETIRED_NIGHTS
+
+
+def in_force(
+    entries: Sequence[ExperienceRecord], accounts: Mapping[str, Account], slots: int
+) -> tuple[ExperienceRecord, ...]:
+    """Return the candidate's lessons in the order of ``entries``: of net support 2 and more, the strongest up to ``slots``.
+
+    Of two that contradict each other only the stronger, at equal support the earlier; none that is retired.
+    """
+    fitting = [entry for entry in entries if _supported(accounts.get(entry.experience_id))]
+    chosen: dict[str, Account] = {}
+    for entry in sorted(fitting, key=lambda each: -accounts[each.experience_id].net):
+        account = accounts[entry.experience_id]
+        if len(chosen) < slots and not any(account.opposes(other) for other in chosen.values()):
+            chosen[entry.experience_id] = account
+    return tuple(entry for entry in fitting if entry.experience_id in chosen)
+
+
+def _supported(account: Account | None) -> bool:
+    return account is not None and account.net >= LEAST_SUPPORT and not account.retired
+
+
+def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account]) -> dict[str, str]:
+    """Return the lessons of the champion that must leave at once, by id, with the reason."""
+    reasons: dict[str, str] = {}
+    for name in (entry.experience_id for entry in champion):
+        account = accounts.get(name)
+        if account is not None and account.retired:
+            reasons[name] = "measured as harmful"
+        elif account is not None and account.net < LEAVES_BELOW:
+            reasons[name] = f"net support {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
+    return reasons
+
+
+def known(
+    records: Sequence[ExperienceRecord],
+    accounts: Mapping[str, Account],
+    capacity: int,
+    kept: Collection[str] = (),
+) -> tuple[ExperienceRecord, ...]:
+    """Return the lessons with a living account in their order, at most ``capacity``: those of which most is known.
+
+    Those in ``kept`` come first. Of equally known ones the newer stay.
+    """
+    living = [
+        (record.experience_id in kept, accounts[record.experience_id].weight, position)
+        for position, record in enumerate(records)
+        if record.experience_id in kept or accounts[record.experience_id].living
+    ]
+    stay = {position for _, _, position in sorted(living, reverse=True)[:capacity]}
+    return tuple(record for position, record in enumerate(records) if position in stay)

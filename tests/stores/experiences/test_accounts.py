@@ -1,0 +1,188 @@
+"""The account of a lesson: what counts, for how long, and what follows from it."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.records.records import NOW, make_record
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.accounts import (
+    AccountEvent,
+    accounts_of,
+    append_events,
+    in_force,
+    known,
+    leaving,
+    opening_event,
+    read_events,
+)
+
+
+def event(name="a", kind="taught", group="g1", **changes):
+    fields = {
+        "event_id": "",
+        "experience_id": name,
+        "kind": kind,
+        "run_id": "run-1",
+        "simulated": False,
+        "night": 0,
+        "epoch": 1,
+        "batch": 0,
+        "group_id": group,
+        "created_at": NOW,
+    }
+    return AccountEvent(**{**fields, **changes}).named()
+
+
+def account(events, night=0, records=None, name="a"):
+    return accounts_of(records or [make_record(name)], events, night)[name]
+
+
+def test_net_support_is_for_minus_against_and_fades_by_a_fifth_a_night():
+    events = [
+        event(group="g1"),
+        event(group="g2"),
+        event(kind="confirmed", group="g3", night=1),
+        event(kind="contradicted", group="g4", night=2),
+    ]
+    seen = account(events, night=2)
+    assert seen.net == pytest.approx(2 * 0.64 + 0.8 - 1)
+    assert seen.weight == pytest.approx(2 * 0.64 + 0.8 + 1)
+    assert (seen.in_favour, seen.against, seen.age) == (3, 1, 2)
+
+
+def test_a_group_counts_once_for_a_lesson_and_once_against_it_whatever_it_says():
+    events = [event(), event(kind="confirmed"), event(kind="judged", judgement="helped")]
+    against = [event(kind="contradicted"), event(kind="judged", judgement="misled")]
+    assert account(events).net == 1
+    assert account([*events, *against]).net == 0
+    assert account([*events, *against]).weight == 2
+
+
+def test_a_lesson_that_went_unused_has_nothing_for_or_against_it():
+    assert account([event(kind="judged", judgement="unused")]).weight == 0
+
+
+def test_rewording_carries_both_columns_on_and_a_change_of_direction_neither():
+    first, second = make_record("a"), make_record("b")
+    merged = make_record("c", operation="merge", supersedes=("a", "b"))
+    turned = make_record("d", operation="modify", supersedes=("c",), polarity="avoid")
+    events = [
+        event("a"),
+        event("b"),
+        event("b", group="g2"),
+        event("a", "contradicted", "g3"),
+        event("c", "confirmed", "g4"),
+        event("d", group="g5"),
+    ]
+    found = accounts_of([first, second, merged, turned], events, 0)
+    assert (found["c"].in_favour, found["c"].against) == (3, 1)
+    assert (found["d"].in_favour, found["d"].against) == (1, 0)
+
+
+def test_a_lesson_is_in_the_candidate_from_a_net_support_of_two_strongest_first_in_the_order_of_the_library():
+    entries = [make_record(name) for name in "abcd"]
+    groups = {"a": 3, "b": 1, "c": 2, "d": 4}
+    events = [event(name, group=f"g{number}") for name, count in groups.items() for number in range(count)]
+    found = accounts_of(entries, events, 0)
+    assert [entry.experience_id for entry in in_force(entries, found, 9)] == ["a", "c", "d"]
+    assert [entry.experience_id for entry in in_force(entries, found, 2)] == ["a", "d"]
+    assert in_force(entries, {}, 9) == ()
+
+
+@pytest.mark.parametrize("named_by", ["a", "b"])
+def test_of_two_opposites_only_the_stronger_is_in_the_candidate(named_by):
+    entries = [make_record("a"), make_record("b")]
+    other = {"a": "b", "b": "a"}[named_by]
+    events = [
+        *(event("a", group=f"g{number}") for number in range(3)),
+        *(event("b", group=f"h{number}") for number in range(5)),
+        event(named_by, "contradicted", "i1", opposite=other),
+    ]
+    found = accounts_of(entries, events, 0)
+    assert [entry.experience_id for entry in in_force(entries, found, 9)] == ["b"]
+
+
+def test_a_champions_lesson_leaves_below_minus_one_and_says_why():
+    entries = [make_record("a"), make_record("b")]
+    events = [
+        event("a"),
+        *(event(name, "contradicted", f"h{n}") for name, most in (("a", 3), ("b", 1)) for n in range(most)),
+    ]
+    found = accounts_of(entries, events, 0)
+    assert leaving(entries, found) == {"a": "net support -2.00 (1 for, 3 against)"}
+
+
+def test_a_retired_lesson_stays_out_for_six_nights_unless_it_is_restored():
+    entries = [make_record("a")]
+    events = [event(group=f"g{night}-{n}", night=night) for night in range(9) for n in range(4)]
+    out = [*events, event(kind="retired", group="", night=2)]
+    assert [bool(in_force(entries, accounts_of(entries, out, night), 9)) for night in range(1, 9)] == [
+        *[False] * 7,
+        True,
+    ]
+    assert leaving(entries, accounts_of(entries, out, 3)) == {"a": "measured as harmful"}
+    back = [*out, event(kind="restored", group="", night=3)]
+    assert in_force(entries, accounts_of(entries, back, 3), 9)
+
+
+def test_the_known_lessons_are_those_of_which_most_is_known():
+    entries = [make_record(name) for name in "abcd"]
+    events = [event("a"), *(event("b", "contradicted", f"g{n}") for n in range(3)), event("d", group="g9")]
+    found = accounts_of(entries, events, 0)
+    assert [entry.experience_id for entry in known(entries, found, 9)] == ["a", "b", "d"]
+    assert [entry.experience_id for entry in known(entries, found, 2)] == ["b", "d"]
+    assert [entry.experience_id for entry in known(entries, found, 2, kept=["c"])] == ["b", "c"]
+    assert known(entries, accounts_of(entries, events, 30), 9) == ()
+
+
+def test_a_lesson_in_force_from_before_begins_with_the_groups_behind_it():
+    groups = {1: 2, 3: 3, 9: 4}
+    for support, weight in groups.items():
+        record = make_record(evidence=tuple(f"g{number}/0" for number in range(support)))
+        assert opening_event(record, night=5, simulated=False, now=NOW).weight == weight
+
+
+def test_the_file_takes_each_event_once_and_reads_as_far_as_asked(tmp_path):
+    path = tmp_path / "task" / "accounts.jsonl"
+    first, second = event(), event(group="g2")
+    assert append_events(path, [first]) == 1
+    assert append_events(path, [first, second]) == 1
+    assert read_events(path) == [first, second]
+    assert read_events(path, 1) == [first]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_events(path.with_name("none.jsonl")) == []
+    path.write_text("{}\n")
+    with pytest.raises(CorruptFile, match="line 1 is not an event"):
+        read_events(path)
+
+
+events_of_two = st.lists(
+    st.builds(
+        lambda name, kind, group, night: event(name, kind, f"g{group}", night=night),
+        st.sampled_from("ab"),
+        st.sampled_from(["taught", "confirmed", "contradicted"]),
+        st.integers(0, 4),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+
+
+@given(events_of_two, st.randoms(use_true_random=False))
+def test_neither_the_order_of_the_lines_nor_a_second_copy_changes_an_account(events, random):
+    shuffled = [*events, *events]
+    random.shuffle(shuffled)
+    entries = [make_record("a"), make_record("b", operation="modify", supersedes=("a",))]
+    assert accounts_of(entries, shuffled, 3) == accounts_of(entries, events, 3)
+
+
+@given(events_of_two)
+def test_one_more_group_for_a_lesson_never_lowers_it_and_one_against_never_raises_it(events):
+    before = account(events, 3)
+    assert account([*events, event(group="new", night=3)], 3).net >= before.net
+    assert account([*events, event(kind="contradicted", group="new", night=3)], 3).net <= before.net
