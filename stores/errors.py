@@ -300,8 +300,5 @@ def error_kind(name: str) -> type[TfgrpoError]:
 def error_named(name: str, reason: str) -> TfgrpoError:
     """Return a recorded failure as an error; ``ActorError`` also for classes that carry more than a text."""
     kind = error_kind(name)
-    return (
-        ActorError(reason)
-        if issubclass(kind, ConfigError | OptionError | ShapeError | RepairExhausted)
-        else kind(reason)
-    )
+    carries_more = issubclass(kind, ConfigError | OptionError | ShapeError | RepairExhausted)
+    return ActorError(reason) if carries_more else kind(reason)

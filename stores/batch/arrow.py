@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tfgrpo.stores.batch.checks import check_groups
 from tfgrpo.stores.batch.lines import groups_of_lines
@@ -30,45 +30,46 @@ _ROW_GROUP: Final = 1_000
 _JSON: Final = "JSON"
 """A value as JSON text in a column of strings."""
 _JSON_OR_NULL: Final = "JSON or null"
+_Columns: TypeAlias = tuple[tuple[str, str, str, str], ...]
 
-# Column, its type, and the field that it holds: of a group, of a rollout or of one of the values inside a rollout.
+# Column, its type, and the field that it holds: of the record itself, or of the value in the record that is named first.
 _GROUP: Final = (
-    ("group_id", "string", "id"),
-    ("state", _JSON, "state"),
-    ("bare_state", _JSON_OR_NULL, "bare_state"),
-    ("target_size", "int64", "target_size"),
-    ("policy_version", "string", "policy_version"),
-    ("experience_version", "string", "experience_version"),
-    ("prompt_token_ids", "list<int64>", "prompt_token_ids"),
-    ("group_metadata", _JSON, "metadata"),
+    ("group_id", "string", "", "id"),
+    ("state", _JSON, "", "state"),
+    ("bare_state", _JSON_OR_NULL, "", "bare_state"),
+    ("target_size", "int64", "", "target_size"),
+    ("policy_version", "string", "", "policy_version"),
+    ("experience_version", "string", "", "experience_version"),
+    ("prompt_token_ids", "list<int64>", "", "prompt_token_ids"),
+    ("group_metadata", _JSON, "", "metadata"),
 )
 _ROLLOUT: Final = (
-    ("rollout_id", "string", "id"),
-    ("index", "int64", "index"),
-    ("completion", _JSON_OR_NULL, "completion"),
-    ("status", "string", "status"),
-    ("reward", "double", "reward"),
-    ("reward_parts", _JSON, "reward_parts"),
-    ("logprob_tokens", "list<double>", "logprob.tokens"),
-    ("logprob_token_ids", "list<int64>", "logprob.token_ids"),
-    ("logprob_total", "double", "logprob.total"),
-    ("logprob_count", "int64", "logprob.count"),
-    ("logprob_kind", "string", "logprob.kind"),
-    ("logprob_complete", "bool", "logprob.complete"),
-    ("logprob_mask", "list<int64>", "logprob.mask"),
-    ("model", "string", "sampling.model"),
-    ("temperature", "double", "sampling.temperature"),
-    ("top_p", "double", "sampling.top_p"),
-    ("seed", "int64", "sampling.seed"),
-    ("max_tokens", "int64", "sampling.max_tokens"),
-    ("finish_reason", "string", "sampling.finish_reason"),
-    ("prompt_tokens", "int64", "usage.prompt_tokens"),
-    ("completion_tokens", "int64", "usage.completion_tokens"),
-    ("reasoning_tokens", "int64", "usage.reasoning_tokens"),
-    ("cost_usd", "double", "usage.cost_usd"),
-    ("latency_s", "double", "latency_s"),
-    ("error", "string", "error"),
-    ("metadata", _JSON, "metadata"),
+    ("rollout_id", "string", "", "id"),
+    ("index", "int64", "", "index"),
+    ("completion", _JSON_OR_NULL, "", "completion"),
+    ("status", "string", "", "status"),
+    ("reward", "double", "", "reward"),
+    ("reward_parts", _JSON, "", "reward_parts"),
+    ("logprob_tokens", "list<double>", "logprob", "tokens"),
+    ("logprob_token_ids", "list<int64>", "logprob", "token_ids"),
+    ("logprob_total", "double", "logprob", "total"),
+    ("logprob_count", "int64", "logprob", "count"),
+    ("logprob_kind", "string", "logprob", "kind"),
+    ("logprob_complete", "bool", "logprob", "complete"),
+    ("logprob_mask", "list<int64>", "logprob", "mask"),
+    ("model", "string", "sampling", "model"),
+    ("temperature", "double", "sampling", "temperature"),
+    ("top_p", "double", "sampling", "top_p"),
+    ("seed", "int64", "sampling", "seed"),
+    ("max_tokens", "int64", "sampling", "max_tokens"),
+    ("finish_reason", "string", "sampling", "finish_reason"),
+    ("prompt_tokens", "int64", "usage", "prompt_tokens"),
+    ("completion_tokens", "int64", "usage", "completion_tokens"),
+    ("reasoning_tokens", "int64", "usage", "reasoning_tokens"),
+    ("cost_usd", "double", "usage", "cost_usd"),
+    ("latency_s", "double", "", "latency_s"),
+    ("error", "string", "", "error"),
+    ("metadata", _JSON, "", "metadata"),
 )
 _PLACE: Final = "group_place"
 """Column with the number of the group in its file."""
@@ -137,7 +138,7 @@ def _schema(arrow: Any) -> Any:
         "list<int64>": arrow.list_(arrow.int64()),
         "list<double>": arrow.list_(arrow.float64()),
     }
-    first, *others = [(name, kinds.get(kind, arrow.string())) for name, kind, _ in (*_GROUP, *_ROLLOUT)]
+    first, *others = [(name, kinds.get(kind, arrow.string())) for name, kind, *_ in (*_GROUP, *_ROLLOUT)]
     return arrow.schema([first, (_PLACE, arrow.int64()), *others], metadata={_VERSION_KEY: SCHEMA_VERSION})
 
 
@@ -149,16 +150,19 @@ def _rows(group: RolloutGroup, number: int) -> Iterator[dict[str, Any]]:
         yield {**shared, **_cells(rollout, _ROLLOUT)}
 
 
-def _cells(record: RolloutGroup | Rollout, columns: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+def _cells(record: RolloutGroup | Rollout, columns: _Columns) -> dict[str, Any]:
     cells: dict[str, Any] = {}
-    for name, kind, path in columns:
-        value: Any = record
-        for field in path.split("."):
-            value = None if value is None else getattr(value, field)
-        if kind == _JSON or (kind == _JSON_OR_NULL and value is not None):
+    for name, kind, owner, field in columns:
+        holder = getattr(record, owner) if owner else record
+        value = None if holder is None else getattr(holder, field)
+        if _is_json(kind, value):
             value = _json(value, record.id)
         cells[name] = float(value) if kind == "double" and value is not None else value
     return cells
+
+
+def _is_json(kind: str, value: object) -> bool:
+    return kind == _JSON or (kind == _JSON_OR_NULL and value is not None)
 
 
 def _json(value: Json, name: str) -> str:
@@ -183,25 +187,24 @@ def _lines(rows: Sequence[dict[str, Any]], source: str) -> list[str]:
         lines = [{"kind": "group", "schema_version": 1, "size": len(members), **head}]
         for row in members:
             line = _fields(row, _ROLLOUT)
-            logprob = line["logprob"] if line["logprob"]["kind"] else None
+            logprob = None if line["logprob"]["kind"] is None else line["logprob"]
             lines.append({"kind": "rollout", "group_id": head["id"], **line, "logprob": logprob})
         return [json.dumps(line) for line in lines]
     except (TypeError, ValueError) as error:
         raise DatasetError.one(source, str(error)[:200], "columns of JSON text") from error
 
 
-def _fields(row: dict[str, Any], columns: Iterable[tuple[str, str, str]]) -> dict[str, Any]:
+def _fields(row: dict[str, Any], columns: _Columns) -> dict[str, Any]:
     record: dict[str, Any] = {}
-    for name, kind, path in columns:
-        *owners, field = path.split(".")
-        value = json.loads(row[name]) if kind in (_JSON, _JSON_OR_NULL) and row[name] is not None else row[name]
-        (record.setdefault(owners[0], {}) if owners else record)[field] = value
+    for name, kind, owner, field in columns:
+        holder = record.setdefault(owner, {}) if owner else record
+        holder[field] = json.loads(row[name]) if _is_json(kind, row[name]) else row[name]
     return record
 
 
 def _check_schema(schema: Any, source: str) -> None:
     version = (schema.metadata or {}).get(_VERSION_KEY)
-    missing = sorted({_PLACE, *(name for name, _, _ in (*_GROUP, *_ROLLOUT))} - set(schema.names))
+    missing = sorted({_PLACE, *(name for name, *_ in (*_GROUP, *_ROLLOUT))} - set(schema.names))
     if version != SCHEMA_VERSION or missing:
         received = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
         raise DatasetError.one(

@@ -228,7 +228,8 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[Roll
 
 
 def _check_policy(policy: str, group_size: int | None, min_group_size: int, rng: random.Random | None) -> None:
-    problems = size_problems(group_size=group_size, min_group_size=min_group_size)
+    problems = [] if group_size is None else size_problems(group_size=group_size)
+    problems += size_problems(min_group_size=min_group_size)
     if policy not in get_args(RaggedPolicy):
         problems.insert(0, ShapeProblem("policy", " | ".join(get_args(RaggedPolicy)), repr(policy)))
     if policy == "resample" and rng is None:

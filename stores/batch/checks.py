@@ -22,8 +22,11 @@ from tfgrpo.stores.numeric import is_count, is_finite, is_number
 
 _STATUSES: Final = get_args(RolloutStatus)
 _KINDS: Final = get_args(LogProbKind)
+_STATUSES_TEXT: Final = " | ".join(_STATUSES)
 _GRADED_TEXT: Final = " or ".join(sorted(GRADED))
+_AMOUNTS: Final = ("sampling.temperature", "sampling.top_p", "usage.cost_usd", "latency_s")
 _COUNTS: Final = ("sampling.max_tokens", "usage.prompt_tokens", "usage.completion_tokens", "usage.reasoning_tokens")
+_amounts_of, _counts_of = attrgetter(*_AMOUNTS), attrgetter(*_COUNTS)
 _SHOWN: Final = 50
 """Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
@@ -49,18 +52,18 @@ def check_groups(groups: Sequence[object], *, allow_nan: bool = False) -> None:
         raise ShapeError(problems)
 
 
-def check_sizes(**sizes: int | None) -> None:
-    """Raise ``ShapeError`` for sizes below 1; None is no size."""
+def check_sizes(**sizes: int) -> None:
+    """Raise ``ShapeError`` for sizes below 1."""
     if problems := size_problems(**sizes):
         raise ShapeError(problems)
 
 
-def size_problems(**sizes: int | None) -> list[ShapeProblem]:
-    """Return a problem for each size below 1; None is no size."""
+def size_problems(**sizes: int) -> list[ShapeProblem]:
+    """Return a problem for each size below 1."""
     return [
         ShapeProblem(name, "a whole number of at least 1", repr(size))
         for name, size in sizes.items()
-        if size is not None and (not is_count(size) or size < 1)
+        if not is_count(size) or size < 1
     ]
 
 
@@ -108,17 +111,15 @@ class _Checks:
         self._expect(_is_text(rollout.id), "rollout id", "a text", rollout.id)
         self._expect(rollout.group_id == group.id, "group_id", repr(group.id), rollout.group_id)
         self._expect(is_count(rollout.index), "index", "a whole number of at least 0", rollout.index)
-        self._expect(rollout.status in _STATUSES, "status", " | ".join(_STATUSES), rollout.status)
+        self._expect(rollout.status in _STATUSES, "status", _STATUSES_TEXT, rollout.status)
         self._reward(rollout)
         if rollout.logprob is not None:
             self._logprob(rollout.logprob)
             self._sum(rollout.logprob)
-        for name in ("sampling.temperature", "sampling.top_p", "usage.cost_usd", "latency_s"):
-            amount = attrgetter(name)(rollout)
+        for name, amount in zip(_AMOUNTS, _amounts_of(rollout), strict=True):
             fits = amount is None or (is_number(amount, allow_nan=False) and amount >= 0)
             self._expect(fits, name, "a finite number of at least 0, or None", amount)
-        for name in _COUNTS:
-            count = attrgetter(name)(rollout)
+        for name, count in zip(_COUNTS, _counts_of(rollout), strict=True):
             self._expect(count is None or is_count(count), name, "a whole number of at least 0, or None", count)
 
     def _reward(self, rollout: Rollout) -> None:

@@ -261,7 +261,8 @@ class ExperienceWindow:
 
     def window(self, count: int | None = None) -> ExperienceBatch:
         """Return the latest ``count`` groups, or all, as a batch. Raises ``ShapeError`` for a count below 1."""
-        check_sizes(count=count)
+        if count is not None:
+            check_sizes(count=count)
         groups = tuple(self)
         return ExperienceBatch(groups if count is None else groups[-count:])
 

@@ -181,7 +181,7 @@ class _Reader:
     """Reads lists and collects their problems."""
 
     def __init__(self, group_size: int | None, allow_nan: bool) -> None:
-        self.problems = size_problems(group_size=group_size)
+        self.problems = [] if group_size is None else size_problems(group_size=group_size)
         self._ids: Sequence[str] = ()
         self._allow_nan = allow_nan
         self._group_size = None if self.problems else group_size

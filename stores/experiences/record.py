@@ -85,7 +85,7 @@ class ExperienceRecord(Strict):
     evidence: tuple[str, ...] = ()
     """Ids of the rollouts that showed it."""
     stamp_signature: str = Field(pattern=r"^([0-9a-f]{64})?$")
-    """Hex SHA-256, see ``tfgrpo.stores.experiences.record``. Empty means unstamped: such a record is refused by the store."""
+    """Hex SHA-256, see ``sign_record``. Empty means unstamped: such a record is refused by the store."""
     created_at: AwareDatetime
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ SCHEMA_VERSION: Final = 1
 Summary: TypeAlias = dict[str, int | float | None]
 PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
+_SUMS_OF_TOOL: Final = ("calls", "errors", "tokens", "latency_ms")
 _COLUMNS_OF_ARM: Final = ("reward_mean", "reward_spread", "latency_ms")
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
@@ -183,11 +184,11 @@ class _Arm:
 
 @dataclass(slots=True)
 class _Tool:
-    sums: Counter[str] = field(default_factory=Counter)
+    sums: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_SUMS_OF_TOOL, 0)))
     cost_usd: Column = field(default_factory=Column)
 
     def add(self, use: dict[str, Any]) -> None:
-        self.sums.update({name: use[name] for name in ("calls", "errors", "tokens", "latency_ms")})
+        self.sums.update({name: use[name] for name in _SUMS_OF_TOOL})
         self.cost_usd.add(use["cost_usd"])
 
     def result(self) -> dict[str, Any]:

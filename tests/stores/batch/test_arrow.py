@@ -62,9 +62,15 @@ def test_foreign_files_are_refused(tmp_path):
     table = to_table(GROUPS)
     with pytest.raises(DatasetError, match="schema version None"):
         from_table(table.replace_schema_metadata({}))
-    place = table.schema.get_field_index("state")
-    with pytest.raises(DatasetError, match="columns of JSON text"):
-        from_table(table.set_column(place, table.schema.field(place), pa.array(["{"] * table.num_rows)))
+    for name, value, reason in (
+        ("state", "{", "columns of JSON text"),
+        ("state", None, "columns of JSON text"),
+        ("logprob_kind", "", "logprob.kind"),
+    ):
+        place = table.schema.get_field_index(name)
+        column = pa.array([value] * table.num_rows, pa.string())
+        with pytest.raises(DatasetError, match=reason):
+            from_table(table.set_column(place, table.schema.field(place), column))
 
 
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch):

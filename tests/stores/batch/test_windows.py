@@ -69,12 +69,17 @@ def test_one_unserialisable_group_keeps_the_whole_batch_out(tmp_path, odd):
     assert len(list(read_groups(tmp_path / "groups.jsonl"))) == 501
 
 
-@pytest.mark.parametrize("size", [0, -1, True, 1.5])
-def test_an_invalid_size_is_refused(size):
-    for ask in (
+@pytest.mark.parametrize("size", [0, -1, True, 1.5, None])
+def test_an_invalid_size_is_refused(tmp_path, size):
+    asks = [
         lambda: ExperienceWindow(size),
-        lambda: ExperienceWindow(3).window(size),
-    ):
+        lambda: ExperienceBatch((group(),)).split(size),
+        lambda: ExperienceBatch((group(),)).shaped("drop_group", min_group_size=size),
+        lambda: latest_groups(tmp_path / "groups.jsonl", size),
+    ]
+    if size is not None:  # all groups
+        asks.append(lambda: ExperienceWindow(3).window(size))
+    for ask in asks:
         with pytest.raises(ShapeError, match="a whole number of at least 1"):
             ask()
 

@@ -173,6 +173,14 @@ def test_a_line_that_is_no_metrics_is_named(line: str) -> None:
         aggregate([json.dumps(GROUP.to_line()), line])
 
 
+@pytest.mark.parametrize("odd", ["3", None])
+def test_a_tool_s_count_that_is_no_number_is_named_also_in_its_first_line(odd: object) -> None:
+    line = GROUP.to_line()
+    line["tools"][0]["calls"] = odd
+    with pytest.raises(CorruptFile, match="metrics line 1"):
+        aggregate([json.dumps(line)])
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 3))
 def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values: list[float], unknown: int) -> None:
     column, turned = Column(), Column()
