@@ -256,13 +256,14 @@ class _Relations:
         return _Part(labels, labels, labels, self._mode == "order" or not labels, shortest)
 
     def _sequence(self, parts: Sequence[_Part]) -> _Part:
-        """Relate the end of what came before to any later part, as long as all parts between can be skipped."""
+        """Relate the end of each part to any later part, as long as all parts between can be skipped."""
         labels = first = last = shortest = 0
         skippable = True
-        for part in parts:
-            add_pairs(self.follows, last, part.first)
-            first |= part.first if skippable else 0
-            last = last | part.last if part.skippable else part.last
+        # Backwards: each label is visited once, and not again for every part after it.
+        for part in reversed(parts):
+            add_pairs(self.follows, part.last, first)
+            last |= part.last if skippable else 0
+            first = first | part.first if part.skippable else part.first
             labels |= part.labels
             skippable = skippable and part.skippable
             shortest += part.shortest

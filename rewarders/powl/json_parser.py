@@ -7,6 +7,7 @@ of anything but a PARTIAL_ORDER. Of a repeated key the last value counts.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
@@ -17,6 +18,10 @@ from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.stores.errors import PowlError
 
 TYPES: Final = ("ACTIVITY", "SILENT", *OPERATORS)
+
+_NESTING: Final = 2 * MAX_DEPTH + 50
+"""Greatest nesting of brackets: two a level, and some for ignored fields."""
+_BRACKET_OR_STRING: Final = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) -> Model:
@@ -47,18 +52,25 @@ _Make: TypeAlias = Callable[[tuple[Model, ...]], Model]
 
 
 def _loaded(text: str) -> Any:
+    _check_nesting(text)
     try:
         return json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
-    except RecursionError:
-        raise PowlError(f"the model has more than {MAX_DEPTH} levels") from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise PowlError(f"this JSON cannot be read: {error}") from None
 
 
 def _no_constant(name: str) -> NoReturn:
     raise PowlError(f"{name} is no JSON")
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for found in _BRACKET_OR_STRING.finditer(text):
+        depth += (found[0] in "[{") - (found[0] in "]}")
+        if depth > _NESTING:
+            raise error_at(text, found.start(), f"the model has more than {MAX_DEPTH} levels")
 
 
 def _built(value: Any) -> Model:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, fold, labels_of
-from tfgrpo.rewarders.powl.partial_order import among, covering_pairs, predecessors, successors
+from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
 
 ARROW: Final = " → "
 
@@ -66,7 +66,8 @@ def _flat(kind: str, parts: Sequence[_Form]) -> _Form:
 def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
     """Normalise a PARTIAL_ORDER: silent parts are removed, and the parts they separated stay ordered."""
     visible = [child for child, part in enumerate(parts) if part.kind != "SILENT"]
-    after = among(successors(len(parts), node.order), sum(1 << child for child in visible))
+    mask = sum(1 << child for child in visible)
+    after = [later & mask if mask >> child & 1 else 0 for child, later in enumerate(successors(len(parts), node.order))]
     if not any(after):
         return _flat("PARALLEL", parts)
     chain = sorted(visible, key=lambda child: after[child].bit_count(), reverse=True)

@@ -6,7 +6,6 @@ The ordered elements are 0, 1, …; bit j of mask i is set when i comes before j
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
 
 from tfgrpo.stores.errors import PowlError
 
@@ -35,30 +34,17 @@ def successors(size: int, pairs: Collection[tuple[int, int]]) -> tuple[int, ...]
     if not pairs:
         return (0,) * size
     direct = [0] * size
-    later_first: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(size), ()))
     for before, after in pairs:
         for position in (before, after):
             if not 0 <= position < size:
                 raise PowlError(f"the order names child {position}; there are children 0 to {size - 1}")
         direct[before] |= 1 << after
-        later_first.add(before, after)
-    try:
-        order = [*later_first.static_order()][::-1]
-    except CycleError as error:
-        circle = error.args[1][::-1]
-        shown = " -> ".join(map(str, circle[:8])) + ("" if len(circle) <= 8 else " -> …")
-        raise PowlError(f"the order goes round in a circle: {shown}") from None
-    closed = list(direct)
+    closed, order = list(direct), _sorted(direct)
     for place in reversed(range(size)):
         position = order[place]
         for later in _nearest(direct[position], order[place + 1 :], closed):
             closed[position] |= closed[later]
     return tuple(closed)
-
-
-def among(after: Sequence[int], kept: int) -> list[int]:
-    """Return the closure of the order among the elements of a mask; all others are related to none."""
-    return [later & kept if kept >> position & 1 else 0 for position, later in enumerate(after)]
 
 
 def predecessors(after: Sequence[int]) -> tuple[int, ...]:
@@ -91,3 +77,26 @@ def _nearest(mask: int, order: Iterable[int], after: Sequence[int]) -> Iterator[
         if mask >> position & 1:
             yield position
             mask &= ~(after[position] | 1 << position)
+
+
+def _sorted(direct: Sequence[int]) -> list[int]:
+    """Return a topological order: depth first, backwards (Tarjan 1976). ``graphlib`` would visit every pair."""
+    done: list[int] = []
+    closed = opened = 0
+    for root in range(len(direct)):
+        path = [] if closed >> root & 1 else [root]
+        while path:
+            here = path[-1]
+            opened |= 1 << here
+            ahead = direct[here] & ~closed
+            if not ahead:
+                closed |= 1 << path.pop()
+                done.append(here)
+                continue
+            step = (ahead & -ahead).bit_length() - 1
+            if opened >> step & 1:
+                circle = [*path[path.index(step) :], step]
+                shown = " -> ".join(map(str, circle[:8])) + ("" if len(circle) <= 8 else " -> …")
+                raise PowlError(f"the order goes round in a circle: {shown}")
+            path.append(step)
+    return done[::-1]

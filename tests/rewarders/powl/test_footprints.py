@@ -197,6 +197,12 @@ def test_the_repr_of_a_footprint_counts_its_relations():
 
 
 @pytest.mark.untraced
+def test_a_long_sequence_costs_no_more_when_everything_comes_after_everything():
+    model = Operator("SEQUENCE", tuple(Activity(f"a{index}") for index in range(1_500)))
+    assert cpu_seconds(lambda: footprint(model, "order")) < 3 * cpu_seconds(lambda: footprint(model, "direct"))
+
+
+@pytest.mark.untraced
 def test_large_footprints_are_not_slower_than_nested_loops():
     model = model_of(100)
     assert cpu_seconds(lambda: footprint(model), rounds=10) < 1.1 * cpu_seconds(lambda: nested_loops(model), rounds=10)

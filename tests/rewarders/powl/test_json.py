@@ -121,10 +121,11 @@ def test_an_error_in_a_fence_has_its_position_in_the_reply():
     assert (caught.value.line, caught.value.column) == (3, 10)
 
 
-@pytest.mark.parametrize("open_", ["[", '{"a":', '{"type":"XOR","children":['])
-def test_endless_nesting_is_refused(open_):
-    with pytest.raises(PowlError, match="more than 200 levels"):
+@pytest.mark.parametrize(("open_", "column"), [("[", 451), ('{"a":', 2_251), ('{"type":"XOR","children":[', 5_851)])
+def test_endless_nesting_is_refused_where_it_is_too_deep(open_, column):
+    with pytest.raises(PowlError, match="more than 200 levels") as caught:
         parse_json(open_ * 30_000)
+    assert (caught.value.line, caught.value.column) == (1, column)
 
 
 def test_limits_of_depth_and_size_hold_for_values_as_well():
