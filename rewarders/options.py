@@ -5,9 +5,9 @@ Everything invalid is reported at once, each value with what would have been acc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     ConfigDict,
@@ -53,6 +53,9 @@ FiniteNumber = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 class Options:
     """Base of dataclasses whose constructor raises ``PipelineError`` with a problem of every invalid option."""
 
+    shows_unknown: ClassVar[bool] = True
+    """Whether an unknown option is reported with its value, which may be a secret under a wrong name."""
+
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
@@ -60,8 +63,7 @@ class Options:
             return build(values)
         except ValidationError as error:
             found = sorted(error.errors(include_url=False), key=lambda each: each["type"] != _UNKNOWN)
-            names = [each.name for each in fields(cls) if each.init]
-            raise PipelineError([_problem(each, names) for each in found]) from None
+            raise PipelineError([_problem(each, cls) for each in found]) from None
 
 
 def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
@@ -71,11 +73,13 @@ def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
     ]
 
 
-def _problem(error: ErrorDetails, names: Sequence[str]) -> Problem:
+def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
+    names = [each.name for each in fields(options) if each.init]
     place, given = error["loc"][0], repr(error["input"])
     name = names[place] if isinstance(place, int) else place
     if error["type"] == "missing":
         return Problem(name, "nothing", "a value: this option has no default")
     if error["type"] == _UNKNOWN:
-        return Problem(name, given, f"only {', '.join(names)}" if names else "no options")
+        shown = given if options.shows_unknown else "an unknown option"
+        return Problem(name, shown, f"only {', '.join(names)}" if names else "no options")
     return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])

@@ -67,7 +67,7 @@ def build_rewarder(
 
         build = POWL_REWARDERS[name]
     if build is not None:
-        return _construct(build, given, where)
+        return _usable(name, _construct(build, given, where), where)
     if name == "composite":
         from tfgrpo.rewarders.composite import build_composite  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -42,6 +42,8 @@ _BYTES_PER_ITEM: Final = 64 << 10
 """Longest response: a usual result has a few hundred bytes, and may have an explanation."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"[!-~]+")
+_NAME: Final = "the name of an environment variable, never the token itself"
+_NO_NAME: Final = "no such name"
 
 
 class HttpPool:
@@ -121,7 +123,7 @@ def _address(url: str) -> str:
 
 def _variable(name: str) -> str:
     if _VARIABLE.fullmatch(name) is None:
-        raise refusal("the name of an environment variable, never the token itself", "no such name")
+        raise refusal(_NAME, _NO_NAME)
     if _TOKEN.fullmatch(os.environ.get(name, "")) is None:
         raise refusal("a variable with printable ASCII without spaces", f"{name}, which holds no token")
     return name
@@ -134,7 +136,7 @@ Address = Annotated[
     accepts("an address like https://host/grade, without user name or password", given="no such address"),
 ]
 Retries = Annotated[Whole, Field(ge=0, le=_MOST_RETRIES), accepts(f"a whole number from 0 to {_MOST_RETRIES}")]
-TokenVariable = Annotated[str, AfterValidator(_variable)]
+TokenVariable = Annotated[str, accepts(_NAME, given=_NO_NAME), AfterValidator(_variable)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class RemoteGrader(Options):
     """Further attempts after a failed connection, 429 or 5xx."""
     token_env: TokenVariable | None = None
     """Environment variable with the bearer token; read for every call."""
+    shows_unknown: ClassVar[bool] = False
     _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[Grade]:

@@ -65,6 +65,12 @@ def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, o
         build_rewarder(name, options)
 
 
+@pytest.mark.parametrize("name", ["gt", "powl_equal", "powl_valid"])
+def test_the_id_of_a_built_in_rewarder_is_text(name):
+    with pytest.raises(PipelineError, match=f"{name}: got no rewarder_id"):
+        build_rewarder(name, {"rewarder_id": 7})
+
+
 def test_a_plain_function_of_output_and_answer_scores_each_attempt(make_context):
     rewarder = example("same")
     assert rewarder.rewarder_id == "rewarder_examples:same"

@@ -16,6 +16,7 @@ from tfgrpo.rewarders.graders import remote as remote_module
 from tfgrpo.rewarders.graders.base import Graded, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.stores.errors import GraderUnavailable, PipelineError
 
 RECORD = {"prompt": "How many?", "answer": "42", "metadata": {"level": [1]}, "source": "not sent"}
@@ -403,6 +404,16 @@ def test_the_name_of_a_variable_is_wanted_and_not_the_token():
     with pytest.raises(PipelineError) as caught:
         RemoteGrader("http://h", token_env="sk-secret-token", retries=True)
     assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"token": 4711}, {"token_env": 4711}])
+def test_a_token_under_a_wrong_name_or_that_is_no_text_is_not_repeated(options):
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder("remote", {"url": "http://h", **options})
+    assert [problem.source for problem in caught.value.problems] == [
+        f"rewarders: remote: options.{next(iter(options))}"
+    ]
+    assert "4711" not in str(caught.value)
 
 
 def test_a_remote_grader_can_travel_to_another_process():
