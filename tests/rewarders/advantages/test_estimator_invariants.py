@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.estimators import NAMES, arrays, batches, group_by_group, lengths_of, present_values, sane
 from tfgrpo.rewarders.advantages.batch import batch_advantages
 from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
@@ -117,12 +118,21 @@ def test_the_best_of_a_group_alone_has_an_advantage_under_pass_at_k(rewards):
         assert values[group.index(best)] == best - second
 
 
-def test_ranks_of_large_groups_are_those_of_one_group_at_a_time():
+@pytest.mark.parametrize("size", [120, 300])
+def test_ranks_of_large_groups_are_those_of_one_group_at_a_time(size):
     rng = np.random.default_rng(0)
-    large = np.round(rng.random((3, 120)), 2)
-    mask = rng.random((3, 120)) > 0.3
+    large = np.round(rng.random((3, size)), 2)
+    mask = rng.random((3, size)) > 0.3
     for name in ("rank", "normal_score"):
         values = batch_advantages(large, mask, name)
         for group, there, row in zip(large, mask, values, strict=True):
             np.testing.assert_allclose(row[there], group_advantage(group[there].tolist(), name).advantages, atol=1e-12)
             assert np.isnan(row[~there]).all()
+
+
+@pytest.mark.untraced
+def test_the_time_for_ranks_grows_with_the_rewards_and_not_with_their_pairs():
+    many, large = (np.random.default_rng(0).random(shape) for shape in ((1_024, 64), (16, 4_096)))
+    assert cpu_seconds(lambda: batch_advantages(large, estimator="rank")) < 20 * cpu_seconds(
+        lambda: batch_advantages(many, estimator="rank")
+    )
