@@ -185,6 +185,8 @@ def _faults(parts: Sequence[WeightedRewarder], gates: Sequence[Rewarder], on_abs
         faults.append(("no part has a weight above 0", "at least one that has"))
     elif not math.isfinite(sum(weights)):
         faults.append((f"weights are {weights}, which sum to infinity", "smaller weights"))
+    if any(part.timeout_s is not None for part in parts):
+        faults.append(("a part with a time limit", "one for the composite, which holds for each of its members"))
     if on_abstain not in get_args(OnAbstain):
         faults.append((f"on_abstain is {on_abstain!r}", ", ".join(get_args(OnAbstain))))
     faults += repeated_ids(members)

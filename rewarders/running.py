@@ -34,7 +34,6 @@ QUICK_CHARS: Final = 50_000
 _GRACE_S: Final = 5.0
 """Extra time of a rewarder that respects its time limit itself, before it counts as hanging."""
 
-
 Verdicts: TypeAlias = tuple[Verdict, ...]
 
 

@@ -74,6 +74,7 @@ class RewarderThreads(Executor):
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return await asyncio.wait_for(answer, limit_s)
         finally:
+            answer.cancel()
             if not future.done():
                 self.abandon(future)
 

@@ -148,7 +148,7 @@ def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence
         errors = {label: grade.reason for label, grade in failed.items()}
         late = any(grade.error_type == RewarderTimeout.__name__ for grade in failed.values())
         return ItemGrade(None, parts, errors, any(grade.broke for grade in failed.values()), late)
-    rewards = list(parts.values())
+    rewards = [grade.reward for grade in grades if isinstance(grade, Graded)]
     reward = 0.0
     for share, part in zip(shares, rewards, strict=False):
         reward += share * part

@@ -21,8 +21,6 @@ D = TypeVar("D")
 
 _SHOWN: Final = 60
 _ABSENT: Final = object()
-
-
 _NO_RESULT: Final = "the grader returned no result for it"
 NO_GRADE: Final = NotGraded(_NO_RESULT, "NoResult")
 """The grade of an item without any result."""
@@ -66,9 +64,9 @@ def matched(inputs: Sequence[GraderInput], answer: object, *, strict: bool = Fal
 
 def as_grade(value: object) -> Grade:
     """Read a reward: numbers of any kind, booleans, and text that is a number. A grade stays as it is."""
-    if isinstance(value, Graded | NotGraded):
+    if isinstance(value, NotGraded):
         return value
-    number = unless_it_raises(None, float, value)
+    number = unless_it_raises(None, float, value.reward if isinstance(value, Graded) else value)
     if number is None:
         return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
     if math.isfinite(number):

@@ -167,6 +167,7 @@ async def test_a_composite_can_be_asked_directly():
         ((), "weight above 0"),
         ((part("a", 1.0), part("a", 1.0)), "more than once"),
         ((WeightedRewarder(RelativeRewarder()),), "ranks totals"),
+        ((WeightedRewarder(GroundTruthRewarder(), timeout_s=5.0),), "a part with a time limit"),
     ],
 )
 def test_weights_and_members_are_checked_once(parts, problem):

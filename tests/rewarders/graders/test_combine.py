@@ -102,6 +102,11 @@ def test_two_graders_of_one_name_are_both_asked():
     assert grade.parts == {"part": 0.0, "part#2": 1.0, FORMAT: 1.0}
 
 
+def test_a_name_that_looks_like_a_repetition_costs_no_part_and_no_gate():
+    repeated = (named(1.0), named(1.0), named(1.0, name="part#2"))
+    assert graded(GraderSet(repeated, (named(0.5),)), inputs(1))[0].reward == 0.5
+
+
 def test_a_reward_that_is_not_finite_is_ungraded():
     grade = graded(GraderSet((named(1e308),), (named(1e308, name="gate"),)))[0]
     assert grade.reward is None

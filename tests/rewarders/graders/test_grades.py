@@ -161,6 +161,11 @@ def test_a_result_without_a_name_among_named_ones_is_dropped():
     assert rewards(matched(inputs_of("a", "b", "c"), said)) == [1.0, None, 3.0]
 
 
+@pytest.mark.parametrize("reward", [float("nan"), "good", None])
+def test_a_grade_without_a_finite_number_is_none(reward):
+    assert isinstance(as_grade(Graded(reward)), NotGraded)
+
+
 def test_a_grade_among_the_results_stays_as_it_is():
     grades = (NotGraded("no licence", "LicenceError"), Graded(0.5))
     assert matched(inputs_of("a", "b"), grades) == grades
