@@ -1,6 +1,6 @@
 """Sections of a mix file as pydantic models, whose types say what they accept.
 
-Numbers are read as the form has always read them: text that Python's ``int`` or ``float`` takes is a number too, and a
+Numbers are read as the form has always read them: text that is a number, in the digits 0 to 9, is one too, and a
 fraction of a step is cut off. Of one name, a python grader comes before an external one, and that before a built-in one;
 the format grader is added to every dataset and cannot be named.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 MEBIBYTE: Final = 2**20
 RETRY_AFTER_S: Final = 1
 """Seconds in ``Retry-After``."""
+_JSON: Final = re.compile(r"application/(.*\+)?json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def _validated(model: type[M], raw: bytes, content_type: str) -> M:
         raise bad_body({"type": "missing", "loc": (), "msg": "Field required", "input": None})
     kind = content_type.partition(";")[0].strip().lower()
     try:
-        value = json.loads(raw) if kind == "application/json" or kind.endswith("+json") else raw
+        value = json.loads(raw) if _JSON.fullmatch(kind) else raw
         return model.model_validate(value, from_attributes=True)
     except ValidationError as error:
         raise bad_body(*error.errors(include_url=False)) from None

@@ -79,17 +79,18 @@ class DataService:
         places = [locate(self.config, item.sample_id) for item in items]
         inputs = await self._in_thread(lambda: list(map(self._input, items, places)))
         grades = [_LOST] * len(items)
+        readable: dict[str, dict[int, GraderInput]] = {}
+        for at, (given, (dataset_id, _)) in enumerate(zip(inputs, places, strict=True)):
+            if given is not None:
+                readable.setdefault(dataset_id, {})[at] = given
 
         async def grade_dataset(dataset_id: str) -> None:
-            readable = {
-                at: given for at, given in enumerate(inputs) if given is not None and places[at][0] == dataset_id
-            }
             graders = self.config.datasets[dataset_id].graders
-            graded = await grade_items(self._runner, graders, list(readable.values()))
-            for at, grade in zip(readable, graded, strict=True):
+            graded = await grade_items(self._runner, graders, list(readable[dataset_id].values()))
+            for at, grade in zip(readable[dataset_id], graded, strict=True):
                 grades[at] = grade
 
-        await asyncio.gather(*map(grade_dataset, dict(places)))
+        await asyncio.gather(*map(grade_dataset, readable))
         return grades
 
     def close(self) -> None:

@@ -212,7 +212,7 @@ class _LayerReader:
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():
                 is_bool = fields_by_key()[key].type is bool
-                yield key, TRUTH_VALUES.get(str(value).lower(), value) if is_bool else value
+                yield key, TRUTH_VALUES.get(str(value).strip().lower(), value) if is_bool else value
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)
             elif value is not None:  # None is a section whose every key is commented out

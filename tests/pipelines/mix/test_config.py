@@ -316,6 +316,17 @@ def test_many_bad_lines_are_shown_in_part_and_counted(tmp_path: Path) -> None:
     assert told[-1].endswith("a.jsonl': 30 more problems; accepted: 80 problems fewer")
 
 
+@pytest.mark.parametrize("token", ["sk-abc", 12345678, [12345678], 1.5])
+def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path: Path, token: object) -> None:
+    remote = {"type": "remote_http", "url": "http://127.0.0.1:9/g", "token_env": token}
+    assert refused(tmp_path, external_graders={"far": remote}) == [
+        (
+            "external_graders.far.token_env: got no such name; "
+            "accepted: the name of an environment variable, never the token itself"
+        )
+    ]
+
+
 def test_weights_that_run_over_are_refused(tmp_path: Path) -> None:
     changed = document()
     changed["datasets"]["a"] = {"path": "a.jsonl", "graders": ["math_exact"] * 2, "grader_weights": [1.7e308] * 2}

@@ -164,7 +164,7 @@ async def test_any_invalid_body_is_refused_with_422(path, raw, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["text/plain", "application/octet-stream", "", None, "application/x-www-form-urlencoded"]
+    "kind", ["text/plain", "text/x+json", "application/octet-stream", "", None, "application/x-www-form-urlencoded"]
 )
 async def test_only_json_is_read(path, kind):
     body = json.dumps({"iteration": 0, "batch_size": 1}).encode()
