@@ -32,8 +32,7 @@ from tfgrpo.stores.patterns import (
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
 SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
-CASES = VECTORS / "pattern_memory.jsonl"
-CASES = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+CASES = [json.loads(line) for line in (VECTORS / "pattern_memory.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def memory(tmp_path, scope=SCOPE, **limits):
