@@ -89,6 +89,7 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iter
             line_index(run.groups, lambda line: _parsed(run.groups, next(numbers), line)["group_id"])
         )
         tools = [tool["function"]["name"] for tool in facts.tools]
+        short: set[str] = set()
         for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
             rollouts = list(members)
             head = _find(heads, "group_id", group_id)
@@ -96,6 +97,10 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iter
                 omitted["of a batch that was never accepted"] += 1
                 continue
             try:
+                if len(rollouts) < len(head["rollouts"]):  # a line is lost, or the group goes on elsewhere
+                    if group_id in short:
+                        raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
+                    short.add(group_id)
                 prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
                 item = _one(items, "item_id", head["item_id"])
                 names = [attempt_name(GroupKey.of_row(head), row["index"]) for row in rollouts]

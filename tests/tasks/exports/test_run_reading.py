@@ -210,6 +210,16 @@ async def test_groups_in_another_order_than_their_attempts_are_still_found(tmp_p
     assert [group.metadata["item_id"] for group in read(run)] == ["q1", "q2", "q3"]
 
 
+async def test_a_group_in_several_places_is_refused_and_not_exported_twice(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
+    lines = run.rollouts.read_text().splitlines()
+    run.rollouts.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
+    with pytest.raises(CorruptFile, match="'run/1/train/q1' are in several places"):
+        read(run)
+    run.rollouts.write_text("\n".join(lines[1:]) + "\n")
+    assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(1, 2), (2, 2)]
+
+
 async def test_the_endpoint_s_own_temperature_is_unknown(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2)], model={"send_temperature": False})
     assert read(run)[0].rollouts[0].sampling.temperature is None
