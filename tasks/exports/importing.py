@@ -96,7 +96,7 @@ def _of_lines(path: Path) -> Iterator[RolloutGroup]:
             for group in groups_of_lines(lines, source=str(path), first=first):
                 if group.id in seen:
                     given = f"two groups with the id {group.id!r}"
-                    problems.append(Problem(str(path), given, "groups with ids of their own"))
+                    problems.append(Problem(f"{path}:{first}", given, "groups with ids of their own"))
                 seen.add(group.id)
                 yield group
         except DatasetError as error:

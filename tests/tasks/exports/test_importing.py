@@ -122,8 +122,8 @@ def test_every_invalid_group_is_reported_with_its_line(file, tmp_path):
 
 def test_two_groups_of_one_id_are_refused(file, tmp_path):
     told = problems(file(canonical(group(1.0, 0.0), group(1.0, 0.0)), "in.jsonl"), "jsonl", tmp_path)
-    assert "two groups with the id 'g'" in told[0]
-    with pytest.raises(DatasetError, match="two groups with the id 'g'"):
+    assert "in.jsonl:4: got two groups with the id 'g'" in told[0]
+    with pytest.raises(DatasetError, match=r"in\.jsonl:4: got two groups with the id 'g'"):
         load_batch(tmp_path / "in.jsonl", "jsonl")
 
 
