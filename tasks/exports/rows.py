@@ -6,12 +6,14 @@ or hands to the user's reward functions; verl and OpenRLHF draw their own rollou
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
 from tfgrpo.tasks.models.wire import json_of
@@ -202,8 +204,11 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call["function"])
     text = function.get("arguments")
     arguments = json_of(text) if isinstance(text, str) else None
-    if isinstance(arguments, dict):
-        function["arguments"] = arguments
+    # Python reads NaN and infinity, which no row can hold.
+    with contextlib.suppress(ValueError, RecursionError):
+        canonical_json(arguments)
+        if isinstance(arguments, dict):
+            function["arguments"] = arguments
     return {**call, "function": function}
 
 

@@ -243,18 +243,19 @@ def test_the_best_of_a_group_is_imitated_if_it_is_good_enough(tmp_path):
     assert report["left_out"]["groups"] == {"no answer reaches the least reward": 1}
 
 
-def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_path):
+@pytest.mark.parametrize("odd", ["{broken", "[3]", '{"left":NaN}', '{"left":1e999}'])
+def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_path, odd):
     def turns(arguments):
         call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
         asked = {"role": "assistant", "content": None, "tool_calls": [call]}
         told = {"role": "tool", "tool_call_id": "c", "name": "add", "content": "7"}
         return [asked, told, {"role": "assistant", "content": "7"}]
 
-    rollouts = (rollout(0, 1.0, text=turns('{"left":3}')), rollout(1, 0.0, text=turns("{broken")))
+    rollouts = (rollout(0, 1.0, text=turns('{"left":3}')), rollout(1, 0.0, text=turns(odd)))
     tools = [{"type": "function", "function": {"name": "add"}}]
     rows, _ = export([group(rollouts=rollouts, metadata={"tools": tools})], "trl-dpo", tmp_path / "x")
     assert rows[0]["chosen"][0]["tool_calls"][0]["function"]["arguments"] == {"left": 3}
-    assert rows[0]["rejected"][0]["tool_calls"][0]["function"]["arguments"] == "{broken"
+    assert rows[0]["rejected"][0]["tool_calls"][0]["function"]["arguments"] == odd
     assert json.loads(rows[0]["tools"]) == tools
 
 
