@@ -95,9 +95,9 @@ def _eligible(
 ) -> tuple[tuple[Candidate, ...], list[RejectedLesson]]:
     """Candidates above the thresholds, best supported first, and the rejected rest."""
     checks = [(proposal, optimize_experience(proposal, settings)) for proposal in proposals]
-    below = [RejectedLesson(proposal.text, reason, proposal.polarity) for proposal, reason in checks if reason]
+    below = [weak for _, weak in checks if weak is not None]
     below.sort(key=lambda each: (each.text, each.reason, each.polarity))
-    candidates = merge_proposals(proposal for proposal, reason in checks if not reason)
+    candidates = merge_proposals(proposal for proposal, weak in checks if weak is None)
     reason = f"not among the {MAX_PROPOSALS} best supported"
     crowded_out = [RejectedLesson(each.text, reason, each.polarity) for each in candidates[MAX_PROPOSALS:]]
     return candidates[:MAX_PROPOSALS], below + crowded_out
@@ -235,9 +235,7 @@ class _Curation:
             text = screened.text
         batch = self._batch
         record = record_of(change, text, self._runtime, epoch=batch.epoch, batch=batch.batch, rollouts=self._rollouts)
-        if weak := optimize_experience(record, self._settings):
-            return RejectedLesson(text, weak, change.polarity)
-        rejected = self._draft.accept(change, text)
+        rejected = optimize_experience(record, self._settings) or self._draft.accept(change, text)
         if rejected is None:
             self._records.append(record)
         return rejected

@@ -226,23 +226,25 @@ def _form_error(operation: Operation, answer: OperationAnswer) -> str:
     return "no text" if operation != "delete" and not answer.text.strip() else ""
 
 
-def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> str:
-    """Return why the evidence of a proposal, or of a record before it is written, is too weak; empty if it suffices.
+def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> RejectedLesson | None:
+    """Return the rejection of a proposal, or of a record before it is written, whose evidence is too weak; else None.
 
     ``min_rank`` and ``min_reward`` decide; deletions pass. Only lessons of polarity *do* must exceed the reward: what to
     avoid is also learned from attempts that all failed.
     """
     if isinstance(lesson, Proposal):
-        reward, rank = lesson.best_reward, lesson.best_rank
+        text, reward, rank = lesson.text, lesson.best_reward, lesson.best_rank
     elif lesson.operation == "delete":
-        return ""
+        return None
     else:
-        reward, rank = lesson.reward.gt_score, lesson.reward.relative_rank
+        text, reward, rank = lesson.summary32, lesson.reward.gt_score, lesson.reward.relative_rank
     if rank < policy.min_rank:
-        return f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}"
-    if lesson.polarity == "do" and reward <= policy.min_reward:
-        return f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
-    return ""
+        reason = f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}"
+    elif lesson.polarity == "do" and reward <= policy.min_reward:
+        reason = f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
+    else:
+        return None
+    return RejectedLesson(text, reason, lesson.polarity)
 
 
 def record_of(

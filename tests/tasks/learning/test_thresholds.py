@@ -22,15 +22,16 @@ POLICY = LearningSettings(min_reward=0.0, min_rank=0.5)
     ],
 )
 def test_rank_and_reward_both_decide(reward, rank, polarity, accepted):
-    reason = optimize_experience(proposal("x", best_reward=reward, best_rank=rank, polarity=polarity), POLICY)
-    assert (reason == "") is accepted
+    weak = optimize_experience(proposal("x", best_reward=reward, best_rank=rank, polarity=polarity), POLICY)
+    assert (weak is None) is accepted
+    assert weak is None or (weak.text, weak.polarity, bool(weak.reason)) == ("x", polarity, True)
 
 
 def test_the_settings_set_the_thresholds():
     policy = LearningSettings(min_reward=0.9, min_rank=0.8)
-    assert optimize_experience(proposal("x", best_reward=0.9, best_rank=1.0), policy)
-    assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy)
-    assert not optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy)
+    assert "reward 0.9 does not exceed 0.9" in optimize_experience(proposal("x", best_reward=0.9), policy).reason
+    assert "ranks 0.7, below 0.8" in optimize_experience(proposal("x", best_reward=1.0, best_rank=0.7), policy).reason
+    assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy) is None
 
 
 def experience(**more):
@@ -54,10 +55,10 @@ def experience(**more):
 
 
 def test_records_are_checked_against_the_same_thresholds():
-    assert optimize_experience(experience(), POLICY)
-    assert not optimize_experience(experience(polarity="avoid"), POLICY)
+    assert "reward" in optimize_experience(experience(), POLICY).reason
+    assert optimize_experience(experience(polarity="avoid"), POLICY) is None
 
 
 def test_a_deletion_needs_no_reward():
     gone = experience(operation="delete", summary32="", supersedes=("e0",))
-    assert not optimize_experience(gone, POLICY)
+    assert optimize_experience(gone, POLICY) is None
