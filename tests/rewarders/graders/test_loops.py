@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -53,3 +54,21 @@ def test_a_loop_may_be_closed_from_its_own_thread():
     while not loop.done():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_loop_ends_whatever_its_work_does(in_a_thread):
+    released = threading.Event()
+
+    async def refuses() -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await (asyncio.to_thread(released.wait, 30) if in_a_thread else asyncio.sleep(0.05))
+
+    loop = LoopThread("mine")
+    loop.start(refuses)
+    time.sleep(0.05)
+    loop.close()
+    ended = loop.done()
+    released.set()
+    assert ended
