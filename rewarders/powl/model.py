@@ -1,7 +1,7 @@
 """Process models: frozen trees of activities, silent steps and five operators that are always well-formed.
 
-A tree that breaks a rule raises ``PowlError`` when it is made. No function of this package recurses, so a model of the
-greatest depth fits on any stack.
+A tree that breaks a rule raises ``PowlError`` when it is made. No function of this package recurses but ``json``'s and
+``from_pm4py``, so a model of the greatest depth fits on any usual stack.
 
 SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
 children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
