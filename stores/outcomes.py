@@ -14,7 +14,7 @@ from tfgrpo.stores.frozen_json import FrozenDict
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 Phase: TypeAlias = Literal["train", "eval"]
 Arm: TypeAlias = Literal["train", "champion", "candidate"]
-"""Whose lessons are in the prompt; training has one library only."""
+"""Whose lessons are in the prompt. ``train``: a learning group, whose rollouts have an arm of their own if it is split."""
 Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
 """What the rewards of a group are like. ``lost``: fewer than two scored rollouts, so no comparison is possible."""
 
@@ -44,7 +44,7 @@ class GroupKey:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the key of a line of ``groups.jsonl``, without the run; raise ``KeyError`` if a field is missing."""
-        phase: Phase = "train" if row["arm"] == "train" else "eval"
+        phase: Phase = row.get("phase") or ("train" if row["arm"] == "train" else "eval")
         # Runs from before draws with replacement have no draw.
         return cls(row["epoch"], phase, row["arm"], row["batch"], row["item_id"], row.get("draw", 0))
 

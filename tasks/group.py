@@ -1,30 +1,38 @@
 """Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
+The halves of a split group (``GroupSpec.champion``) are scored, ranked and reflected on separately, unless one has a single
+attempt: then all attempts are compared across the arms.
+
 It writes no file and does not end the run: a refused budget or a dead endpoint is reported in the result.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TypeVar
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range, Verdict
 from tfgrpo.rewarders.scoring import score_group, total_range
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, Refused, RewardScore, Scored, Signal, Ungraded, classify
 from tfgrpo.stores.telemetry.names import Attributes
+from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
 from tfgrpo.tasks.models.endpoint import scrubbed
-from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
+from tfgrpo.tasks.rollout import FinishedRollout, rollout_id_of, run_rollout
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.observing import observe_group, observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, HalfResult, RolloutRecord
 
+T = TypeVar("T")
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
 
@@ -44,12 +52,15 @@ class GroupComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """All attempts of a group with their scores and outcomes, by rollout id."""
+    """Attempts that are compared with each other, with their scores and outcomes by rollout id."""
 
+    spec: GroupSpec
+    """Of the half, or of the group."""
     rollouts: Sequence[FinishedRollout]
     scores: Mapping[str, tuple[RewardScore, ...]]
     outcomes: Mapping[str, Outcome]
     comparison: GroupComparison
+    judging: Spend
     timed_out: str | None
     """The fault of a rewarder that exceeded its time limit."""
 
@@ -71,35 +82,73 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
-    judge = GroupJudge(spec, runtime)
-    graded = await _graded(spec, judge, runtime)
-    rollouts, comparison, judging = graded.rollouts, graded.comparison, judge.spend
-    losses = [rollout.loss for rollout in rollouts]
-    refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
-    fatal = next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal
+    graded = await _graded(spec, runtime)
+    rollouts = [rollout for part in graded for rollout in part.rollouts]
+    refusals = (rollout.loss.reason for rollout in rollouts if isinstance(rollout.loss, Refused))
+    refused = next(refusals, None) or _first(part.judging.budget_refused for part in graded)
+    fatal = _first(rollout.fatal for rollout in rollouts) or _first(part.judging.fatal for part in graded)
     # A reflection would be wasted when the run ends with this group.
-    reflection = Reflection() if refused or fatal else await _reflection(spec, rollouts, comparison, runtime)
-    learning = reflection.spend
+    asked = () if refused or fatal else graded
+    reflections = await asyncio.gather(*(_reflection(part, runtime) for part in asked))
+    spends = [reflection.spend for reflection in reflections]
+    whole = _joined([part.comparison for part in graded])
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
-        records = tuple(_record(spec, rollout, graded, runtime) for rollout in rollouts)
+        records = tuple(_records(spec, graded, runtime))
     return GroupResult(
         group_id=spec.group_id,
         key=spec.key,
         rollouts=records,
-        signal=comparison.signal,
-        mean_reward=comparison.mean,
-        spread=comparison.spread,
-        proposals=reflection.proposals,
-        rejected=reflection.rejected,
-        reflection_failure=learning.failure,
-        learning=learning.usage,
-        rewarder_fault=graded.timed_out,
-        judging=judging.usage,
-        budget_refused=refused or learning.budget_refused,
-        fatal=fatal or learning.fatal,
+        signal=whole.signal,
+        mean_reward=whole.mean,
+        spread=whole.spread,
+        proposals=tuple(proposal for reflection in reflections for proposal in reflection.proposals),
+        rejected=tuple(pair for reflection in reflections for pair in reflection.rejected),
+        reflection_failure=_first(spend.failure for spend in spends),
+        learning=Usage.total(spend.usage for spend in spends),
+        rewarder_fault=_first(part.timed_out for part in graded),
+        judging=Usage.total(part.judging.usage for part in graded),
+        budget_refused=refused or _first(spend.budget_refused for spend in spends),
+        fatal=fatal or _first(spend.fatal for spend in spends),
         duration_s=perf_counter() - start,
-        broken_calls=(*judging.broken, *learning.broken),
+        broken_calls=tuple(call for spend in (*(part.judging for part in graded), *spends) for call in spend.broken),
+        halves=_halves(spec, whole.rewards, runtime),
     )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value), None)
+
+
+def _joined(parts: Sequence[GroupComparison]) -> GroupComparison:
+    """Return the comparisons of the halves as one: the spread is pooled over their scored attempts."""
+    if len(parts) == 1:
+        return parts[0]
+    rewards, advantages, ranks = (
+        {name: value for part in parts for name, value in getattr(part, field).items()}
+        for field in ("rewards", "advantages", "ranks")
+    )
+    squares = math.fsum(len(part.rewards) * part.spread**2 for part in parts if part.spread is not None)
+    signals = {part.signal for part in parts}
+    clear = signals - {"lost"} or signals
+    return GroupComparison(
+        rewards=rewards,
+        advantages=advantages,
+        ranks=ranks,
+        mean=math.fsum(rewards.values()) / len(rewards) if rewards else None,
+        spread=math.sqrt(squares / len(rewards)) if rewards else None,
+        signal="mixed" if "mixed" in signals else clear.pop() if len(clear) == 1 else "flat",
+    )
+
+
+def _halves(spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime) -> tuple[HalfResult, ...]:
+    """Return the rewards by half; empty for a group that is not split."""
+    settings, score_range = runtime.context.settings.tfgrpo, _score_range(runtime)
+    results = []
+    for half, indices in spec.halves if spec.champion else ():
+        names = [name for name in (rollout_id_of(spec, index) for index in indices) if name in rewards]
+        each = compare({name: rewards[name] for name in names}, settings.min_spread, score_range)
+        results.append(HalfResult(half.key.arm, each.signal, each.mean, each.spread))
+    return tuple(results)
 
 
 def _span_attributes(spec: GroupSpec) -> Attributes:
@@ -112,28 +161,35 @@ def _span_attributes(spec: GroupSpec) -> Attributes:
     }
 
 
-async def _graded(spec: GroupSpec, judge: GroupJudge, runtime: Runtime) -> _Graded:
+async def _graded(spec: GroupSpec, runtime: Runtime) -> Sequence[_Graded]:
     """Run and score all attempts; their spans stay open until they are scored, or this is cancelled."""
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(
-            *(run_rollout(spec, index, runtime, until_graded) for index in range(spec.size))
+            *(run_rollout(half, at, runtime, until_graded) for half, indices in spec.halves for at in indices)
         )
-        answered = [rollout for rollout in rollouts if rollout.loss is None]
-        raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
-        scores = scrubbed(raw, runtime.scrub)
-        known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
-        comparison = compare(scores.totals, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
-        outcomes: dict[str, Outcome] = {}
-        given: dict[str, tuple[RewardScore, ...]] = {}
-        for rollout in rollouts:
-            name = rollout.rollout_id
-            verdicts, reward = known.get(name, ()), scores.totals.get(name)
-            given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
-            if rollout.span is not None:
-                rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=comparison.ranks.get(name))
-                observe_scores(rollout.span, given[name], runtime.rewarders)
-    return _Graded(rollouts, given, outcomes, comparison, scores.timed_out)
+        parts = ((part, rollouts[indices.start : indices.stop]) for part, indices in spec.compared)
+        return await asyncio.gather(*(_compared(part, some, runtime) for part, some in parts))
+
+
+async def _compared(spec: GroupSpec, rollouts: Sequence[FinishedRollout], runtime: Runtime) -> _Graded:
+    """Score attempts and compare them with each other."""
+    judge = GroupJudge(spec, runtime)
+    answered = [rollout for rollout in rollouts if rollout.loss is None]
+    raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
+    scores = scrubbed(raw, runtime.scrub)
+    known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
+    comparison = compare(scores.totals, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
+    outcomes: dict[str, Outcome] = {}
+    given: dict[str, tuple[RewardScore, ...]] = {}
+    for rollout in rollouts:
+        name = rollout.rollout_id
+        verdicts, reward = known.get(name, ()), scores.totals.get(name)
+        given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+        outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
+        if rollout.span is not None:
+            rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=comparison.ranks.get(name))
+            observe_scores(rollout.span, given[name], runtime.rewarders)
+    return _Graded(spec, rollouts, given, outcomes, comparison, judge.spend, scores.timed_out)
 
 
 def _score_range(runtime: Runtime) -> Range:
@@ -172,20 +228,26 @@ def _attempt(rollout: FinishedRollout) -> Attempt:
     return Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
 
 
-async def _reflection(
-    spec: GroupSpec, rollouts: Sequence[FinishedRollout], comparison: GroupComparison, runtime: Runtime
-) -> Reflection:
+async def _reflection(graded: _Graded, runtime: Runtime) -> Reflection:
+    spec, comparison = graded.spec, graded.comparison
     if not spec.reflect or comparison.signal != "mixed" or comparison.spread is None:
         return Reflection()
     ranked = [
         RankedAttempt(rollout, comparison.rewards[rollout.rollout_id], comparison.ranks[rollout.rollout_id])
-        for rollout in rollouts
+        for rollout in graded.rollouts
         if rollout.rollout_id in comparison.rewards
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
         with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
             return await reflect_on_group(spec, ranked, comparison.spread, runtime)
+
+
+def _records(spec: GroupSpec, graded: Sequence[_Graded], runtime: Runtime) -> Iterator[RolloutRecord]:
+    """Yield the records of all attempts in the order of their indices, each under the text that it was made with."""
+    made = [(part, rollout) for part in graded for rollout in part.rollouts]
+    halves = [half for half, indices in spec.halves for _ in indices]
+    return (_record(half, rollout, part, runtime) for half, (part, rollout) in zip(halves, made, strict=True))
 
 
 def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:

@@ -73,6 +73,7 @@ async def run_rollout(
         index=index,
         agent=runtime.context.settings.actor.kind,
         group_size=spec.size,
+        arm=spec.key.arm,
         keep_open=graded is not None,
     )
     with around as span:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.stores.outcomes import GroupKey, Outcome, RewardScore, Signal
+from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, RewardScore, Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,20 @@ class PackText:
     """The records of those ids, for rewarders that use them."""
 
 
+class Attempts(NamedTuple):
+    """Attempts of a group: all, or those of one half."""
+
+    spec: GroupSpec
+    """Of a half: with its arm and text."""
+    indices: range
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Specification of one group; the argument of the mapped Prefect task."""
+    """Specification of one group; the argument of the mapped Prefect task.
+
+    With a ``champion`` the group is split: its first ``size // 2`` attempts run under that text, the others under ``pack``.
+    """
 
     group_id: str
     """Made from run, epoch, arm and position: the assignment id of the scheduler (requirement 6)."""
@@ -76,6 +87,29 @@ class GroupSpec:
     pack: PackText
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
+    champion: PackText | None = None
+    """Text of the first half; None for a group that is not split."""
+    arms: tuple[Arm, Arm] = ("champion", "candidate")
+    """Arms of the two halves, in the keys of their rollouts."""
+    lessons: int | None = None
+    """Most lessons of one reflection. None: as many as the settings allow."""
+
+    @property
+    def halves(self) -> tuple[Attempts, ...]:
+        """The attempts by text, in the order of their indices; one entry for a group that is not split."""
+        if self.champion is None:
+            return (Attempts(self, range(self.size)),)
+        texts, first = (self.champion, self.pack), self.size // 2
+        return tuple(
+            Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, champion=None, lessons=1), indices)
+            for arm, pack, indices in zip(self.arms, texts, (range(first), range(first, self.size)), strict=True)
+        )
+
+    @property
+    def compared(self) -> tuple[Attempts, ...]:
+        """The attempts that are scored, ranked and reflected on together: each half, or all where one has a single one."""
+        halves = self.halves
+        return halves if len(halves[0].indices) > 1 else (Attempts(self, range(self.size)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +169,17 @@ class ReflectionFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfResult:
+    """Rewards of one half of a split group."""
+
+    arm: Arm
+    signal: Signal
+    mean_reward: float | None
+    """Over its scored rollouts; None without any."""
+    spread: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupResult:
     """Result of one group, of bounded size."""
 
@@ -142,8 +187,10 @@ class GroupResult:
     key: GroupKey
     rollouts: tuple[RolloutRecord, ...]
     signal: Signal
+    """Of a split group ``mixed`` if any attempts that are compared have different rewards."""
     mean_reward: float | None
     spread: float | None
+    """Population standard deviation, within the halves of a split group."""
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
     """Proposed texts that violate a rule, with the reason."""
@@ -162,6 +209,8 @@ class GroupResult:
     are in their outcomes."""
     judging: Usage = Usage()  # noqa: RUF009 - frozen
     """Of the group's judges."""
+    halves: tuple[HalfResult, ...] = ()
+    """Empty for a group that is not split."""
 
     @property
     def reflected(self) -> bool:

@@ -110,7 +110,7 @@ def _source(options: argparse.Namespace) -> _Source:
         notes.append(f"{facts.actor} made its own prompts: `as-sent` is what it was given, not what it sent")
     return _Source(
         facts.run_id,
-        lambda omitted: groups_of_run(run, facts, omitted),
+        lambda omitted: groups_of_run(run, facts, omitted, bare=options.prompt == "bare"),
         TaskPaths(run.root.parent.parent).export,
         tuple(notes),
         {"min_spread": facts.min_spread},

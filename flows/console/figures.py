@@ -11,7 +11,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.base import UNIT, Range
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import Arm, Scored, is_highest, scored_rewards
+from tfgrpo.stores.outcomes import Arm, Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
@@ -106,8 +106,8 @@ class _ArmSum:
 class EpochSums:
     """Sums over the groups of an epoch.
 
-    Rewards are summed by arm, because a mean over champion and candidate means little: the epoch reports those of the
-    candidate, or of the only arm there is.
+    Rewards are summed by arm, because a mean over champion and candidate means little: the epoch reports those under the
+    library that it learns or measures, or of the only arm there is.
     """
 
     start: EpochStart
@@ -138,26 +138,30 @@ class EpochSums:
     @property
     def reward(self) -> str:
         """Mean reward for people, by arm when there are two."""
-        sums = ((name, self.arms[arm]) for arm, name in _ARMS.items() if arm in self.arms)
+        split = len(self.arms) > 1  # then groups that were not split have no counterpart
+        sums = (
+            (name, self.arms[arm]) for arm, name in _ARMS.items() if arm in self.arms and (arm != "train" or not split)
+        )
         means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
         return ", ".join(means) or "no reward yet"
 
     @property
     def _reported(self) -> _ArmSum:
-        return self.arms.get("candidate") or next(iter(self.arms.values()), _ArmSum())
+        own = [arm for name, arm in self.arms.items() if name != "champion"] or list(self.arms.values())
+        return _ArmSum(sum(arm.total for arm in own), sum(arm.scored for arm in own), sum(arm.solved for arm in own))
 
     def add(self, results: Sequence[GroupResult]) -> None:
         """Add groups."""
         self.groups += len(results)
         for result in results:
-            rewards = scored_rewards(rollout.outcome for rollout in result.rollouts)
-            arm = self.arms.setdefault(result.key.arm, _ArmSum())
-            arm.total += sum(rewards)
-            arm.scored += len(rewards)
-            arm.solved += sum(is_highest(reward, self.score_range) for reward in rewards)
             self.informative += result.signal == "mixed"
             for rollout in result.rollouts:
                 outcome = rollout.outcome
+                arm = self.arms.setdefault(rollout.key.arm, _ArmSum())
+                if isinstance(outcome, Scored):
+                    arm.total += outcome.reward
+                    arm.scored += 1
+                    arm.solved += is_highest(outcome.reward, self.score_range)
                 self.rollouts.add(None if isinstance(outcome, Scored) else f"{outcome.name}: {outcome.reason}")
             if result.reflected:
                 failure = result.reflection_failure

@@ -59,14 +59,16 @@ def read_groups(run: RunPaths) -> Groups:
             groups.refuse(text, reason)
         if row.get("reflection_failure"):
             groups.broken[row["reflection_failure"]["error_type"]] += 1
-        if row["mean_reward"] is None:
+        # Of a split group the reward under the library that learns.
+        mean = row["halves"][-1]["mean_reward"] if row.get("halves") else row["mean_reward"]
+        if mean is None:
             continue
         if row["phase"] == "train":
             total = groups.batches.setdefault((row["epoch"], row["batch"]), [0.0, 0])
-            total[0] += row["mean_reward"]
+            total[0] += mean
             total[1] += 1
         else:
-            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = row["mean_reward"]
+            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = mean
     return groups
 
 

@@ -26,7 +26,8 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
-_ARMS = {"train": "learning", "champion": "sweep, before", "candidate": "sweep, after"}
+_ARMS = {"train": "all", "champion": "before", "candidate": "after"}
+_PHASES = {"train": "learning", "eval": "sweep"}
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
@@ -132,8 +133,14 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
+        phase = _PHASES.get(block["phase"], "")
         for name, label in _labelled(_ARMS, block["arms"]):
-            yield epoch, label, block["arms"][name], rollouts.tokens.get((int(epoch), name), Column()).summary()
+            yield (
+                epoch,
+                phase if name == "train" else f"{phase}, {label}",
+                block["arms"][name],
+                rollouts.tokens.get((int(epoch), name), Column()).summary(),
+            )
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:

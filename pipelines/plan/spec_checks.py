@@ -160,7 +160,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         if group is None:
             yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
             continue
-        attempt = _short(attempt_name(GroupKey.of_row(group), row["index"]))
+        attempt = _short(attempt_name(GroupKey.of_row(group | {"arm": row["arm"]}), row["index"]))
         if attempt not in whole and answered[attempt] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
 

@@ -1,10 +1,10 @@
 """Metrics of a run's groups: ``metrics.jsonl``, one line per (run, epoch, group), and their sums by epoch.
 
-A line that exists is not written again, so a resumed run may report its groups once more. By epoch, rewards and outcomes
-are kept apart by arm. Unknown values (a price, the reward of a group without scored rollouts) are counted as unknown and
-enter no sum. Percentiles are exact, with linear interpolation between the two nearest values (Hyndman and Fan 1996, type
-7, numpy's default): the q-th of n sorted values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per
-value.
+A line that exists is not written again, so a resumed run may report its groups once more. By epoch, rewards and
+outcomes are kept apart by arm, which each half of a split group has of its own. Unknown values (a price, the reward of
+a group without scored rollouts) are counted as unknown and enter no sum. Percentiles are exact, with linear
+interpolation between the two nearest values (Hyndman and Fan 1996, type 7, numpy's default): the q-th of n sorted
+values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per value.
 """
 
 from __future__ import annotations
@@ -50,6 +50,18 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfMetrics:
+    """Measurements of one half of a split group, as those of a group."""
+
+    arm: Arm
+    signal: Signal
+    reward_mean: float | None
+    reward_spread: float | None
+    outcomes: Mapping[str, int]
+    rollout_latency_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMetrics:
     """Measurements of one group, named as in its line."""
 
@@ -70,6 +82,8 @@ class GroupMetrics:
     tools: tuple[ToolUse, ...]
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
+    halves: tuple[HalfMetrics, ...] = ()
+    """Of a split group, which is summed up by them."""
 
     @property
     def tool_cost_usd(self) -> float | None:
@@ -82,6 +96,8 @@ class GroupMetrics:
         """Return the line with the literal keys of the specification."""
         fields = to_builtins(self)
         del fields["measured"]
+        if not self.halves:
+            del fields["halves"]
         sums = {"tool_cost_usd": self.tool_cost_usd, "latency_ms": sum(self.rollout_latency_ms)}
         return {"schema": SCHEMA_VERSION, "status": "ok", **fields, **sums}
 
@@ -215,7 +231,8 @@ class _Epoch:
         self.group_sizes.add(line["group_size"])
         self.tool_cost_usd.add(line["tool_cost_usd"])
         self.latency_ms.add(line["latency_ms"])
-        self.arms.setdefault(line["arm"], _Arm()).add(line)
+        for part in line.get("halves", (line,)):
+            self.arms.setdefault(part["arm"], _Arm()).add(part)
         for use in line["tools"]:
             self.tools.setdefault(use["tool"], _Tool()).add(use)
 

@@ -72,10 +72,13 @@ def facts_of_run(run: RunPaths) -> RunFacts:
         raise CorruptFile(f"the manifest of the run lacks {lacking}") from error
 
 
-def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iterator[RolloutGroup]:
+def groups_of_run(
+    run: RunPaths, facts: RunFacts, omitted: Counter[str], *, bare: bool = False
+) -> Iterator[RolloutGroup]:
     """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent.
 
-    ``omitted`` counts the groups without a record of their own.
+    A half of a split group is a group, because its attempts have a prompt of their own. With ``bare`` prompts, which are
+    equal, halves of a single attempt stay together. ``omitted`` counts the groups without a record.
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = _rows(run.rollouts)
@@ -101,18 +104,29 @@ def groups_of_run(run: RunPaths, facts: RunFacts, omitted: Counter[str]) -> Iter
                     if group_id in short:
                         raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
                     short.add(group_id)
-                prompt = _one(prompts, "digest", rollouts[0]["prompt_digest"])
                 item = _one(items, "item_id", head["item_id"])
-                names = [attempt_name(GroupKey.of_row(head), row["index"]) for row in rollouts]
-                lines = journal.lines(names)
-                answers = [
-                    answer_of(lines.get(name, ()), name, row["output"], tools)
-                    for name, row in zip(names, rollouts, strict=True)
-                ]
-                group = _group(head, rollouts, answers, item, prompt, facts)
+                for own, attempts in _halves(head, rollouts, bare=bare):
+                    prompt = _one(prompts, "digest", attempts[-1]["prompt_digest"])
+                    yield _group(own, attempts, _answers(head, attempts, journal, tools), item, prompt, facts)
             except (KeyError, TypeError) as error:
                 raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
-            yield group
+
+
+def _halves(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row, Sequence[Row]]]:
+    """Yield the record and the attempts of each half of a split group, or those of the group."""
+    halves, ids = head.get("halves"), head["rollouts"]
+    if not halves or (bare and len(ids) < 4):
+        yield head, rows
+        return
+    for arm, own in groupby(rows, key=lambda row: str(row["arm"])):
+        made = ids[: len(ids) // 2] if arm == halves[0]["arm"] else ids[len(ids) // 2 :]
+        yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, list(own)
+
+
+def _answers(head: Row, rows: Sequence[Row], journal: LineIndex, tools: Sequence[str]) -> list[Answered]:
+    names = [attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"]) for row in rows]
+    lines = journal.lines(names)
+    return [answer_of(lines.get(name, ()), name, row["output"], tools) for name, row in zip(names, rows, strict=True)]
 
 
 def _unusable(run: RunPaths, manifest: Row) -> str:

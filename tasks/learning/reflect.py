@@ -13,6 +13,7 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import Rejection
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.ask import LESSONS, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
@@ -50,9 +51,9 @@ async def reflect_on_group(
     settings, spend = runtime.context.settings.tfgrpo, Spend()
     shown = attempts_to_show(attempts, everything=settings.reflection == "all")
     answer = await ask(LESSONS, _key(spec, "reflect", 0), _payload(spec, shown, runtime), runtime, spend)
-    lessons, limit = answer.lessons if answer is not None else [], settings.lessons_per_group
+    lessons, limit = answer.lessons if answer is not None else [], spec.lessons or settings.lessons_per_group
     accepted: dict[str, Proposal] = {}
-    rejected = [(lesson.text, f"more than {limit} lessons from one group") for lesson in lessons[limit:]]
+    rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one group") for lesson in lessons[limit:]]
     for turn, lesson in enumerate(lessons[:limit], start=1):
         screened = await screen_or_shorten(
             lesson.text, answers=(spec.item.answer,), key=_key(spec, "shorten", turn), runtime=runtime, spend=spend
@@ -101,7 +102,7 @@ def _payload(spec: GroupSpec, shown: Sequence[RankedAttempt], runtime: Runtime) 
             }
             for position, attempt in enumerate(shown)
         ],
-        "max_lessons": settings.lessons_per_group,
+        "max_lessons": spec.lessons or settings.lessons_per_group,
         "max_words": runtime.max_words,
     }
     if settings.show_ground_truth and spec.item.answer:

@@ -95,7 +95,7 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
 
 def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
     """Yield each group as it completes, in any order; closing the generator abandons the rest."""
-    injected = sum(len(spec.pack.experience_ids) * spec.size for spec in specs)
+    injected = sum(len(half.pack.experience_ids) * len(indices) for spec in specs for half, indices in spec.halves)
     session.telemetry.record("injected", epoch=specs[0].key.epoch, domain=session.domain, count=injected)
     # Worker processes know no epochs, so the groups carry their parent span.
     context = replace(session.context, carrier=session.telemetry.carrier())

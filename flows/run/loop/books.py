@@ -26,10 +26,10 @@ from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.stores.runs.metrics import GroupMetrics, MetricsStore, ToolUse
+from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.gate import GateDecision
-from tfgrpo.tasks.shapes import GroupResult, PackText, RolloutRecord, ToolMetricEvent
+from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
 
 def voided_groups(paths: RunPaths) -> dict[str, str]:
@@ -213,11 +213,25 @@ class Books:
             signal=result.signal,
             reward_mean=result.mean_reward,
             reward_spread=result.spread,
-            outcomes=dict(Counter(rollout.outcome.name for rollout in result.rollouts)),
-            rollout_latency_ms=tuple(1000.0 * rollout.latency_s for rollout in result.rollouts),
+            outcomes=_outcomes(result.rollouts),
+            rollout_latency_ms=_latencies(result.rollouts),
             tools=tuple(tool for _, tool in sorted(tools.items())),
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
+            halves=tuple(_half_metrics(half, result.rollouts) for half in result.halves),
         )
+
+
+def _outcomes(rollouts: Iterable[RolloutRecord]) -> dict[str, int]:
+    return dict(Counter(rollout.outcome.name for rollout in rollouts))
+
+
+def _latencies(rollouts: Iterable[RolloutRecord]) -> tuple[float, ...]:
+    return tuple(1000.0 * rollout.latency_s for rollout in rollouts)
+
+
+def _half_metrics(half: HalfResult, rollouts: Iterable[RolloutRecord]) -> HalfMetrics:
+    own = [rollout for rollout in rollouts if rollout.key.arm == half.arm]
+    return HalfMetrics(half.arm, half.signal, half.mean_reward, half.spread, _outcomes(own), _latencies(own))
 
 
 @dataclasses.dataclass(slots=True)
@@ -260,6 +274,7 @@ def _group_row(result: GroupResult) -> dict[str, Any]:
         rollouts={"rollouts": [rollout.rollout_id for rollout in result.rollouts]},
         learning=_usage("learning", result.learning),
         judging=_usage("judge", result.judging),
+        **({} if result.halves else {"halves": {}}),
     )
     return {**row, "draw": key.draw}
 

@@ -414,7 +414,7 @@ def test_roles_and_arms_without_a_name_of_their_own_come_last(own_run):
     edit_rows(own_run.paths.journal, lambda row: row.update(key=row["key"].replace("/rollout/", "/aardvark/")))
     assert [row[0] for row in cells(own_run, "Calls and cost by role")] == ["reflection", "curation", "aardvark"]
     edit_rows(own_run.paths.metrics, lambda row: row.update(arm="another") if row["arm"] == "champion" else None)
-    assert [row[1] for row in cells(own_run, "Epochs")][-2:] == ["sweep, after", "another"]
+    assert [row[1] for row in cells(own_run, "Epochs")][-2:] == ["sweep, after", "sweep, another"]
 
 
 def test_items_that_got_worse_are_shown_before_those_that_got_better(own_run):

@@ -160,6 +160,17 @@ def test_many_faults_are_shown_in_part_and_counted(run: Run) -> None:
     assert run.broken()["outcomes legal"].endswith("; and 6 more")
 
 
+def test_calls_of_a_split_group_are_journalled_under_the_arms_of_its_halves(run: Run) -> None:
+    for row, arm in zip(run.rollouts, ("champion", "candidate"), strict=False):
+        row["arm"] = arm
+    assert "g-0 made 2 calls, the journal holds 0" in run.broken()["calls journalled"]
+    run.journal = [
+        {**entry, "key": entry["key"].replace("/train/", f"/{arm}/")}
+        for arm, entry in zip(("champion", "champion", "candidate", "candidate"), run.journal, strict=False)
+    ]
+    assert run.guard().ok
+
+
 def test_an_agent_that_is_journalled_whole_needs_one_entry(run: Run) -> None:
     run.journal = [key(0, 0, "agent"), key(1, 0, "agent")]
     assert run.guard().ok

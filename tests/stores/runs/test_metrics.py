@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.runs.metrics import Column, GroupMetrics, MetricsStore, ToolUse, aggregate
+from tfgrpo.stores.runs.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",
@@ -56,6 +56,25 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
             {"tool": "add", "calls": 1, "tokens": 0, "cost_usd": 0.5, "latency_ms": 2.0, "errors": 0},
         ],
     }
+
+
+def test_a_split_group_is_one_line_that_is_summed_up_by_its_halves(tmp_path: Path) -> None:
+    halves = (
+        HalfMetrics("champion", "mixed", 0.5, 0.5, {"scored": 2}, (100.0, 300.0)),
+        HalfMetrics("candidate", "lost", 1.0, 0.0, {"scored": 1, "failed": 1}, (50.0, 70.0)),
+    )
+    store = MetricsStore(tmp_path)
+    assert store.append_groups([GROUP, replace(GROUP, group_id="g2", group_size=4, halves=halves)]) == 2
+    (epoch,) = store.write_per_epoch()["epochs"].values()
+    arms = epoch["arms"]
+    assert {name: (arm["groups"], arm["rollouts"]) for name, arm in arms.items()} == {
+        "candidate": (1, 2),
+        "champion": (1, 2),
+        "train": (1, 2),
+    }
+    assert (arms["candidate"]["outcomes"], arms["candidate"]["signals"]) == ({"failed": 1, "scored": 1}, {"lost": 1})
+    assert (arms["champion"]["latency_ms"]["sum"], arms["candidate"]["reward_mean"]["mean"]) == (400.0, 1.0)
+    assert epoch["latency_ms"]["count"] == 2
 
 
 def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) ->
     results = [await run_group(spec, running) for spec in specs]
     books = Books(run, "run", specs[0].size)
     for spec in specs:
-        books.prompt(spec.pack)
+        for half, _ in spec.halves:
+            books.prompt(half.pack)
     books.items(spec.item for spec in specs)
     books.groups(results)
     write_manifest(run, running)
@@ -86,5 +87,5 @@ def read(run: RunPaths) -> list[RolloutGroup]:
     return list(stream(run))
 
 
-def stream(run: RunPaths) -> Iterator[RolloutGroup]:
-    return groups_of_run(run, facts_of_run(run), Counter())
+def stream(run: RunPaths, *, bare: bool = False) -> Iterator[RolloutGroup]:
+    return groups_of_run(run, facts_of_run(run), Counter(), bare=bare)

@@ -12,13 +12,17 @@ import pytest
 
 from tests.support.agents.exports import read, recorded_run, stream
 from tests.support.agents.steps import item, reply, spec
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.exports.attempts import attempt_of_key
+from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport
+from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
+from tfgrpo.tasks.shapes import PackText
 from tfgrpo.tasks.tools.schema import tool_from_function
 
 LONG = "step\n" * 1_000 + "Answer: 7"
@@ -201,6 +205,48 @@ async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipp
     groups = list(groups_of_run(run, facts_of_run(run), omitted))
     assert [group.metadata["item_id"] for group in groups] == ["q2"]
     assert omitted == {"of a batch that was never accepted": 1}
+
+
+CHAMPION = PackText("Be careful, champion.", sha256_hex("champion"), "arithmetic", "ab" * 32, ())
+
+
+async def test_a_half_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(5, champion=CHAMPION)])
+    before, after = read(run)
+    assert [before.state[0]["content"], after.state[0]["content"]] == [CHAMPION.system, "Be careful."]
+    assert [before.id, after.id] == ["run/1/train/q1/champion", "run/1/train/q1/candidate"]
+    assert [(group.metadata["arm"], group.metadata["phase"]) for group in (before, after)] == [
+        ("champion", "train"),
+        ("candidate", "train"),
+    ]
+    assert [rollout.completion for rollout in before.rollouts] == ["Answer: 7", f"{LONG}1"]
+    assert [rollout.completion for rollout in after.rollouts] == [f"{LONG}{index}" for index in (2, 3, 4)]
+    assert [(len(group.rollouts), group.target_size) for group in (before, after)] == [(2, 2), (3, 3)]
+    assert [rollout.metadata["relative_rank"] for rollout in before.rollouts] == [1.0, 0.0]
+    assert before.experience_version != after.experience_version or before.state != after.state
+
+
+@pytest.mark.parametrize(("bare", "sizes"), [(False, [1, 1]), (True, [2])])
+async def test_halves_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
+    run = await recorded_run(tmp_path, answers, [spec(2, champion=CHAMPION)])
+    groups = list(stream(run, bare=bare))
+    assert [len(group.rollouts) for group in groups] == sizes
+    assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_no_target_compares_attempts_across_the_halves(tmp_path, target):
+    def script(request, key):
+        return "Answer: 7" if key.rollout in (0, 2, 3) else "Answer: 8"
+
+    run = await recorded_run(tmp_path, script, [spec(4, champion=CHAMPION)])
+    report = ExportReport("run", ExportOptions(target))
+    export_groups(stream(run), tmp_path / "rows.jsonl", report)
+    assert (report.groups_read, report.groups_written) == (2, 1)
+    assert report.omitted["groups"].total() == 1  # the candidate's half has no contrast
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()[:1])
+    assert CHAMPION.system in json.dumps(row)
+    assert 'Be careful."' not in json.dumps(row)
 
 
 async def test_groups_in_another_order_than_their_attempts_are_still_found(tmp_path):

@@ -167,6 +167,19 @@ def test_epoch_sums_average_scored_rollouts_only():
     assert tally.solve_rate == 0.5
 
 
+def test_a_learning_epoch_reports_the_library_that_learns_and_shows_the_champion_beside_it():
+    sums = EpochSums(EpochStart(1, 3, "train", 2, 0.7))
+    arms = ("champion", "champion", "candidate", "candidate")
+    rewards = (0.0, 0.0, 0.5, 1.0)
+    rollouts = (
+        record(n, outcome=Scored(reward, ()), arm=arm)
+        for n, (arm, reward) in enumerate(zip(arms, rewards, strict=True))
+    )
+    sums.add([group(tuple(rollouts)), group((record(0, outcome=Scored(0.0, ())),))])
+    assert (sums.mean_reward, sums.solve_rate, sums.scored) == (0.5, pytest.approx(1 / 3), 5)
+    assert sums.reward == "before 0.000, after 0.750"
+
+
 def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
     sums = EpochSums(EpochStart(1, 3, "train", 1, 0.7), (0.0, 10.0))
     sums.add([group((record(0, outcome=Scored(10.0, ())), record(1, outcome=Scored(1.0, ()))))])

@@ -1,0 +1,143 @@
+"""A split group is two groups for everything that compares, and one for everything that is run and recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.agents.steps import ScriptedModel, reply, runtime, spec
+from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import ModelServerFault
+from tfgrpo.stores.outcomes import Arm
+from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.shapes import PackText
+
+CHAMPION = PackText("Be careful, champion.", sha256_hex("champion"), "arithmetic", "ab" * 32, ("old",))
+
+
+def split(size=4, **more):
+    return spec(size, champion=CHAMPION, **more)
+
+
+def attempts(*answers):
+    """One answer per rollout of the group; every reflection names the arm that it is about."""
+
+    def script(_, key):
+        if key.role == "rollout":
+            return answers[key.rollout]
+        return {"lessons": [{"polarity": "do", "text": f"Learned from {key.group.arm} {n}."} for n in range(3)]}
+
+    return script
+
+
+async def run(size, *answers, made=None, tmp_path=None, **more):
+    model = ScriptedModel(attempts(*answers))
+    return model, await run_group(split(size, **more), made or runtime(model, tmp_path))
+
+
+RIGHT, WRONG = "Answer: 7", "Answer: 8"
+
+
+@pytest.mark.parametrize(("size", "champions"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (9, 4)])
+async def test_an_odd_attempt_is_the_candidates_and_every_attempt_runs_once(tmp_path, size, champions):
+    model, result = await run(size, *[RIGHT] * size, tmp_path=tmp_path)
+    arms = [rollout.key.arm for rollout in result.rollouts]
+    assert arms == ["champion"] * champions + ["candidate"] * (size - champions)
+    assert [rollout.index for rollout in result.rollouts] == list(range(size))
+    assert (result.key.arm, {rollout.key.phase for rollout in result.rollouts}) == ("train", {"train"})
+    texts = {key.rollout: request.messages[0].content for request, key in model.requests}
+    assert [texts[index] == CHAMPION.system for index in range(size)] == [arm == "champion" for arm in arms]
+    assert [rollout.prompt_digest == CHAMPION.digest for rollout in result.rollouts] == [
+        arm == "champion" for arm in arms
+    ]
+
+
+async def test_every_attempt_has_a_seed_and_a_journal_key_of_its_own(tmp_path):
+    model, result = await run(6, *[RIGHT] * 6, tmp_path=tmp_path)
+    assert len({rollout.seed for rollout in result.rollouts}) == 6
+    assert len({key.text("0" * 16) for _, key in model.requests}) == 6
+    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"champion", "candidate"}
+
+
+async def test_ranks_advantages_and_lessons_stay_within_a_half(tmp_path):
+    model, result = await run(4, RIGHT, WRONG, RIGHT, RIGHT, tmp_path=tmp_path)
+    assert [rollout.relative_rank for rollout in result.rollouts] == [1.0, 0.0, 0.5, 0.5]
+    assert [rollout.advantage for rollout in result.rollouts] == pytest.approx([1.0, -1.0, 0.0, 0.0])
+    assert [proposal.text for proposal in result.proposals] == ["Learned from champion 0."]
+    assert [proposal.evidence for proposal in result.proposals] == [("run/1/train/q1/0", "run/1/train/q1/1")]
+    assert [reason for _, reason in result.rejected] == ["more than 1 lesson from one group"] * 2
+    assert model.asked("reflect")[0]["max_lessons"] == 1
+    assert [(half.arm, half.signal, half.mean_reward, half.spread) for half in result.halves] == [
+        ("champion", "mixed", 0.5, 0.5),
+        ("candidate", "all_pass", 1.0, 0.0),
+    ]
+    assert (result.signal, result.mean_reward) == ("mixed", 0.75)
+    assert result.spread == pytest.approx((2 * 0.25 / 4) ** 0.5)
+
+
+async def test_both_halves_teach_and_all_their_calls_are_counted(tmp_path):
+    model, result = await run(4, RIGHT, WRONG, WRONG, RIGHT, tmp_path=tmp_path)
+    assert [proposal.text for proposal in result.proposals] == ["Learned from champion 0.", "Learned from candidate 0."]
+    assert result.learning.calls == 2
+    assert len({key.text("0" * 16) for _, key in model.requests if key.role == "reflect"}) == 2
+
+
+@pytest.mark.parametrize("size", [2, 3])
+async def test_with_a_single_attempt_in_a_half_the_group_is_one_comparison_across_the_arms(tmp_path, size):
+    _, result = await run(size, WRONG, *[RIGHT] * (size - 1), tmp_path=tmp_path)
+    assert (result.signal, result.rollouts[0].relative_rank) == ("mixed", 0.0)
+    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0.", "Learned from train 1."]
+    assert [half.mean_reward for half in result.halves] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("answers", "signal", "mean"),
+    [
+        ((RIGHT,) * 4, "all_pass", 1.0),
+        ((WRONG,) * 4, "all_fail", 0.0),
+        ((RIGHT, RIGHT, WRONG, WRONG), "flat", 0.5),
+        ((reply(""), WRONG, RIGHT, RIGHT), "all_pass", 2 / 3),
+        ((reply(""),) * 4, "lost", None),
+    ],
+)
+async def test_without_a_contrast_in_a_half_the_group_teaches_nothing(tmp_path, answers, signal, mean):
+    model, result = await run(4, *answers, tmp_path=tmp_path)
+    assert (result.signal, result.mean_reward, result.proposals) == (signal, mean and pytest.approx(mean), ())
+    assert {key.role for _, key in model.requests} == {"rollout"}
+
+
+async def test_relative_scores_compare_within_a_half(tmp_path):
+    rewarders = tuple(WeightedRewarder(build_rewarder(name, {})) for name in ("gt", "relative"))
+    model = ScriptedModel(attempts(RIGHT, RIGHT, RIGHT, WRONG))
+    result = await run_group(split(), runtime(model, tmp_path, rewarders=rewarders))
+    relative = [next(each.score for each in one.scores if each.rewarder_id == "relative") for one in result.rollouts]
+    assert relative == [0.5, 0.5, 1.0, 0.0]
+
+
+async def test_a_broken_half_leaves_the_other_as_it_is(tmp_path):
+    def script(_, key):
+        if key.role == "reflect":
+            return ModelServerFault("503") if key.group.arm == "champion" else {"lessons": []}
+        return (RIGHT, WRONG, RIGHT, WRONG)[key.rollout]
+
+    result = await run_group(split(), runtime(script, tmp_path))
+    assert result.reflection_failure.error_type == "ModelServerFault"
+    assert [call.call_key.split("/")[1] for call in result.broken_calls] == ["champion"]
+    assert result.learning.calls == 1
+
+
+async def test_a_split_group_is_replayed_without_a_model(tmp_path):
+    answers = (RIGHT, WRONG, WRONG, RIGHT)
+    _, first = await run(4, *answers, tmp_path=tmp_path)
+    again = await run_group(split(), runtime(attempts(*answers), tmp_path, replay=True))
+    assert replace(again, duration_s=0.0, rollouts=()) == replace(first, duration_s=0.0, rollouts=())
+    assert [one.outcome for one in again.rollouts] == [one.outcome for one in first.rollouts]
+
+
+async def test_the_halves_may_have_other_arms_than_champion_and_candidate(tmp_path):
+    names: tuple[Arm, Arm] = ("candidate", "champion")
+    result = await run_group(replace(split(), arms=names), runtime(attempts(*[RIGHT] * 4), tmp_path))
+    assert [half.arm for half in result.halves] == list(names)
