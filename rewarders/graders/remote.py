@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.faults import described
@@ -131,12 +131,13 @@ def _variable(name: str) -> str:
 
 Address = Annotated[
     str,
+    Strict(),
     AfterValidator(_address),
     # The value is not shown: it may hold a password.
     accepts("an address like https://host/grade, without user name or password", given="no such address"),
 ]
 Retries = Annotated[Whole, Field(ge=0, le=_MOST_RETRIES), accepts(f"a whole number from 0 to {_MOST_RETRIES}")]
-TokenVariable = Annotated[str, accepts(_NAME, given=_NO_NAME), AfterValidator(_variable)]
+TokenVariable = Annotated[str, Strict(), accepts(_NAME, given=_NO_NAME), AfterValidator(_variable)]
 
 
 @dataclass(frozen=True, slots=True)

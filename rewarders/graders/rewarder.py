@@ -42,7 +42,7 @@ class GraderRewarder(Options):
     """
 
     graders: InstanceOf[GraderSet]
-    rewarder_id: Annotated[str, StringConstraints(pattern=r"\S"), accepts("a name")]
+    rewarder_id: Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a name")]
     parse: Annotated[Parse, accepts("auto, think, whole")] = "auto"
     """Which part of an output is the answer. ``think``: the text after a ``<think>…</think>`` block. ``whole``: all of
     it. ``auto``: the text after the block, or after a lone ``</think>`` whose opening was part of the prompt; none after

@@ -22,7 +22,7 @@ Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
 
 _TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
 _LONGEST_RUBRIC: Final = 20_000
-Text = Annotated[str, StringConstraints(pattern=r"\S"), accepts("text")]
+Text = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
 
 
 @dataclass(frozen=True, slots=True)

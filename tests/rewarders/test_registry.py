@@ -71,6 +71,20 @@ def test_the_id_of_a_built_in_rewarder_is_text(name):
         build_rewarder(name, {"rewarder_id": 7})
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("latex_only", {"rewarder_id": b"x"}),
+        ("judge", {"model": b"x"}),
+        ("category_match", {"allowed_categories": b"x"}),
+        ("remote", {"url": b"http://h"}),
+    ],
+)
+def test_bytes_are_no_text(name, options):
+    with pytest.raises(PipelineError, match=f"options.{next(iter(options))}: got"):
+        build_rewarder(name, options)
+
+
 def test_a_plain_function_of_output_and_answer_scores_each_attempt(make_context):
     rewarder = example("same")
     assert rewarder.rewarder_id == "rewarder_examples:same"

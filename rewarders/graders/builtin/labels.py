@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion
@@ -22,7 +23,7 @@ class CategoryMatch(Options, ItemGrader):
     "Not Alpha" contains "Alpha" here; ``label_match`` has no such rule.
     """
 
-    allowed_categories: Annotated[str | tuple[str, ...], accepts(_LABELS)]
+    allowed_categories: Annotated[StrictStr | tuple[StrictStr, ...], accepts(_LABELS)]
     """Labels that are a wrong answer rather than none. A plain string is read letter by letter."""
     require_answer: Flag = False
     """A completion without a final answer gets 0.0, instead of being searched as a whole."""
