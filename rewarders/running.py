@@ -56,16 +56,17 @@ async def run_rewarder(
     if limit is None:
         limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
     limited = replace(context, time_limit_s=limit)
+    quick = declares(rewarder, "quick") and sum(len(attempt.output) for attempt in context.outputs) <= QUICK_CHARS
     if inspect.iscoroutinefunction(rewarder.score):
         if declares(rewarder, "limits_itself"):
-            return await _contained(rewarder, rewarder.score(limited), expected)
+            # What is graded on the event loop cannot limit itself.
+            return await _contained(rewarder, rewarder.score(limited), expected, limit if quick else math.inf)
         most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
         verdicts = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
         if verdicts is None:
             raise _late(rewarder, limit)
         return verdicts
-    chars = sum(len(attempt.output) for attempt in context.outputs)
-    if declares(rewarder, "quick") and chars <= QUICK_CHARS:
+    if quick:
         return _answer(rewarder, limited, limit)
     return await _in_thread(executor, rewarder, limited, limit)
 

@@ -7,6 +7,7 @@ import pickle
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 from aiohttp import web
@@ -159,6 +160,13 @@ def test_a_hanging_grader_loses_only_ungraded_attempts():
     release.set()
     assert first.score == 1.0
     assert second.reason.startswith("mine: no reward within")
+
+
+async def test_a_quick_grader_that_is_late_gives_no_verdict():
+    with RewarderThreads() as threads:
+        late = WeightedRewarder(named(lambda item: time.sleep(0.1) or 1.0, quick=True), timeout_s=0.05)
+        graded = await score_group([late], context("x"), threads)
+    assert graded.timed_out == "mine: no verdict within 0.05 s"
 
 
 def test_a_remote_grader_scores_a_group():
