@@ -7,10 +7,11 @@ import json
 import logging
 import os
 import threading
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Final, Unpack
 
 from tfgrpo.flows.arguments import (
     Items,
@@ -46,6 +47,7 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
+_POLL_S: Final = 0.2
 
 logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
@@ -71,6 +73,8 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
     stop = threading.Event()
     run = in_background(partial(_learn, items, options, progress=progress, stop=stop))
     try:
+        while not run.done():
+            wait((run,), _POLL_S)  # again and again: a signal that another thread gets wakes no waiting thread
         return run.result()
     except KeyboardInterrupt:
         stop.set()

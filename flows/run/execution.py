@@ -132,10 +132,8 @@ def as_submitted(
 
 
 def _next(ended: SimpleQueue[F], stop: Event | None) -> F:
-    if stop is None:
-        return ended.get()
-    while not stop.is_set():
-        with suppress(Empty):
+    while stop is None or not stop.is_set():
+        with suppress(Empty):  # waits a little at a time: a signal that another thread gets wakes no waiting thread
             return ended.get(timeout=_POLL_S)
     raise KeyboardInterrupt
 
