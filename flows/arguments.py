@@ -131,6 +131,8 @@ def lists_options(options: type) -> Callable[[F], F]:
 def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     """Return options as fields of a ``RunRequest``, with names for the callables."""
     fields: dict[str, Any] = dict(options)
+    if "dataset" in fields:
+        raise SettingsError.one("dataset", "an unknown option", "items, the first argument")
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:

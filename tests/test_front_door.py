@@ -182,6 +182,8 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
         "settings['gate.confidence']: got '7'",
     ):
         assert part in said
+    with pytest.raises(SettingsError, match="dataset: got an unknown option; accepted: items"):
+        tfgrpo.learn(dataset="own.jsonl", dry_run=True)
     with pytest.raises(SettingsError, match=r"(?s)agent: got .*items: got|actor"):
         tfgrpo.learn(ROWS, agent="nowhere:agent", dry_run=True)
     with pytest.raises(tfgrpo.ConfigError):
@@ -289,11 +291,11 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import os, signal, time, tfgrpo
-            calls = []
+            import itertools, signal, threading, time, tfgrpo
+            calls = itertools.count()
             def agent(prompt):
-                calls.append(1)
-                if len(calls) == 5: os.kill(os.getpid(), signal.SIGINT)
+                # The system may hand a signal of the process to any of its threads, such as this one.
+                if next(calls) == 5: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
                 time.sleep(0.05)
                 return "Answer: 1"
             rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(200)]

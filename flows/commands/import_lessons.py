@@ -104,7 +104,7 @@ def _read(options: argparse.Namespace) -> _Import:
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
     """Load the pack that is asked for, or else that of the task's latest record."""
-    root, name = packs_root_of(options), options.pack
+    root, name = packs_root_of(options), options.pack or None
     if name is None:
         records = ExperienceStore(paths.experiences, approved={}).records()
         name = next((record.pack_id for record in deque(records, maxlen=1)), None)

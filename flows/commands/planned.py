@@ -11,9 +11,7 @@ import os
 
 from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.figures import held_out
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
-from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
@@ -41,6 +39,10 @@ def estimate(options: argparse.Namespace, console: Console) -> None:
 
 def doctor(options: argparse.Namespace, console: Console) -> None:
     """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
+    # `config` does without what a run consists of, which takes half of a second to import.
+    from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
+    from tfgrpo.flows.run.champion import starting_library  # noqa: PLC0415
+
     prepared = prepared_run(options)
     check_prefect_home(os.environ)
     plan = prepared.plan

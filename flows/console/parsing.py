@@ -44,8 +44,8 @@ class Bounds(NamedTuple):
     above: float = -math.inf
 
     def hold(self, value: float) -> bool:
-        """Return whether a number is finite and in the range."""
-        return math.isfinite(value) and self.least <= value <= self.most and value > self.above
+        """Return whether a number is finite and in the range; a whole one may be too large for a float."""
+        return self.least <= value <= self.most and self.above < value < math.inf
 
     def __str__(self) -> str:
         least = f"above {self.above}" if math.isfinite(self.above) else f"of at least {self.least}"

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
-
-from pydantic_core import ErrorDetails, ValidationError
+from typing import TYPE_CHECKING, Final
 
 from tfgrpo.flows.console.environment import write_error
 from tfgrpo.stores.errors import Problem, SettingsError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 API_URL: Final = "PREFECT_API_URL"
 _HOME: Final = "PREFECT_HOME"
@@ -65,6 +66,8 @@ def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) ->
 @contextmanager
 def prefect_settings() -> Iterator[None]:
     """Open while Prefect is imported, which reads its settings then: raise ``SettingsError`` for those it refuses."""
+    from pydantic_core import ValidationError  # noqa: PLC0415 - `--version` and `--help` need none of it
+
     try:
         yield
     except ValidationError as error:

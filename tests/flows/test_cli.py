@@ -334,6 +334,12 @@ def test_help_lists_every_command_and_no_help_imports_what_only_a_run_needs():
     assert all(name in done.stdout for name in cli.COMMANDS)
 
 
+def test_settings_are_shown_without_importing_what_a_run_consists_of(at_home):
+    modules = isolated("-c", MODULES, "config", cwd=at_home).stdout.split()
+    assert "tfgrpo.flows.commands.planned" in modules
+    assert not {"tfgrpo.flows.run.champion", "tfgrpo.pipelines.plan.plan"} & set(modules)
+
+
 def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home):
     """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
     done = isolated("-c", MODULES, "run", "--dry-run", "--sample-size", "4", "--batch-size", "4", cwd=at_home)

@@ -186,7 +186,8 @@ def test_the_form_is_guessed_by_the_ending_only_where_there_is_one(ask, lessons)
 
 
 def test_a_new_task_needs_a_pack(ask, lessons):
-    assert "arithmetic" in ask("import", lessons(), code=2, task="fresh").err
+    assert "arithmetic" in ask("import", lessons(), "--pack", "", code=2, task="fresh").err
+    ask("import", lessons(), "--pack", "")
 
 
 def test_packs_of_ones_own_can_be_stamped_for(ask, lessons, tmp_path):

@@ -258,6 +258,11 @@ def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsy
     assert len(sources) >= 10
 
 
+def test_a_number_that_no_float_can_hold_is_out_of_range_like_any_other(tmp_path, capsys):
+    (problem,) = refused(capsys, mix(tmp_path), "--port", "9" * 400, "--max-batch", "9" * 400)
+    assert (problem["source"], problem["accepted"]) == ("--port", "a whole number from 0 to 65535")
+
+
 @pytest.mark.parametrize("token", ["", "two words", "é", "line\nbreak"])
 def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(tmp_path, capsys, monkeypatch, token):
     monkeypatch.setenv("MY_TOKEN", token)
