@@ -164,6 +164,21 @@ class Hanging:
 
 
 @dataclass
+class Telling:
+    rewarder_id = "telling"
+
+    def score(self, context):
+        return [RewardScore("telling", 1.0, "saw sk-key"), Abstained("telling", "lost sk-key")]
+
+
+async def test_what_a_rewarder_says_is_recorded_without_the_key(tmp_path):
+    made = runtime(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(WeightedRewarder(Telling()),))
+    result = await run_group(spec(2), replace(made, scrub=lambda text: text.replace("sk-key", "***")))
+    scored, ungraded = result.rollouts
+    assert (scored.scores[0].evidence, ungraded.outcome.reason) == ("saw ***", "telling: lost ***")
+    assert "sk-key" not in repr(result)
+
+
 class Undecided:
     rewarder_id: str = "undecided"
 

@@ -323,15 +323,19 @@ def test_the_cost_of_judges_is_counted_and_their_refused_budget_reported(tmp_pat
     assert answered.choice.index == 0
 
 
-def test_api_keys_in_an_actor_s_answer_are_removed(tmp_path):
+def test_api_keys_in_an_actor_s_answer_and_a_rewarder_s_words_are_removed(tmp_path):
     async def main():
-        built = runtime(by_index("Answer: sk-1", "Answer: 7"), tmp_path, rewarders=GT)
+        parts = (*GT, WeightedRewarder(Broken(), 0.0))
+        built = runtime(by_index("Answer: sk-key", "Answer: 7"), tmp_path, rewarders=parts)
         try:
-            return await select_best(spec(k=2), replace(built, scrub=lambda text: text.replace("sk-1", "***")))
+            return await select_best(spec(k=2), replace(built, scrub=lambda text: text.replace("sk-key", "***")))
         finally:
             built.threads.shutdown()
 
-    assert asyncio.run(main()).candidates[0].text == "Answer: ***"
+    selection = asyncio.run(main())
+    assert selection.candidates[0].text == "Answer: ***"
+    assert "***-123456 leaked" in selection.faults["broken"]
+    assert "sk-key" not in repr(selection)
 
 
 def test_a_selection_can_do_without_a_journal(tmp_path):
