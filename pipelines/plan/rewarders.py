@@ -120,7 +120,7 @@ class ReferenceCount:
         )
 
 
-def matches_numbers(grader: Grader | None) -> bool:
+def matches_numbers(grader: Grader) -> bool:
     """Return whether a grader needs references that are single numbers."""
     from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch  # noqa: PLC0415 - see _graders_of
 
