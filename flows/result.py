@@ -13,7 +13,7 @@ from typing import Any
 from tfgrpo.flows.run.champion import library_of
 from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.rewarders.statistics import Interval
+from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Literal
 
 from tfgrpo.rewarders.base import UNIT, Range
-from tfgrpo.rewarders.statistics import paired_differences
+from tfgrpo.rewarders.statistics.summary import paired_differences
 from tfgrpo.stores.outcomes import is_highest, is_lowest, scored_rewards
 from tfgrpo.tasks.shapes import GroupResult
 

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.worlds.engine import Course, run
 from benchmarks.worlds.policies import POLICIES
 from benchmarks.worlds.world import WORLDS
-from tfgrpo.rewarders.statistics import mean_and_error
+from tfgrpo.rewarders.statistics.summary import mean_and_error
 
 SEEDS: Final = 30
 _Z: Final = 1.959964

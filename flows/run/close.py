@@ -16,7 +16,7 @@ from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.spec_checks import check_spec
-from tfgrpo.rewarders.statistics import Interval, bootstrap_interval
+from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.text import pluralize

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.agents.steps import group, record
 from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.rewarders.statistics import Capital
+from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
 from tfgrpo.tasks.gate import decide_gate, evidence_text, fisher_test, narrow_scale, sign_test

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics import Capital, capital_path, paired_confidence_sequence
+from tfgrpo.rewarders.statistics.sequential import Capital, capital_path, paired_confidence_sequence
 
 differences = st.lists(st.floats(-1, 1), min_size=1, max_size=40)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics import (
+from tfgrpo.rewarders.statistics.summary import (
     bootstrap_interval,
     mean_and_error,
     mean_at_k,
