@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
 def installed_version() -> str:
     """Return the installed version, or 0 in a source tree that was never installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 20 ms, and few commands need it
+
     try:
         return version("tfgrpo")
     except PackageNotFoundError:

@@ -152,7 +152,7 @@ def test_a_source_tree_that_was_never_installed_has_version_zero(monkeypatch):
     def unknown(_name):
         raise PackageNotFoundError
 
-    monkeypatch.setattr(environment, "version", unknown)
+    monkeypatch.setattr("importlib.metadata.version", unknown)
     assert environment.installed_version() == "0"
 
 
