@@ -20,7 +20,7 @@ from tfgrpo.tasks.exports.attempts import attempt_of_key
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
-from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.shapes import PackText
 from tfgrpo.tasks.tools.schema import tool_from_function
@@ -107,11 +107,16 @@ async def test_the_answer_of_an_agent_is_what_it_returned_and_has_no_log_probabi
 
 @pytest.mark.parametrize(
     ("usage", "tokens", "complete"),
-    [((10, 3), (-0.5, -0.25, -0.25), True), ((10, 4), (-0.5, -0.25, -0.25), False), (None, (-1.0,), False)],
+    [
+        ((10, 3, 0), (-0.5, -0.25, -0.25), True),
+        ((10, 4, 0), (-0.5, -0.25, -0.25), False),
+        ((10, 3, 1), (-0.5, -0.25, -0.25), False),
+        (None, (-1.0,), False),
+    ],
 )
 async def test_log_probabilities_are_complete_only_with_one_for_every_counted_token(tmp_path, usage, tokens, complete):
     def script(request, key):
-        counted = dataclasses.replace(reply("x").usage, prompt=usage[0], completion=usage[1]) if usage else None
+        counted = TokenUsage(usage[0], usage[1], reasoning=usage[2]) if usage else None
         return dataclasses.replace(reply("Answer: 7"), token_logprobs=tokens, usage=counted)
 
     (group,) = read(await recorded_run(tmp_path, script, [spec(2)]))

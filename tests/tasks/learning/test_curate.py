@@ -522,3 +522,15 @@ async def test_a_run_of_the_first_learning_rules_keeps_their_decisions(tmp_path)
     result = await curate_batch(batch, made)
     assert len(model.requests) == 1
     assert result.memory[:2] == (TEXTS[1], TEXTS[0])
+
+
+async def test_a_run_of_the_first_learning_rules_asks_again_for_a_cut_off_list(tmp_path):
+    """It reverses a lesson freely too, and the new one inherits the evidence."""
+    whole = json.dumps(operations(op("modify", targets=["L1"], sources=["P1"], text=TEXTS[2])))
+    model = ScriptedModel(lambda *_: reply(whole) if model.requests[1:] else reply(whole[:-2], finish="length"))
+    made = runtime(model, tmp_path)
+    made = replace(made, context=replace(made.context, rules=1))
+    old = lesson("e1", TEXTS[0], polarity="avoid", evidence=("old/0", "older/0"))
+    result = await curate_batch(CurationInput(1, 0, groups(TEXTS[2]), (old,), {}), made)
+    assert len(model.requests) == 2
+    assert [made.evidence for made in result.records] == [("g1/0", "g1/1", "old/0", "older/0")]
