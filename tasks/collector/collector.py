@@ -180,7 +180,8 @@ class _Collection:
         rows: list[list[Generation] | None] = [None] * len(prompts)
         if isinstance(self.policy, BatchPolicyModel):
             returned = await self._rows(self.policy, [prompt.state for prompt in prompts], self.size)
-            rows = [self._row(position, prompt, returned[position]) for position, prompt in enumerate(prompts)]
+            every = range(self.size)
+            rows = [self._row(position, prompt, returned[position], every) for position, prompt in enumerate(prompts)]
         work = [self._group(position, prompt, rows[position]) for position, prompt in enumerate(prompts)]
         groups = await gathered(work)
         if self.options.fuse_rewards and not self.problems:
@@ -251,11 +252,8 @@ class _Collection:
             return returned.generations(len(indexes))
         return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
 
-    def _row(
-        self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int] | None = None
-    ) -> list[Generation]:
+    def _row(self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
         """Return the generations of one state; too many, or too few under ``strict``, are a problem."""
-        indexes = range(self.size) if indexes is None else indexes
         where, count = f"group index {position}, id {prompt.name(position)!r}", len(indexes)
         values = as_list(returned)
         if values is None:
