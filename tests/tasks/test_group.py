@@ -14,9 +14,10 @@ from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
-from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
 from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, classify
 from tfgrpo.tasks import group as group_module
+from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
 from tfgrpo.tasks.group import compare, run_group
 from tfgrpo.tasks.learning.summarize import summarize_trajectory
@@ -164,6 +165,23 @@ class Hanging:
 
 
 @dataclass
+async def test_an_agent_that_goes_on_after_its_answer_is_refused_further_calls(tmp_path):
+    late, ended = [], asyncio.Event()
+
+    async def agent(chat):
+        async def linger():
+            await ended.wait()
+            return await chat("And now?")
+
+        late.append(asyncio.create_task(linger()))
+        return "Answer: 7"
+
+    await run_group(spec(1), runtime(attempts("never"), tmp_path, actor=CallableActor(agent)))
+    ended.set()
+    with pytest.raises(ActorError, match="the attempt is over"):
+        await late[0]
+
+
 class Telling:
     rewarder_id = "telling"
 
