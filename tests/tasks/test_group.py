@@ -164,7 +164,6 @@ class Hanging:
         return []
 
 
-@dataclass
 async def test_an_agent_that_goes_on_after_its_answer_is_refused_further_calls(tmp_path):
     late, ended = [], asyncio.Event()
 
@@ -197,6 +196,7 @@ async def test_what_a_rewarder_says_is_recorded_without_the_key(tmp_path):
     assert "sk-key" not in repr(result)
 
 
+@dataclass
 class Undecided:
     rewarder_id: str = "undecided"
 
