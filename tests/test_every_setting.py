@@ -38,6 +38,7 @@ from tests.support.runs.settings_observations import (
     runner_asked_for,
     shown,
     stage_after,
+    what_it_says,
 )
 from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.plan.sampling import Difficulty
@@ -182,6 +183,11 @@ DEMOS: dict[str, Demo] = {
     "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
     "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
     "simulated.latency_s": Demo(how_it_breaks, "0.6"),
+    "simulated.effect": Demo(what_it_says, "1"),
+    "simulated.attention": Demo(what_it_says, "0.1"),
+    "simulated.label_noise": Demo(what_it_says, "0.2"),
+    "simulated.drift": Demo(what_it_says, "0"),
+    "simulated.misjudged": Demo(what_it_says, "1.0"),
     **{
         f"simulated.faults.{kind}": Demo(how_it_breaks, "1.0")
         for kind in ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")

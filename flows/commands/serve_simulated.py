@@ -27,6 +27,12 @@ def execute(options: argparse.Namespace, console: Console) -> None:
             world=options.world,
             seed=options.seed,
             latency_s=options.latency,
+            effect=options.effect,
+            attention=options.attention,
+            label_noise=options.label_noise,
+            drift=options.drift,
+            night=options.night,
+            misjudged=options.misjudged,
             api_key=options.api_key,
             faults=FaultSettings(**dict(share for share in shares if not isinstance(share, Problem))),
         )

@@ -139,7 +139,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     options.out_of_bounds = [
         Problem(f"--{dest.replace('_', '-')}", f"{value:g}" if bounds.type == "float" else str(value), str(bounds))
         for dest, bounds in parser.bounds.items()
-        if not bounds.hold(value := getattr(options, dest))
+        if (value := getattr(options, dest)) is not None and not bounds.hold(value)
     ]
     return options
 

@@ -115,4 +115,15 @@ class SimulatedSettings(Section):
     """Seed of the simulated model, separate from the seed of the run."""
     latency_s: float = Field(default=0.0, ge=0.0)
     """Seconds one simulated call takes."""
+    effect: float | None = Field(default=None, ge=0.0, le=50.0)
+    """Points of 100 that right lessons about everything gain together at temperature 0.3, if the world leaves so many. None:
+    as the world is, above 40; none anyway in ``unlearnable``."""
+    attention: Fraction = 0.0
+    """Share of the right answers that each lesson in the prompt spoils."""
+    label_noise: Fraction = 0.0
+    """Share of final answers that turn out the wrong way round, whatever the work shown before: rewards with noise."""
+    drift: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Nights (``tfgrpo.night``) after which a third of the rules turn round: what helped harms. None: never."""
+    misjudged: Fraction = 0.0
+    """Share of reflections that take the better attempts for the worse and so name the wrong direction."""
     faults: FaultSettings = FaultSettings()

@@ -6,24 +6,29 @@ Independent of HTTP.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from functools import cache
+from statistics import NormalDist, fmean
 from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import Field, model_validator
 
+from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, WireMessage
 from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
+from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
     ToolCall,
     ToolResult,
     Turn,
     World,
+    WorldName,
     open_world,
 )
 
@@ -35,6 +40,8 @@ class SimulatedOptions(SimulatedSettings, hide_input_in_errors=True):
 
     api_key: str | None = Field(default=None, repr=False)
     """The bearer token that requests must carry. None: any, or none."""
+    night: int = Field(default=0, ge=0)
+    """Nights before this one, for the drift."""
 
     @model_validator(mode="after")
     def _check_faults(self) -> Self:
@@ -96,11 +103,11 @@ class Engine:
         seen, seed = self.arrive(body, digest), self._options.seed
         fault = choose_fault(self._options.faults, seed, digest, seen) if self._faulty else None
         rng = random.Random(derive_seed(seed, "reply", digest, seen if body.seed is None else 0))
-        learned = learned_answer(self._world, body, rng)
+        learned = learned_answer(self._world, body, rng, misjudged=self._options.misjudged)
         if learned is not None:
             turn = Turn(json.dumps(learned, ensure_ascii=False))
         else:
-            turn = act(self._world, body, seed, rng)
+            turn = act(self._world, body, self._options, rng)
             turn = Turn(structured_answer(body, turn.text), turn.calls)
         return fault, _completion(body, digest, turn, cut_off=fault == "truncated")
 
@@ -193,12 +200,16 @@ class AdvisedSolver:
     temperature: float
     advice: Mapping[str, float]
     rng: random.Random
+    gain: float = LESSON_GAIN
+    turned_rules: frozenset[str] = frozenset()
+    """Pitfalls on which advice does the opposite of what it did."""
 
     def avoids(self, pitfall: str) -> bool:
         """Whether the margin is above zero."""
         difficulty = derive_seed(self.seed, "difficulty", self.prompt, pitfall)
         item = DIFFICULTY_SPREAD * _NORMAL.inv_cdf((difficulty + 0.5) / 2.0**53)
-        steady = SKILL + LESSON_GAIN * self.advice.get(pitfall, 0.0)
+        advice = self.advice.get(pitfall, 0.0)
+        steady = SKILL + self.gain * (-advice if self.turned(pitfall) else advice)
         heat = self.temperature * (HEAT * self.rng.gauss(0.0, 1.0) - HEAT_COST)
         return steady + item + heat > 0.0
 
@@ -210,8 +221,44 @@ class AdvisedSolver:
         """True with this probability, independent of lessons and temperature."""
         return self.rng.random() < share
 
+    def turned(self, pitfall: str) -> bool:
+        """Whether the rule has turned round."""
+        return pitfall in self.turned_rules
 
-def act(world: World, body: ChatBody, seed: int, rng: random.Random) -> Turn:
+
+@cache
+def lesson_gain(world: WorldName, effect: float | None) -> float:
+    """Return the gain at which right lessons about everything add ``effect`` points over the shipped items.
+
+    An item of ``n`` pitfalls succeeds with probability ``Phi(m / s) ** n``, where ``m`` and ``s`` are the mean and the
+    standard deviation of the margin over items and draws. Solved by bisection; beyond 10 nearly everything succeeds.
+    """
+    path = None if effect is None else shipped_dataset(world)
+    met = [] if path is None else [len(item.metadata["pitfalls"]) for item in load_dataset(path)]
+    if effect is None or not any(met):
+        return LESSON_GAIN
+    heat = 0.3  # temperature of the sweep
+    mean, spread = SKILL - HEAT_COST * heat, math.hypot(DIFFICULTY_SPREAD, HEAT * heat)
+
+    def success(gain: float) -> float:
+        avoided = _NORMAL.cdf((mean + gain) / spread)
+        return 100.0 * fmean(avoided**count for count in met)
+
+    low, high = 0.0, 10.0
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if success(middle) - success(0.0) > effect else (middle, high)
+    return low
+
+
+@cache
+def turned_rules(world: WorldName, seed: int) -> frozenset[str]:
+    """Return the third of the pitfalls, at least one, whose rules turn round in the drift."""
+    pitfalls = sorted(open_world(world).pitfalls)
+    return frozenset(stream(seed, "drift", world).sample(pitfalls, max(len(pitfalls) // 3, 1)))
+
+
+def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Random) -> Turn:
     """Return the actor's next turn; ``UNKNOWN`` for a prompt without an item of the world."""
     system = "\n".join(message.text for message in body.messages if message.role in {"system", "developer"})
     user = max((i for i, message in enumerate(body.messages) if message.role == "user"), default=None)
@@ -220,8 +267,16 @@ def act(world: World, body: ChatBody, seed: int, rng: random.Random) -> Turn:
     if user is None or puzzle is None:
         return Turn(UNKNOWN)
     temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API
-    solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
-    return puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
+    drifted = options.drift is not None and options.night >= options.drift
+    turned = turned_rules(world.name, options.seed) if drifted else frozenset[str]()
+    gain = lesson_gain(world.name, options.effect)
+    solver = AdvisedSolver(options.seed, prompt, temperature, world.lexicon.advice(system), rng, gain, turned)
+    turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
+    if turn.calls or not (options.attention or options.label_noise):
+        return turn
+    spoiled = rng.random() < options.attention * len(lessons_in(system)) and puzzle.agrees(turn.text)
+    noisy = rng.random() < options.label_noise
+    return turn if spoiled is noisy else Turn(puzzle.turned_round(turn.text))
 
 
 def _dialogue(messages: Sequence[WireMessage], tools: frozenset[str]) -> Dialogue:

@@ -40,6 +40,11 @@ class ReflectionAsk(_Ask):
     max_lessons: int = Field(ge=0)
     max_words: int = 32
 
+    def the_wrong_way_round(self) -> ReflectionAsk:
+        """Return the same attempts with the better ones as the worse."""
+        turned = [attempt.model_copy(update={"reward": -attempt.reward}) for attempt in self.attempts]
+        return self.model_copy(update={"attempts": turned})
+
 
 class ShortenAsk(_Ask):
     """A request to shorten a text."""
@@ -68,8 +73,13 @@ _Question: TypeAlias = ReflectionAsk | CurationAsk | ShortenAsk | JudgementAsk |
 _QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
 
 
-def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
-    """Return the answer of a learning or judging role, or None when the request addresses none."""
+def learned_answer(
+    world: World, body: ChatBody, rng: random.Random, *, misjudged: float = 0.0
+) -> dict[str, Any] | None:
+    """Return the answer of a learning or judging role, or None when the request addresses none.
+
+    ``misjudged`` is the share of reflections that take the better attempts for the worse.
+    """
     for message in body.messages:
         value = json_of(message.text) if message.role == "user" else None
         if value is None:
@@ -80,6 +90,8 @@ def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str
             continue
         match question:
             case ReflectionAsk():
+                if misjudged and rng.random() < misjudged:
+                    question = question.the_wrong_way_round()
                 return reflect(world.pitfalls.values(), question, rng)
             case CurationAsk():
                 return curate(world.lexicon, question, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,7 +13,10 @@ from typing import Any
 
 import httpx
 
+from benchmarks.generated_items import generate_items
 from tests.support.agents.rounds import past_round
+from tests.support.models.players import with_lessons
+from tests.support.models.simulated_calls import request
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.settings_probe import NEVER, TINY, Exchange, Options, SettingsProbe, TinyRun
@@ -37,6 +41,9 @@ from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import decide_gate
 from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
+from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 Observe = Callable[[SettingsProbe, Options], object]
 
@@ -170,6 +177,20 @@ def how_it_breaks(probe: SettingsProbe, options: Options) -> str:
         return f"{response.status_code} {choice.get('finish_reason')} {bool(choice.get('message', {}).get('content'))}"
 
     return asyncio.run(ask())
+
+
+def what_it_says(probe: SettingsProbe, options: Options) -> list[str]:
+    """Return answers of the simulated service: attempts without and with lessons, and lessons from two attempts."""
+    engine = Engine(SimulatedOptions(**dict(probe.settings(options).simulated)))
+    pitfalls = open_world("arithmetic").pitfalls.values()
+    shown = [{"reward": 1.0, "transcript": text} for pitfall in pitfalls for text in pitfall.shown_avoided]
+    shown += [{"reward": 0.0, "transcript": text} for pitfall in pitfalls for text in pitfall.shown_hit]
+    asks: list[tuple[str, dict[str, str]]] = [(item["prompt"], {}) for item in generate_items("arithmetic", 30)]
+    asks += [(prompt, {"system": with_lessons(p.good_advice[0] for p in pitfalls)}) for prompt, _ in asks]
+    asks.append((json.dumps({"attempts": shown, "max_lessons": 5}), {}))
+    bodies = [request(prompt, **system) for prompt, system in asks]
+    said = [engine.answer(ChatBody.model_validate(body), digest_of(body))[1] for body in bodies]
+    return [answer["choices"][0]["message"]["content"] for answer in said]
 
 
 def key_sent(probe: SettingsProbe, options: Options) -> str | None:

@@ -34,6 +34,10 @@ class Solver(Protocol):
         """True in this share of attempts, independent of the prompt."""
         ...
 
+    def turned(self, pitfall: str) -> bool:
+        """Whether what looks like the mistake is right since the drift."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptedSolver:
@@ -50,8 +54,12 @@ class ScriptedSolver:
         return options[0]
 
     def lucky(self, share: float) -> bool:  # noqa: ARG002
-        """Always."""
-        return True
+        """True unless it makes mistakes."""
+        return not self.hit
+
+    def turned(self, pitfall: str) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
 
 
 class ToolCall(NamedTuple):
@@ -117,6 +125,11 @@ class Puzzle(ABC):
         """Whether an output states the right answer."""
         return answer_of(output) == answer_of(self.solved(ScriptedSolver()))
 
+    def turned_round(self, output: str) -> str:
+        """Return the output with a wrong answer if its answer is right, else with the right one; its steps stay."""
+        hit = frozenset(open_world(self.world).pitfalls) if self.agrees(output) else frozenset[str]()
+        return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(self.solved(ScriptedSolver(hit)))}"
+
 
 @dataclass(frozen=True)
 class World:
@@ -166,7 +179,8 @@ class Solution:
     def avoids(self, name: str) -> bool:
         """Whether the attempt avoids the pitfall."""
         pitfall, avoided = self.pitfalls[name], self._solver.avoids(name)
-        self._shown.append(self._solver.pick(pitfall.shown_avoided if avoided else pitfall.shown_hit))
+        right = avoided is not self._solver.turned(name)
+        self._shown.append(self._solver.pick(pitfall.shown_avoided if right else pitfall.shown_hit))
         return avoided
 
     def step(self, working: str, *numbers: Decimal) -> None:

@@ -299,7 +299,7 @@ async def test_latency_is_added():
 def test_options_come_from_settings():
     settings = SimulatedSettings(world="unlearnable", seed=4, latency_s=0.5, faults=FaultSettings(hang=0.1))
     options = SimulatedOptions(**dict(settings), api_key="key")
-    assert options.model_dump() == {**settings.model_dump(), "api_key": "key"}
+    assert options.model_dump() == {**settings.model_dump(), "api_key": "key", "night": 0}
     with pytest.raises(ValueError, match="at most 1") as caught:
         SimulatedOptions(faults=FaultSettings(hang=0.6, reset=0.6), api_key="s3cret")
     assert "s3cret" not in str(caught.value)
