@@ -1,28 +1,39 @@
 """Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks.bench_worlds``.
 
-The whole table, with every policy, night and interval, is made by ``python -m benchmarks.worlds``.
+The product itself learns on the simulated service, in fewer seeds still. The whole tables, with every policy, night and
+interval, are made by ``python -m benchmarks.worlds`` and ``python -m benchmarks.worlds service``.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.table import Row, table
 from benchmarks.worlds.figures import Table, area
 from benchmarks.worlds.figures import measure as measure_policies
 from benchmarks.worlds.policies import LOOP
+from benchmarks.worlds.service import Served, measure_service
 from benchmarks.worlds.world import WORLDS
 
-SEEDS = 10
+SEEDS, SERVED_SEEDS = 10, 3
 
 
-def measure(seeds: int = SEEDS, worlds: Sequence[str] = tuple(WORLDS)) -> list[Row]:
-    """Run every policy and state what the loop that ships loses against the best other one."""
+def measure(seeds: int = SEEDS, worlds: Sequence[str] = tuple(WORLDS), served: int = SERVED_SEEDS) -> list[Row]:
+    """Run every policy and state what the loop that ships loses against the best other one; then run the product."""
     with ProcessPoolExecutor(os.cpu_count()) as executor:
-        return list(_rows(measure_policies(executor, seeds, worlds)))
+        rows = list(_rows(measure_policies(executor, seeds, worlds)))
+        return rows + (list(_product(measure_service(executor, served))) if served else [])
+
+
+def _product(table: Mapping[str, Sequence[Served]]) -> Iterator[Row]:
+    wrong = {world: statistics.mean(one.wrong[-1] for one in courses) for world, courses in table.items()}
+    gains = ", ".join(f"{name} {statistics.mean(one.gain[-1] for one in of):+.1f}" for name, of in table.items())
+    yield Row("worlds: the product, wrong lessons in the worst world", max(wrong.values()), "lessons", 1.0, gains)
+    worst = min(min(one.gain) for one in table["unlearnable"])
+    yield Row("worlds: the product, below no lessons where nothing is learned", -worst, "points", 0.0)
 
 
 def _rows(courses: Table) -> Iterator[Row]:

@@ -1,9 +1,13 @@
-"""Measure all policies in all worlds and write the table into ``docs/benchmarks.md``: ``python -m benchmarks.worlds``."""
+"""Measure all policies, or the product on the simulated service, and write the tables into ``docs/benchmarks.md``.
+
+``python -m benchmarks.worlds``, ``python -m benchmarks.worlds service``
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,10 +17,10 @@ from typing import Final
 from benchmarks.worlds.engine import Course
 from benchmarks.worlds.figures import SEEDS, Table, area, calls_per_point, figure, measure, nights_below
 from benchmarks.worlds.policies import POLICIES
+from benchmarks.worlds.service import measure_service, service_lines
 from benchmarks.worlds.world import WORLDS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
-_BLOCK: Final = re.compile(r"(<!-- proving ground -->\n).*?(<!-- end -->)", re.DOTALL)
 _NIGHTS: Final = (1, 3, 5, 10, 11, 15, 20)
 _HEADINGS: Final = (
     "policy",
@@ -33,12 +37,14 @@ _HEADINGS: Final = (
 def main() -> None:
     """Measure and write the page."""
     began = time.process_time()
+    served = sys.argv[1:] == ["service"]
     with ProcessPoolExecutor(os.cpu_count()) as executor:
-        table = measure(executor)
+        text = "\n".join(service_lines(measure_service(executor)) if served else lines(measure(executor)))
     took = time.process_time() - began + os.times().children_user + os.times().children_system
-    text = "\n".join(lines(table))
-    PAGE.write_text(_BLOCK.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", PAGE.read_text(encoding="utf-8")))
-    print(f"{len(WORLDS)} worlds, {len(POLICIES)} policies, {SEEDS} seeds: {took:.0f} s of CPU; {PAGE.name} is written")
+    block = re.compile(rf"(<!-- {'service' if served else 'proving ground'} -->\n).*?(<!-- end -->)", re.DOTALL)
+    PAGE.write_text(block.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", PAGE.read_text(encoding="utf-8")))
+    what = "the product" if served else f"{len(WORLDS)} worlds, {len(POLICIES)} policies, {SEEDS} seeds"
+    print(f"{what}: {took:.0f} s of CPU; {PAGE.name} is written")
 
 
 def lines(table: Table) -> Iterator[str]:

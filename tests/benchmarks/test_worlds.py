@@ -7,16 +7,23 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks import bench_promotions
 from benchmarks.bench_worlds import measure as measure_rows
+from benchmarks.worlds import service
 from benchmarks.worlds.__main__ import lines
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
 from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
 from benchmarks.worlds.policies import LOOP, POLICIES
+from benchmarks.worlds.service import serve, service_lines
 from benchmarks.worlds.world import NOTHING, WORLDS, Items, Truth
+from tests.support.models.players import with_lessons
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 PLAIN = WORLDS["plain"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -191,10 +198,47 @@ def test_the_table_has_every_policy_and_marks_the_best_of_a_night():
 
 def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
     monkeypatch.setattr("benchmarks.bench_worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
-    rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"])}
+    rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"], served=0)}
     barred = rows["worlds: below no lessons where nothing is learned"]
     assert (barred.median, barred.bar, barred.held) == (0.0, 0.0, True)
     assert rows["worlds: plain, lost to the best"].note.split(":")[0] in POLICIES
+
+
+def test_what_the_product_serves_is_measured_after_every_night():
+    served = serve("unlearnable", 1, nights=2, items=10)
+    assert (served.gain, served.lessons, served.wrong, served.promotions) == ((0.0, 0.0), (0, 0), (0, 0), 0)
+    assert served.calls > 2 * 2 * 2 * 10
+    heading, _, row = service_lines({"unlearnable": [served, served]})
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
+        "unlearnable", "+0.0 ± 0.0", "+0.0 ± 0.0", "0.0", "0.0", "0.0", f"{served.calls / 2:.0f}",
+    ]  # fmt: skip
+    assert heading.count("night") == 3
+
+
+def test_a_served_prompt_with_right_lessons_gains_and_after_the_drift_loses():
+    pitfalls = open_world("arithmetic").pitfalls.values()
+    right = with_lessons(pitfall.good_advice[0] for pitfall in pitfalls)
+    before, after = (SimulatedOptions(drift=1, night=night) for night in (0, 1))
+    assert 30.0 < service._success(right, before) - service._success("", before) < 60.0
+    assert service._success(right, after) < service._success(right, before) - 15.0
+    helping = [[service._helps("do", p.good_advice[0].text, truth) for p in pitfalls] for truth in (before, after)]
+    assert [row.count(False) for row in helping] == [0, len(pitfalls) // 3]
+
+
+def test_the_page_has_a_row_for_every_world_of_the_product():
+    block = PAGE.read_text(encoding="utf-8").split("<!-- service -->")[1].split("<!-- end -->")[0]
+    assert re.findall(r"^\| (\w+) \| [+-]", block, re.MULTILINE) == list(service.WORLDS)
+
+
+def test_promotions_are_counted_where_none_is_due_and_missed_where_one_is(monkeypatch):
+    def learn(**options):
+        return SimpleNamespace(decision="reject" if options["pipeline"] == "powl" else "promote")
+
+    monkeypatch.setattr(bench_promotions, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr(bench_promotions.tfgrpo, "learn", learn)
+    assert [(row.median, row.held) for row in bench_promotions.measure(3, 2)] == [
+        (3, False), (0, True), (0, True), (0, True), (2, False),
+    ]  # fmt: skip
 
 
 def test_the_page_has_the_table_of_every_world_and_policy():

@@ -1,0 +1,138 @@
+"""Let the product itself learn for some nights on the simulated service and measure what it serves.
+
+``tfgrpo.learn`` as it ships, with its prompts and parsers, in process: unlike in the sketched worlds, reflection and
+curation read text. The dials of the simulated model make the worlds. What is served is measured without noise, on items
+that no night has seen, with the same draws for every prompt.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import tfgrpo
+from benchmarks.generated_items import generate_items
+from benchmarks.worlds.figures import Figure, figure
+from tfgrpo.prompt_packs.inject import render_pack
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.stores.canonical import derive_seed
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated.engine import act, turned_rules
+from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
+from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+
+SEEDS: Final = 6
+NIGHTS: Final = 6
+ITEMS: Final = 50
+"""Items of an epoch; the shipped pipeline takes 100."""
+DRIFT: Final = 3
+_FRESH: Final = 300
+_TEMPERATURE: Final = 0.3
+_WORLDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "plain": {},
+    "noisy": {"label_noise": 0.15},
+    "small": {"effect": 5.0},
+    "misjudged": {"misjudged": 0.2},
+    "drift": {"drift": DRIFT},
+    "unlearnable": {"world": "unlearnable", "attention": 0.01},
+}
+WORLDS: Final = tuple(_WORLDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one task serves after each night, in one world of one seed."""
+
+    gain: tuple[float, ...]
+    """Points above no lessons."""
+    lessons: tuple[int, ...]
+    wrong: tuple[int, ...]
+    """Lessons that name the wrong direction, or nothing that matters."""
+    promotions: int
+    calls: int
+
+
+def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Served:
+    """Learn for some nights on one task. Seeds are paired over the worlds."""
+    dials = dict(_WORLDS[world])
+    settings = {f"simulated.{name}": value for name, value in (dials | {"seed": seed}).items()}
+    nothing = render_pack(load_prompt_pack("arithmetic"))
+    gains, lessons, wrong, promotions, calls = [], [], [], 0, 0
+    with tempfile.TemporaryDirectory() as out:
+        for night in range(nights):
+            result = tfgrpo.learn(
+                settings=settings,
+                dry_run=True,
+                seed=seed,
+                sample_size=items,
+                out=out,
+                task_id="served",
+                run_id=f"night-{night}",
+            )
+            served = tfgrpo.prompt("served", out=out)
+            truth = SimulatedOptions(**{**dials, "label_noise": 0.0, "misjudged": 0.0}, seed=seed, night=night)
+            gains.append(_success(served, truth) - _success(nothing, truth))
+            taught = lessons_in(served)
+            lessons.append(len(taught))
+            wrong.append(sum(not _helps(lesson.polarity, lesson.text, truth) for lesson in taught))
+            promotions += result.decision == "promote"
+            calls += result.usage.calls or 0
+    return Served(tuple(gains), tuple(lessons), tuple(wrong), promotions, calls)
+
+
+def _success(system: str, truth: SimulatedOptions) -> float:
+    """Return the true success of a prompt, in points of 100."""
+    world = open_world(truth.world)
+    right = 0
+    for number, prompt in enumerate(_fresh(truth.world, truth.seed)):
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+        body = ChatBody.model_validate({"model": MODEL_NAME, "messages": messages, "temperature": _TEMPERATURE})
+        draws = random.Random(derive_seed(truth.seed, "served", number))
+        puzzle = world.puzzle.recognise(prompt)
+        right += puzzle is not None and puzzle.agrees(act(world, body, truth, draws).text)
+    return 100.0 * right / _FRESH
+
+
+@cache
+def _fresh(world: Any, seed: int) -> Sequence[str]:
+    return [item["prompt"] for item in generate_items(world, _FRESH, seed=1_000 + seed)]
+
+
+def _helps(polarity: Polarity, text: str, truth: SimulatedOptions) -> bool:
+    """Return whether a lesson says the right thing about a pitfall as the rules are this night."""
+    drifted = truth.drift is not None and truth.night >= truth.drift
+    turned = turned_rules(truth.world, truth.seed) if drifted else frozenset[str]()
+    stances = open_world(truth.world).lexicon.stances(polarity, text)
+    helping = [stance == (-1 if name in turned else 1) for name, stance in stances.items()]
+    return truth.world != "unlearnable" and bool(helping) and all(helping)
+
+
+def measure_service(executor: Executor, seeds: int = SEEDS, nights: int = NIGHTS) -> Mapping[str, Sequence[Served]]:
+    """Run every world with the same seeds."""
+    jobs = [(world, seed, nights) for world in WORLDS for seed in range(seeds)]
+    courses = iter(list(executor.map(_served, jobs)))
+    return {world: [next(courses) for _ in range(seeds)] for world in WORLDS}
+
+
+def _served(job: tuple[str, int, int]) -> Served:
+    return serve(*job)
+
+
+def service_lines(table: Mapping[str, Sequence[Served]]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    nights = range(len(next(iter(table.values()))[0].gain))
+    headings = [*(f"night {night + 1}" for night in nights), "lessons", "of them wrong", "promotions", "calls a night"]
+    yield f"| world | {' | '.join(headings)} |"
+    yield f"|{' --- |' * (len(headings) + 1)}"
+    for world, courses in table.items():
+        gains: list[Figure] = [figure(one.gain[night] for one in courses) for night in nights]
+        last = [[one.lessons[-1], one.wrong[-1], one.promotions, one.calls / len(nights)] for one in courses]
+        lessons, wrong, promoted, calls = (sum(column) / len(courses) for column in zip(*last, strict=True))
+        yield f"| {world} | {' | '.join(map(str, gains))} | {lessons:.1f} | {wrong:.1f} | {promoted:.1f} | {calls:.0f} |"
