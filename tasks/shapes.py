@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.stores.experiences.accounts import Judgement
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, RewardScore, Signal
@@ -155,6 +156,15 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class LessonJudgement:
+    """What the reflection on one group says of a lesson that its attempts were given."""
+
+    experience_id: str
+    judgement: Judgement
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReflectionFailure:
     """A reflection on an informative group that failed with its call or its answer."""
 
@@ -211,6 +221,7 @@ class GroupResult:
     """Of the group's judges."""
     halves: tuple[HalfResult, ...] = ()
     """Empty for a group that is not split."""
+    judgements: tuple[LessonJudgement, ...] = ()
 
     @property
     def reflected(self) -> bool:

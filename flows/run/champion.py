@@ -14,6 +14,7 @@ from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.library import (
+    IN_FORCE,
     Library,
     Promotion,
     chain_problems,
@@ -71,7 +72,7 @@ def champion_problems(
 
     With ``every``, the records of all promotions are checked, else those of the one in force.
     """
-    decisions = [one for one in promotions(paths.promotions) if one.decision == "promote"]
+    decisions = [one for one in promotions(paths.promotions) if one.decision in IN_FORCE]
     latest = in_force(decisions, simulated=simulated)
     looked_at = decisions if every else [latest] if latest is not None else []
     named = [pair for one in looked_at for pair in ((name, one.signatures.get(name)) for name in one.experience_ids)]

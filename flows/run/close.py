@@ -134,7 +134,7 @@ def _details(
         "epochs": [dataclasses.asdict(end) for end in books.epochs],
         "lessons": [
             {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
-            for entry in session.learning.library.entries
+            for entry in session.learning.candidate.entries
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),

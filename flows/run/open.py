@@ -18,7 +18,8 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import starting_library
-from tfgrpo.flows.run.loop.books import Books, LearningState, voided_groups
+from tfgrpo.flows.run.loop.books import Books, voided_groups
+from tfgrpo.flows.run.loop.knowledge import Evidence, LearningState
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
@@ -30,7 +31,9 @@ from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.experiences.accounts import append_events, opening_event, read_events
 from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -40,6 +43,7 @@ from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
+from tfgrpo.tasks.learning.curation import limits_for
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
 from tfgrpo.tasks.runtime.runtime import LEARNING_RULES, RunContext, Runtime
@@ -69,7 +73,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
         books = Books(context.paths, run_id, plan.group_size, plan.rewarders)
-        books.manifest.update(**_opening_fields(prepared, context, champion, clock), **identity)
+        fields = _opening_fields(prepared, context, champion, clock)
+        books.manifest.update(**fields, **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
         happened = (*retired, *([damage] if damage else []))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
@@ -83,7 +88,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=_store(task, plan, clock),
             books=books,
             observer=observer,
-            learning=LearningState(champion),
+            learning=_learning(plan, task, champion, fields.get("began_with"), clock),
             champion=champion,
             fan_out=fan_out,
             clock=clock,
@@ -96,6 +101,53 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         undo.pop_all()
     observer.run_started(plan, run_id, warnings)
     return session
+
+
+def _began_with(prepared: Prepared) -> dict[str, Any]:
+    """Return what a resumed or replayed run needs of earlier nights to begin as it did; it reads no later lines."""
+    if prepared.earlier is not None:
+        earlier: dict[str, Any] = prepared.earlier["began_with"]
+        return earlier
+    paths = prepared.plan.paths
+    manifests = (ManifestFile(path).read() for path in paths.root.glob("runs/*/manifest.json"))
+    ended = [one for one in manifests if one.get("simulated") == prepared.plan.simulated and "tfgrpo" in one]
+    last = max(ended, key=lambda one: str(one.get("started_at")), default={})
+    remembered = last.get("tfgrpo", {}).get("remembered", {})
+    return {"account_events": len(read_events(paths.accounts)), "remembered": remembered}
+
+
+def _learning(
+    plan: Plan, task: TaskPaths, champion: Library, began_with: Mapping[str, Any] | None, clock: Clock
+) -> LearningState:
+    """Return what a run begins with: the champion and, since learning rules 4, the lessons of all nights."""
+    if began_with is None:
+        return LearningState.first(champion)
+    settings, night = plan.settings.tfgrpo, plan.settings.tfgrpo.night or 0
+    read = read_events(plan.paths.accounts, began_with["account_events"])
+    events = [event for event in read if event.simulated == plan.simulated]
+    ids = {event.experience_id for event in events}
+    opening = [
+        opening_event(entry, night=night, simulated=plan.simulated, now=clock())
+        for entry in champion.entries
+        if entry.experience_id not in ids
+    ]
+    append_events(task.accounts, opening)
+    store = _store(plan.paths, plan, clock)
+    found = (record for record in store.find([*ids, *(entry.experience_id for entry in champion.entries)]))
+    records: dict[str, ExperienceRecord] = {}
+    for record in filter(store.verify_stamp, found):
+        records.setdefault(record.experience_id, record)
+    slots = plan.pack.manifest.experience_slots
+    evidence = Evidence(
+        records=tuple(records.values()),
+        events=(*events, *opening),
+        night=night,
+        slots=slots,
+        capacity=limits_for(settings, slots, 1).capacity,
+    )
+    state = LearningState.signed(champion, evidence)
+    state.remembered = began_with["remembered"]
+    return state
 
 
 def _difficulty(prepared: Prepared) -> Difficulty | None:
@@ -261,6 +313,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         },
         "forecast": asdict(plan.forecast),
         "tools": [encode_tool(tool.spec) for tool in load_tools(plan.settings.actor.tools)],
+        **({} if context.rules < 4 else {"began_with": _began_with(prepared)}),
         "champion": {
             "library_id": champion.library_id,
             "experience_ids": [entry.experience_id for entry in champion.entries],

@@ -80,7 +80,8 @@ def _with_night(resolved: Resolved) -> Resolved:
     if settings.tfgrpo.night is not None:
         return resolved
     try:
-        night = sum(1 for _ in promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
+        decided = promotions(TaskPaths.of(settings.out, settings.task_id).promotions)
+        night = sum(one.decision != "retire" for one in decided)
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
@@ -22,7 +22,9 @@ from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
 
 _ID_DIGITS = 16
 SCHEMA_VERSION = 1
-Decision: TypeAlias = Literal["promote", "reject", "undecided"]
+Decision: TypeAlias = Literal["promote", "reject", "undecided", "retire"]
+IN_FORCE: Final[frozenset[Decision]] = frozenset({"promote", "retire"})
+"""Decisions that put their library in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Promotion(Strict):
     decided_at: AwareDatetime
     decision: Decision
     experience_ids: tuple[str, ...]
-    """The candidate, in its order."""
+    """The candidate, in its order; of ``retire``, what is left of the champion."""
     library_id: str
     estimate: float | None
     """Mean difference candidate minus champion; None without a comparison."""
@@ -135,6 +137,8 @@ class Promotion(Strict):
     """Log capital of each gambler after this night (``rewarders.statistics.Capital``); None without, as for an import."""
     nights: int | None = None
     """Nights with evidence behind the capital; 0 if it was given up and starts anew."""
+    reasons: dict[str, str] = Field(default_factory=dict)
+    """Of ``retire``: why each lesson left, by id."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 
@@ -187,7 +191,7 @@ def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Promotion]:
 
 
 def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -> Promotion | None:
-    """Return the last promotion of these decisions, oldest first, or None.
+    """Return the last decision that put a library in force, of decisions oldest first, or None.
 
     ``simulated`` True or False considers only decisions about simulated or about real models: evidence for one is none
     for the other. None: the last one for a real model, and for the simulated one only without such, so that a rehearsal
@@ -195,7 +199,7 @@ def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -
     """
     last: dict[bool, Promotion] = {}
     for promotion in decisions:
-        if promotion.decision == "promote":
+        if promotion.decision in IN_FORCE:
             last[promotion.simulated] = promotion
     if simulated is None:
         return last.get(False) or last.get(True)

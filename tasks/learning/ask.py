@@ -51,20 +51,37 @@ class LessonsAnswer(Answer):
     lessons: list[LessonAnswer]
 
 
-class OperationAnswer(Answer):
-    """One change to the library. Keys that do not apply may be empty or absent: a ``delete`` needs no text."""
+class _OperationFields(Answer):
+    """Keys that do not apply may be empty or absent: a ``delete`` needs no text."""
 
-    op: Literal["add", "modify", "merge", "delete", "keep"]
     targets: list[str] = []
     sources: list[str] = Field(default=[], alias="from")
     polarity: Literal["do", "avoid", ""] = ""
     text: str = ""
 
 
+class OperationAnswer(_OperationFields):
+    """One change to the library."""
+
+    op: Literal["add", "modify", "merge", "delete", "keep"]
+
+
+class ClassedAnswer(_OperationFields):
+    """One change to the library, or the class of proposals that change nothing by themselves. ``keep`` is ``confirm``."""
+
+    op: Literal["add", "modify", "merge", "delete", "keep", "confirm", "contradict", "useless"]
+
+
 class OperationsAnswer(Answer):
-    """Answer of curation of one batch."""
+    """Answer of curation of one batch, before learning rules 4."""
 
     operations: list[OperationAnswer]
+
+
+class CurationAnswer(Answer):
+    """Answer of curation of one batch."""
+
+    operations: list[ClassedAnswer]
 
 
 class ShortenedAnswer(Answer):
@@ -83,13 +100,19 @@ def _array(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _STRING = {"type": "string"}
-_OPERATION = _object(
-    op={"type": "string", "enum": ["add", "modify", "merge", "delete", "keep"]},
-    targets=_array(_STRING),
-    **{"from": _array(_STRING)},
-    polarity={"type": "string", "enum": ["do", "avoid", ""]},
-    text=_STRING,
-)
+
+
+def _operations(*names: str) -> dict[str, Any]:
+    operation = _object(
+        op={"type": "string", "enum": list(names)},
+        targets=_array(_STRING),
+        **{"from": _array(_STRING)},
+        polarity={"type": "string", "enum": ["do", "avoid", ""]},
+        text=_STRING,
+    )
+    return _object(operations=_array(operation))
+
+
 _LESSON = _object(polarity={"type": "string", "enum": ["do", "avoid"]}, text=_STRING)
 
 _ANY_OBJECT = {"type": "object"}
@@ -119,7 +142,15 @@ class Question(AnswerSchema, Generic[AnswerT]):
 
 
 LESSONS = Question("tfgrpo_lessons", _object(lessons=_array(_LESSON)), "reflect", LessonsAnswer)
-OPERATIONS = Question("tfgrpo_operations", _object(operations=_array(_OPERATION)), "curate", OperationsAnswer)
+OPERATIONS = Question(
+    "tfgrpo_operations", _operations("add", "modify", "merge", "delete", "keep"), "curate", OperationsAnswer
+)
+CURATION = Question(
+    "tfgrpo_curation",
+    _operations("add", "modify", "merge", "delete", "confirm", "contradict", "useless"),
+    "curate",
+    CurationAnswer,
+)
 SHORTENED = Question("tfgrpo_shortened", _object(text=_STRING), "shorten", ShortenedAnswer)
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.experiences.accounts import Account
 from tfgrpo.stores.experiences.record import (
     ExperienceRecord,
     Operation,
@@ -30,8 +31,8 @@ from tfgrpo.tasks.learning.similarity import Candidate, LessonWords, lesson_word
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Proposal, RolloutRecord, ToolMetricEvent
 
-ORDER = ("delete", "merge", "modify", "add", "keep")
-"""What makes room comes first."""
+ORDER = ("delete", "merge", "modify", "add", "keep", "confirm", "contradict", "useless")
+"""What makes room comes first, and what may name an added lesson last."""
 _TARGETS: Mapping[Operation, tuple[int, float, str]] = {
     "add": (0, 0, "no target"),
     "modify": (1, 1, "exactly one target"),
@@ -89,13 +90,20 @@ class RejectedLesson:
 class LibraryDraft:
     """The library while one batch is curated: labels in use, and what the accepted changes make of it."""
 
-    def __init__(self, library: Iterable[ExperienceRecord], candidates: Iterable[Candidate], limits: Limits) -> None:
+    def __init__(
+        self,
+        library: Iterable[ExperienceRecord],
+        candidates: Iterable[Candidate],
+        limits: Limits,
+        accounts: Mapping[str, Account] | None = None,
+    ) -> None:
         self._labels = count(1)
         self.library = {f"L{next(self._labels)}": record for record in library}
         """Lessons by label, without the changes since the last ``settle``."""
         self.candidates = {f"P{number}": candidate for number, candidate in enumerate(candidates, start=1)}
         """Proposals by label, best supported first."""
         self.limits = limits
+        self._accounts = accounts
         self._removed: set[str] = set()
         self._used: set[str] = set()
         self._added: list[tuple[Polarity, LessonWords]] = []
@@ -107,6 +115,15 @@ class LibraryDraft:
     def edits_left(self) -> int:
         """Operations that may still be applied."""
         return self.limits.edit_budget - self._edits
+
+    @property
+    def kept(self) -> dict[str, ExperienceRecord]:
+        """Lessons by label that no accepted change has removed."""
+        return {label: record for label, record in self.library.items() if label not in self._removed}
+
+    def take(self, labels: Iterable[str]) -> None:
+        """Note that something became of these proposals."""
+        self._used.update(labels)
 
     def resolve(self, answer: OperationAnswer) -> Change | RejectedLesson | None:
         """Return the change an answer asks for; None for ``keep``, which asks for none."""
@@ -144,9 +161,7 @@ class LibraryDraft:
     def confirms(self, polarity: str, text: str, *, without: Sequence[ExperienceRecord] = ()) -> bool:
         """Whether a text agrees with a lesson of the library, or with a proposal that confirmed one."""
         lessons = [
-            (record.polarity, lesson_words(record.summary32))
-            for record in self._kept().values()
-            if record not in without
+            (record.polarity, lesson_words(record.summary32)) for record in self.kept.values() if record not in without
         ]
         candidates = (self.candidates[label] for label in self._confirmed)
         confirmed = [(candidate.polarity, lesson_words(candidate.text)) for candidate in candidates]
@@ -158,12 +173,9 @@ class LibraryDraft:
     def settle(self, records: Sequence[ExperienceRecord]) -> None:
         """Add the records of accepted changes to the library, under new labels."""
         added = (record for record in records if record.operation != "delete")
-        self.library = self._kept() | {f"L{next(self._labels)}": record for record in added}
+        self.library = self.kept | {f"L{next(self._labels)}": record for record in added}
         self._removed.clear()
         self._added.clear()
-
-    def _kept(self) -> dict[str, ExperienceRecord]:
-        return {label: record for label, record in self.library.items() if label not in self._removed}
 
     def _label_error(self, answer: OperationAnswer) -> str:
         labels = [*answer.targets, *answer.sources]
@@ -180,10 +192,12 @@ class LibraryDraft:
         if self.edits_left < 1:
             return f"over the edit budget of {self.limits.edit_budget}"
         size = len(self.library) - len(self._removed) + len(self._added)
-        if answer.op == "add" and size >= self.limits.capacity:
+        # With accounts, the lesson of which least is known makes room.
+        if answer.op == "add" and size >= self.limits.capacity and self._accounts is None:
             return f"the library is full ({self.limits.capacity})"
         if answer.op == "delete":
-            return ""
+            net = self._net(self.library[answer.targets[0]])
+            return f"more groups are for that lesson than against it (net support {net:.2g})" if net > 0.0 else ""
         groups = {group for label in answer.sources for group in self.candidates[label].group_ids}
         full = any(self._per_group[group] >= self.limits.per_group for group in groups)
         return f"more than {self.limits.per_group} lessons from one group" if full else ""
@@ -192,29 +206,38 @@ class LibraryDraft:
         words = lesson_words(text)
         for polarity, other in self._added:
             if same_lesson(words, other):
-                same = polarity == change.polarity
-                return "says the same as another operation" if same else "contradicts another operation"
-        for record in self._kept().values():
+                if polarity == change.polarity:
+                    return "says the same as another operation"
+                if self._accounts is None:
+                    return "contradicts another operation"
+        for record in self.kept.values():
             if record not in change.targets and same_lesson(words, lesson_words(record.summary32)):
-                same = record.polarity == change.polarity
-                return "already in the library" if same else "contradicts a lesson in the library"
+                if record.polarity == change.polarity:
+                    return "already in the library"
+                if self._accounts is None:
+                    return "contradicts a lesson in the library"
         if change.operation != "modify" or change.sources:
             return ""
         [target] = change.targets
         return "changes nothing" if (target.summary32, target.polarity) == (text, change.polarity) else ""
 
+    def reversal_error(self, change: Change) -> str:
+        """Return why a change may not reverse a lesson's polarity; empty when it may.
 
-def reversal_error(change: Change) -> str:
-    """Return why a change may not reverse a lesson's polarity; empty when it may.
+        The new polarity needs more support than the lesson that it replaces: by its account, or by its groups.
+        """
+        basis = change.basis
+        support = len(basis.group_ids)
+        turned = [record for record in change.targets if record not in basis.targets]
+        replaced = max((support_of(each) if self._accounts is None else self._net(each) for each in turned), default=-1)
+        if not turned or support > replaced:
+            return ""
+        return f"changes the direction of a lesson on a support of {support}, and that lesson has {replaced:g}"
 
-    The new polarity needs more support than the lesson that it replaces.
-    """
-    basis = change.basis
-    support = len(basis.group_ids)
-    replaced = max((support_of(record) for record in change.targets if record not in basis.targets), default=-1)
-    if support > replaced:
-        return ""
-    return f"changes the direction of a lesson on a support of {support}, and that lesson has {replaced}"
+    def _net(self, record: ExperienceRecord) -> float:
+        """Net support of a lesson; none without accounts, or for one that this batch added."""
+        account = (self._accounts or {}).get(record.experience_id)
+        return 0.0 if account is None else account.net
 
 
 def _form_error(operation: Operation, answer: OperationAnswer) -> str:

@@ -41,7 +41,8 @@ def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, ar
     """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for."""
     draws = zip(count(), cohort.items, cohort.draws, strict=False)
     for batch, items in enumerate(cohort.batches):
-        pack = prompt(session, session.learning.library)
+        learning = session.learning
+        pack = prompt(session, learning.champion if arm == "champion" else learning.candidate)
         yield [
             group_spec(session, GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id), position, item, pack)
             for position, item, draw in islice(draws, len(items))

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import CalibrationTally
+from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -44,22 +44,6 @@ def voided_groups(paths: RunPaths) -> dict[str, str]:
             if row["rewarder_fault"] is not None:
                 found[row["group_id"]] = row["rewarder_fault"]
     return found
-
-
-@dataclasses.dataclass(slots=True)
-class LearningState:
-    """Mutable learning state of one run: the candidate library, rejected proposals and lost learning steps."""
-
-    library: Library
-    """The candidate library."""
-    remembered: tuple[str, ...] = ()
-    """Texts of rejected proposals, shown to the curator."""
-    rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    """Every proposal that curation refused, with the reason."""
-    stored: int = 0
-    """Records stored by this run."""
-    losses: Losses = dataclasses.field(default_factory=Losses)
-    """Reflections and curations of the current epoch."""
 
 
 class Books:
@@ -175,7 +159,13 @@ class Books:
             ],
             "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
             "experiences_written": learning.stored,
-            "library": [entry.experience_id for entry in learning.library.entries],
+            "library": [entry.experience_id for entry in learning.candidate.entries],
+            "accounts": {
+                name: {"for": each.in_favour, "against": each.against, "net": each.net, "nights": each.age}
+                for name, each in learning.accounts.items()
+                if name in {entry.experience_id for entry in learning.library.entries}
+            },
+            "remembered": dict(learning.remembered),
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from time import perf_counter
 
 from tfgrpo.flows.console.figures import EpochSums
@@ -11,6 +12,7 @@ from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.stores.errors import RewarderTimeout, RunAborted
+from tfgrpo.stores.experiences.accounts import append_events
 from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
@@ -37,15 +39,19 @@ def open_epoch(
     temperature = settings.temperature.train if phase == "train" else settings.temperature.eval
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
     sums = EpochSums(start, session.plan.score_range)
-    learning.losses, library, began = sums.learning, learning.library, perf_counter()
+    learning.losses, before, began = sums.learning, copy(learning), perf_counter()
     session.observer.epoch_started(start)
     try:
         with _span(session, start):
             yield sums
     except RewarderTimeout as error:
-        learning.library = library
+        learning.restore(before)
         session.books.epoch_failed(epoch, str(error))
-    end = sums.end(learning.library)
+    finally:
+        # Whatever ends the epoch; of a void one nothing is left to write.
+        append_events(session.task.accounts, learning.unwritten)
+        learning.unwritten = ()
+    end = sums.end(learning.candidate)
     session.books.epoch_ended(end, learning)
     session.telemetry.record(
         "epoch",

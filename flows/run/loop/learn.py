@@ -25,14 +25,15 @@ from tfgrpo.flows.run.loop.batches import (
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
-from tfgrpo.stores.experiences.library import Promotion, fold, in_force, promotions, record_decided
+from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, Scored, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
 from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale, off_scale
-from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
+from tfgrpo.tasks.learning.curate import curate_batch
+from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
 from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
@@ -54,7 +55,9 @@ def learn(session: Session) -> GateDecision:
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
                 curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
                 sums.add(results)
-    return promote(session, sweep(session))
+    evidence = sweep(session)
+    retire(session)
+    return promote(session, evidence)
 
 
 def sweep(session: Session) -> PairedEvidence:
@@ -62,8 +65,8 @@ def sweep(session: Session) -> PairedEvidence:
 
     Nothing is run for equal libraries, whose calls would be the same; runs of the first learning rules run one arm.
     """
-    arms: dict[Arm, PackText] = {"champion": prompt(session, session.champion)}
-    candidate = prompt(session, session.learning.library)
+    arms: dict[Arm, PackText] = {"champion": prompt(session, session.learning.champion)}
+    candidate = prompt(session, session.learning.candidate)
     if candidate.digest != arms["champion"].digest:
         arms["candidate"] = candidate
     elif session.context.rules > 1:
@@ -142,29 +145,61 @@ def _recorded(session: Session, decision: GateDecision) -> GateDecision:
     """
 
     def decide(earlier: Sequence[Promotion]) -> Promotion:
-        overtaken = decision.decision == "promote" and _overtaken(session, earlier)
+        overtaken = decision.decision == "promote" and _overtaken(session, earlier, session.learning.champion)
         decided = replace(decision, decision="undecided") if overtaken else decision
         return _of_run(session.run_id, earlier) or _promotion(session, decided)
 
     recorded = record_decided(session.task.promotions, decide)
-    if recorded is None or recorded.decision == decision.decision:
+    verdict = decision.decision if recorded is None or recorded.decision == "retire" else recorded.decision
+    if verdict == decision.decision:
         return decision
-    overtaken = (decision.decision, recorded.decision) == ("promote", "undecided")
+    overtaken = (decision.decision, verdict) == ("promote", "undecided")
     why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
-    return replace(decision, decision=recorded.decision, reasons=(why, *decision.reasons))
+    return replace(decision, decision=verdict, reasons=(why, *decision.reasons))
 
 
-def _of_run(run_id: str, earlier: Iterable[Promotion]) -> Promotion | None:
-    return next((promotion for promotion in earlier if promotion.run_id == run_id), None)
+def retire(session: Session) -> None:
+    """Record the lessons that left the champion in this run, unless another library is in force by now."""
+    learning = session.learning
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion | None:
+        if done := _of_run(session.run_id, earlier, retired=True):
+            return done
+        if session.replay_of is not None:
+            if _of_run(session.run_id, promotions(session.replay_of.promotions), retired=True) is None:
+                return None
+        elif _overtaken(session, earlier, session.champion):
+            return None
+        return Promotion(
+            run_id=session.run_id,
+            decided_at=session.clock(),
+            decision="retire",
+            experience_ids=tuple(entry.experience_id for entry in learning.champion.entries),
+            library_id=learning.champion.library_id,
+            estimate=None,
+            low=None,
+            high=None,
+            pairs=0,
+            simulated=session.plan.simulated,
+            signatures=signatures_in(session.store, learning.champion),
+            reasons=dict(learning.left),
+        )
+
+    if learning.left:
+        record_decided(session.task.promotions, decide)
 
 
-def _overtaken(session: Session, earlier: Sequence[Promotion]) -> bool:
-    """Return whether the champion changed since the run started; for a replay, whether it had when its run ended."""
+def _of_run(run_id: str, earlier: Iterable[Promotion], *, retired: bool = False) -> Promotion | None:
+    return next((one for one in earlier if one.run_id == run_id and (one.decision == "retire") is retired), None)
+
+
+def _overtaken(session: Session, earlier: Sequence[Promotion], champion: Library) -> bool:
+    """Return whether another library than this is in force; for a replay, whether it was when its run ended."""
     if session.replay_of is not None:
         then = _of_run(session.run_id, promotions(session.replay_of.promotions))
         return then is not None and then.decision == "undecided"
     now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
-    return verified(now, session.store).library_id != session.champion.library_id
+    return verified(now, session.store).library_id != champion.library_id
 
 
 def _promotion(session: Session, decision: GateDecision) -> Promotion:
@@ -173,14 +208,14 @@ def _promotion(session: Session, decision: GateDecision) -> Promotion:
         run_id=session.run_id,
         decided_at=session.clock(),
         decision=decision.decision,
-        experience_ids=tuple(entry.experience_id for entry in session.learning.library.entries),
-        library_id=session.learning.library.library_id,
+        experience_ids=tuple(entry.experience_id for entry in session.learning.candidate.entries),
+        library_id=session.learning.candidate.library_id,
         estimate=interval.estimate if interval else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         pairs=len(decision.evidence.pairs),
         simulated=session.plan.simulated,
-        signatures=signatures_in(session.store, session.learning.library),
+        signatures=signatures_in(session.store, session.learning.candidate),
     )
 
 
@@ -194,7 +229,8 @@ def curate(
     ``meanwhile`` for a batch whose evidence is void.
     """
     _warn_of_scale(session, results)
-    if not any(result.proposals for result in results) or any(result.rewarder_fault for result in results):
+    said = any(result.proposals or result.judgements for result in results)
+    if not said or any(result.rewarder_fault for result in results):
         meanwhile()
         raise_timeout(results)
         return
@@ -209,7 +245,10 @@ def curate(
     learning.stored += len(records)
     learning.remembered = curation.memory
     learning.rejected.extend(curation.rejected)
-    learning.library = fold(learning.library, records)
+    # Events of lessons that were not stored count for nobody.
+    events = curation.events if len(records) == len(curation.records) else ()
+    for name, reason in learning.learn(records, events).items():
+        session.books.manifest.warn(f"lesson {name} left the champion: {reason}")
     session.observer.lessons_stored(records, len(curation.rejected))
     session.telemetry.record("library", domain=session.domain, active=len(learning.library.entries))
 
@@ -240,6 +279,8 @@ def _ask(
         library=learning.library.entries,
         answers={spec.item.id: spec.item.answer for spec in specs},
         rejected_before=learning.remembered,
+        accounts=learning.accounts,
+        families={spec.item.id: spec.item.domain for spec in specs if spec.item.domain},
     )
     with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
         curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)

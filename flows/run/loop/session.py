@@ -12,7 +12,8 @@ from typing import TypeAlias
 from filelock import BaseFileLock
 
 from tfgrpo.flows.console.observer import Observer
-from tfgrpo.flows.run.loop.books import Books, LearningState
+from tfgrpo.flows.run.loop.books import Books
+from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.tree import Settings

@@ -1,6 +1,7 @@
 """The curating role: merge lessons with the same advice, refuse useless ones, and sometimes make a mistake.
 
-It decides by the texts and by how many groups support them; it does not know which advice is right.
+It decides by the texts and by how many groups support them; it does not know which advice is right. Asked for classes
+(``rejected_before`` then counts its texts), it says of every proposal which lesson it confirms or contradicts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ class Entry(BaseModel):
     polarity: Polarity
     text: str
     support: int = 1
+    """Groups that taught it."""
+    in_favour: float | None = Field(default=None, alias="for")
+    """The same, of a lesson with an account."""
 
 
 class CurationAsk(BaseModel):
@@ -42,7 +46,7 @@ class CurationAsk(BaseModel):
 
     library: list[Entry]
     proposals: list[Entry]
-    rejected_before: list[str] = Field(default_factory=list)
+    rejected_before: list[str] | dict[str, int] = Field(default_factory=list)
     capacity: int = Field(default=12, ge=0)
     edit_budget: int = Field(default=12, ge=0)
     max_words: int = 32
@@ -58,6 +62,11 @@ class _Side:
     @property
     def support(self) -> int:
         return sum(entry.support for entry in (*self.library, *self.proposals))
+
+    @property
+    def speaker(self) -> str:
+        """Id of the lesson that says it, or of the proposal that brings it in."""
+        return max(self.library, key=lambda each: each.in_favour or 0.0).id if self.library else self.best().id
 
     def best(self) -> Entry:
         """Return the proposal with most support."""
@@ -103,7 +112,7 @@ class _Operations:
 
 def _by_subject(lexicon: Lexicon, ask: CurationAsk) -> tuple[dict[str, _Subject], list[Entry], list[Entry]]:
     """Return the entries by subject and side, then the library entries and the proposals without a subject."""
-    refused = {text.casefold() for text in ask.rejected_before}
+    refused = set() if isinstance(ask.rejected_before, dict) else {text.casefold() for text in ask.rejected_before}
     proposals = [p for p in ask.proposals if p.text.casefold() not in refused and count_words(p.text) <= ask.max_words]
     subjects: dict[str, _Subject] = {}
     idle: tuple[list[Entry], list[Entry]] = ([], [])
@@ -146,19 +155,44 @@ def _settle(operations: _Operations, subject: _Subject, idle: list[Entry], rng: 
         operations.edit("add", best, sources=sources, grows=1)
 
 
+def _class(operations: _Operations, subject: _Subject, rng: random.Random) -> None:
+    """Say of all proposals on one subject what they confirm, contradict or bring in, rarely the wrong way round."""
+    sides = sorted(subject.values(), key=lambda side: (not side.library, -side.support))
+    if rng.random() < MINORITY_WINS:
+        sides = [_Side(side.library, other.proposals) for side, other in zip(sides, reversed(sides), strict=True)]
+    speakers: list[str] = []
+    for number, side in enumerate(sides):
+        sources = _ids(side.proposals)
+        others = [*speakers, *(other.speaker for other in sides[number + 1 :] if other.library)]
+        if sources and side.library:
+            operations.add("confirm", targets=[side.speaker], sources=sources)
+        if sources and others:
+            operations.add("contradict", None if side.library else side.best(), targets=others, sources=sources)
+        elif sources and not side.library:
+            operations.edit("add", side.best(), sources=sources, grows=0)
+        if side.library or sources:
+            speakers.append(side.speaker)
+
+
 def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
     """Return operations on the library, most supported subjects first."""
     subjects, idle, useless = _by_subject(lexicon, ask)
     operations = _Operations(ask)
     for side in (side for subject in subjects.values() for side in subject.values() if len(side.library) > 1):
-        kept = max(side.library, key=lambda entry: (entry.support, entry.id))
+        kept = max(side.library, key=lambda entry: (entry.in_favour or 0.0, entry.support, entry.id))
         operations.edit("merge", kept, targets=_ids(side.library), grows=1 - len(side.library))
         side.library = [kept]
+    classes = isinstance(ask.rejected_before, dict)
     for subject in sorted(subjects.values(), key=lambda subject: -max(side.support for side in subject.values())):
-        _settle(operations, subject, idle, rng)
+        if classes:
+            _class(operations, subject, rng)
+        else:
+            _settle(operations, subject, idle, rng)
     for entry in useless:
         if rng.random() < USELESS_ACCEPTED:
             operations.edit("add", entry, sources=[entry.id], grows=1)
+        elif classes:
+            operations.add("useless", sources=[entry.id])
     if rng.random() < INVALID:
         operations.add("delete", targets=["L0-that-nobody-has"])
     return {"operations": operations.done}

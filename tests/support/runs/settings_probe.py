@@ -36,7 +36,8 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
+from tfgrpo.tasks.learning.curate import curate_batch
+from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
 from tfgrpo.tasks.models.transport import client_over
 from tfgrpo.tasks.runtime import assembly
 from tfgrpo.tasks.runtime.host import runtime_for

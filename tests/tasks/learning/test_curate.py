@@ -14,7 +14,8 @@ from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, ToolStat, signature_holds, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.learning.curate import CurationInput, curate_batch, limits_for
+from tfgrpo.tasks.learning.curate import curate_batch
+from tfgrpo.tasks.learning.curation import CurationInput, limits_for
 from tfgrpo.tasks.shapes import ToolMetricEvent
 
 TEXTS = [

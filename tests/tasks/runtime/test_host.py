@@ -18,7 +18,8 @@ from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import PackError, StoreError
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
+from tfgrpo.tasks.learning.curate import curate_batch
+from tfgrpo.tasks.learning.curation import CurationInput
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
     IdleSelector,

@@ -1,0 +1,113 @@
+"""What a run knows while it learns: the lessons of all nights with their accounts, the candidate, and the champion.
+
+Before learning rules 4 there are no accounts: the library is the champion with what the run has learned, and is the
+candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tfgrpo.flows.console.figures import Losses
+from tfgrpo.stores.experiences.accounts import Account, AccountEvent, accounts_of, in_force, known, leaving
+from tfgrpo.stores.experiences.library import Library, fold
+from tfgrpo.stores.experiences.record import ExperienceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What accounts are computed from. Grows by every batch."""
+
+    records: tuple[ExperienceRecord, ...]
+    """Of all nights, in the order in which they were written, superseded ones included."""
+    events: tuple[AccountEvent, ...]
+    night: int
+    slots: int
+    """Most lessons of the candidate."""
+    capacity: int
+    """Most known lessons."""
+
+
+@dataclass(slots=True)
+class LearningState:
+    """Mutable learning state of one run."""
+
+    library: Library
+    """The known lessons."""
+    champion: Library
+    """What the candidate is compared with: the library in force, without lessons that have left it since."""
+    candidate: Library
+    """What the next batch runs under, and the gate decides on: rebuilt after every batch, fixed during it."""
+    evidence: Evidence | None = None
+    """None before learning rules 4."""
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Lessons that have left the champion in this run by id, with the reason."""
+    unwritten: tuple[AccountEvent, ...] = ()
+    """Events of the current epoch: void with it if a rewarder times out."""
+    remembered: Mapping[str, int] = field(default_factory=dict)
+    """Texts of rejected proposals with how often they were rejected, shown to the curator."""
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    """Every proposal that curation refused, with the reason."""
+    stored: int = 0
+    """Records stored by this run."""
+    losses: Losses = field(default_factory=Losses)
+    """Reflections and curations of the current epoch."""
+
+    @classmethod
+    def first(cls, champion: Library) -> LearningState:
+        """Return the state of a run that starts from a champion, without accounts."""
+        return cls(champion, champion, champion)
+
+    @classmethod
+    def signed(cls, champion: Library, evidence: Evidence) -> LearningState:
+        """Return the state of a run that starts from a champion and the evidence of all nights."""
+        accounts = accounts_of(evidence.records, evidence.events, evidence.night)
+        kept = _worth_keeping(evidence.records, accounts, champion)
+        events = tuple(event for event in evidence.events if event.experience_id in kept)
+        records = tuple(record for record in evidence.records if record.experience_id in kept)
+        state = cls(champion, champion, champion)
+        state._rebuild(replace(evidence, records=records, events=events))
+        return state
+
+    def learn(self, records: Sequence[ExperienceRecord], events: Sequence[AccountEvent]) -> Mapping[str, str]:
+        """Take in what a batch taught, and return the lessons that left the champion, with the reason."""
+        before, evidence = self.left, self.evidence
+        if evidence is None:
+            self.library = self.candidate = fold(self.library, records)
+            return {}
+        self.unwritten = (*self.unwritten, *events)
+        self._rebuild(replace(evidence, records=(*evidence.records, *records), events=(*evidence.events, *events)))
+        return {name: reason for name, reason in self.left.items() if name not in before}
+
+    def restore(self, before: LearningState) -> None:
+        """Forget what was learned since."""
+        for name in ("library", "champion", "candidate", "evidence", "accounts", "left", "unwritten"):
+            setattr(self, name, getattr(before, name))
+
+    def _rebuild(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.accounts = accounts_of(evidence.records, evidence.events, evidence.night)
+        leave = leaving(self.champion.entries, self.accounts)
+        self.left = {**self.left, **leave}
+        self.champion = Library(tuple(one for one in self.champion.entries if one.experience_id not in leave))
+        place = {entry.experience_id: number for number, entry in enumerate(self.champion.entries)}
+        folded = fold(Library(()), evidence.records).entries
+        # The champion's lessons first, in its order: what both libraries have is one prefix of their prompts.
+        entries = sorted(folded, key=lambda each: place.get(each.experience_id, len(place)))
+        self.library = Library(known(entries, self.accounts, evidence.capacity, place))
+        self.candidate = Library(in_force(self.library.entries, self.accounts, evidence.slots))
+
+
+def _worth_keeping(
+    records: Iterable[ExperienceRecord], accounts: Mapping[str, Account], champion: Library
+) -> frozenset[str]:
+    """Return the ids of lessons that are known or in force, of what they carry on, and of deletions."""
+    in_champion = {entry.experience_id for entry in champion.entries}
+    kept: set[str] = set()
+    for record in records:
+        name = record.experience_id
+        if name in in_champion or accounts[name].living or record.operation == "delete":
+            kept |= {name, *accounts[name].ids}
+    return frozenset(kept)
