@@ -34,7 +34,7 @@ class Told:
 
 @dataclass(frozen=True)
 class SmallRun:
-    """A finished run: 12 items an epoch in batches of 6, three epochs."""
+    """A finished run: 24 items an epoch in batches of 12, three epochs."""
 
     out: Path
     summary: RunSummary
@@ -54,7 +54,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
     """Shared by all tests: read it, never write it."""
     out = tmp_path_factory.mktemp("small") / "out"
     told = Told()
-    summary = kit.run(out, observer=told, run_id="small", sample_size=12, batch_size=6, seed=1, gate__confidence=0.8)
+    summary = kit.run(out, observer=told, run_id="small", sample_size=24, batch_size=12, seed=6, gate__confidence=0.8)
     assert summary.status == "finished", summary.message
     assert summary.details["gate"]["decision"] == "promote"
     return SmallRun(out, summary, told)

@@ -120,8 +120,9 @@ def test_every_key_of_the_user_message_is_explained(pack: str, role: TemplateRol
 @pytest.mark.parametrize("pack", PACKS)
 def test_every_operation_and_every_key_of_an_operation_is_explained(pack: str) -> None:
     text = rendered(pack, "curate")
-    for operation in ("add", "modify", "merge", "delete", "keep"):
+    for operation in ("add", "modify", "merge", "delete", "confirm", "contradict", "useless"):
         assert f"- `{operation}`:" in text
+        assert f'"op": "{operation}"' in text
     for key in ("targets", "from"):
         assert f"`{key}`" in text
 

@@ -36,7 +36,7 @@ JUDGES = [
     {"name": "relative", "weight": 0.0, "options": {"judge": {}}},
 ]
 SMALL = {
-    "sample_size": 4, "batch_size": 2, "epochs": 2, "group_size": 3, "rewarders": json.dumps(JUDGES),
+    "sample_size": 12, "batch_size": 6, "epochs": 2, "group_size": 3, "rewarders": json.dumps(JUDGES),
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_calibration_is_in_the_manifest_the_summary_and_the_closing_table(judged
     assert block == json.loads(json.dumps(summary.details["calibration"]))
     assert (block["truth"], list(block["rewarders"])) == ("gt", ["composite", "composite/judge", "relative"])
     voted, compared = block["rewarders"]["composite/judge"], block["rewarders"]["relative"]
-    assert voted["attempts"] == 4 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 3
+    assert voted["attempts"] == 12 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 3
     assert voted["vote_difference"] > 0
     assert compared["swaps"] > 0
     buffer = io.StringIO()

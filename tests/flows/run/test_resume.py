@@ -25,7 +25,7 @@ def edit(run, change):
 
 def test_settings_and_their_sources_are_those_of_the_start(small_run):
     resolved = resumed(small_run)
-    assert resolved.settings.tfgrpo.sample_size == 12
+    assert resolved.settings.tfgrpo.sample_size == 24
     assert resolved.sources["tfgrpo.sample_size"] == "command line --sample-size"
 
 
@@ -51,7 +51,7 @@ def test_what_would_change_the_results_is_refused_by_the_name_it_came_by(small_r
 
 
 def test_repeating_a_stored_setting_changes_no_setting(small_run):
-    assert resumed(small_run, {"TFGRPO_SAMPLE_SIZE": "12"}, batch_size=6) == resumed(small_run)
+    assert resumed(small_run, {"TFGRPO_SAMPLE_SIZE": "24"}, batch_size=12) == resumed(small_run)
 
 
 def test_a_simulated_run_stays_simulated(small_run):

@@ -1,3 +1,5 @@
+"""Curation before there were accounts: learning rules 1 to 3."""
+
 from __future__ import annotations
 
 import json
@@ -69,13 +71,14 @@ def operations(*given):
 async def curate(script, tmp_path, batch_groups, library=(), loaded=None, before=(), answers=None, epoch=1, **sections):
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     made = runtime(model, tmp_path, loaded=loaded, **sections)
+    made = replace(made, context=replace(made.context, rules=3))
     batch = CurationInput(
         epoch=epoch,
         batch=0,
         groups=tuple(batch_groups),
         library=tuple(library),
         answers=answers or {},
-        rejected_before=tuple(before),
+        rejected_before=dict.fromkeys(before, 1),
     )
     return await curate_batch(batch, made)
 
@@ -281,14 +284,14 @@ async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
 async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field):
     result = await curate(lambda *_: error, tmp_path, groups(TEXTS[0]), before=("bad idea",))
     assert getattr(result.spend, field)
-    assert (result.records, result.lost, result.memory) == ((), 0, ("bad idea",))
+    assert (result.records, result.lost, list(result.memory)) == ((), 0, ["bad idea"])
 
 
 async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
     before = tuple(f"old {number}" for number in range(60))
     result = await curate(lambda *_: operations(), tmp_path, groups(TEXTS[0]), before=before)
     assert reasons(result) == {TEXTS[0]: "not taken up"}
-    assert result.memory[-1] == TEXTS[0]
+    assert list(result.memory)[-1] == TEXTS[0]
     assert len(result.memory) == 50
 
 
@@ -332,7 +335,8 @@ async def test_identity_is_content_and_origin(tmp_path):
 async def test_two_runs_that_delete_one_lesson_store_two_records(tmp_path):
     old = lesson("exp-old", TEXTS[0])
     made = runtime(ScriptedModel(lambda *_: operations(op("delete", targets=["L1"]))), tmp_path)
-    batch = CurationInput(1, 0, groups(TEXTS[1]), (old,), {}, ())
+    made = replace(made, context=replace(made.context, rules=3))
+    batch = CurationInput(1, 0, groups(TEXTS[1]), (old,), {})
     nights = [replace(made, context=replace(made.context, run_id=name)) for name in ("night-1", "night-2")]
     (first,), (second,) = [(await curate_batch(batch, night)).records for night in nights]
     assert (first.operation, first.evidence, second.evidence) == ("delete", old.evidence, old.evidence)
@@ -422,7 +426,7 @@ async def test_a_proposal_that_confirms_a_lesson_is_neither_rejected_nor_remembe
         before=(TEXTS[1], "bad idea"),
     )
     assert result.rejected == ()
-    assert result.memory == ("bad idea",)
+    assert list(result.memory) == ["bad idea"]
 
 
 async def test_keeping_an_unknown_lesson_confirms_no_proposal(tmp_path):
@@ -436,7 +440,7 @@ async def test_the_opposite_of_a_lesson_is_rejected_and_remembered(tmp_path):
         lambda *_: operations(), tmp_path, groups(TEXTS[1], polarity="avoid"), [lesson("e1", TEXTS[1], polarity="do")]
     )
     assert reasons(result) == {TEXTS[1]: "not taken up"}
-    assert result.memory == (TEXTS[1],)
+    assert list(result.memory) == [TEXTS[1]]
 
 
 @pytest.mark.parametrize(("support", "changed"), [(1, False), (2, False), (3, True)])
@@ -519,10 +523,10 @@ async def test_a_run_of_the_first_learning_rules_keeps_their_decisions(tmp_path)
     model = ScriptedModel(lambda *_: keep)
     made = runtime(model, tmp_path, model={"learner_max_tokens": 200})
     made = replace(made, context=replace(made.context, rules=1))
-    batch = CurationInput(1, 0, groups(*TEXTS), (lesson("e1", TEXTS[0]),), {}, (TEXTS[1],))
+    batch = CurationInput(1, 0, groups(*TEXTS), (lesson("e1", TEXTS[0]),), {}, {TEXTS[1]: 1})
     result = await curate_batch(batch, made)
     assert len(model.requests) == 1
-    assert result.memory[:2] == (TEXTS[1], TEXTS[0])
+    assert list(result.memory)[:2] == [TEXTS[1], TEXTS[0]]
 
 
 async def test_a_run_of_the_first_learning_rules_asks_again_for_a_cut_off_list(tmp_path):

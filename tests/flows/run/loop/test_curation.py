@@ -130,7 +130,9 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     assert summary.exit_code == 0, summary.message
     held = [len(row["experience_ids"]) for row in lines(paths(tmp_path).prompts)]
     assert max(held) == 3
-    assert len(manifest(tmp_path)["tfgrpo"]["library"]) > 3, "the library never outgrew the pack"
+    block = manifest(tmp_path)["tfgrpo"]
+    assert len(block["library"]) == 3
+    assert sum(each["net"] >= 2 for each in block["accounts"].values()) > 3, "the lessons never outgrew the pack"
 
 
 @pytest.mark.parametrize(
@@ -150,12 +152,13 @@ def test_a_curation_gets_the_rejections_of_the_ones_before(tmp_path, monkeypatch
 
     async def refuses(batch, runtime):
         told.append(batch.rejected_before)
-        return replace(await curate_batch(batch, runtime), memory=(*batch.rejected_before, f"idea {len(told)}"))
+        memory = {**batch.rejected_before, f"idea {len(told)}": len(told)}
+        return replace(await curate_batch(batch, runtime), memory=memory)
 
     monkeypatch.setattr(learn, "curate_batch", refuses)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert len(told) > 1
-    assert told == [tuple(f"idea {number}" for number in range(1, count)) for count in range(1, len(told) + 1)]
+    assert told == [{f"idea {number}": number for number in range(1, count)} for count in range(1, len(told) + 1)]
 
 
 def test_the_warning_of_lost_rollouts_names_their_share(tmp_path):
