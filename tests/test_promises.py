@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
 KEY = "sk-test-0123456789abcdef"
 KNOWN = {
-    "experiences.jsonl", "experiences.index", "batches.jsonl", "promotions.jsonl", "state.json",
+    "experiences.jsonl", "experiences.index", "batches.jsonl", "accounts.jsonl", "promotions.jsonl", "state.json",
     "manifest.json", "journal.jsonl",
     "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "items.jsonl", "metrics.jsonl",
     "per-epoch.json", "report.html", "ledger.json",

@@ -133,9 +133,8 @@ def _learning(
     ]
     append_events(task.accounts, opening)
     store = _store(plan.paths, plan, clock)
-    found = (record for record in store.find([*ids, *(entry.experience_id for entry in champion.entries)]))
     records: dict[str, ExperienceRecord] = {}
-    for record in filter(store.verify_stamp, found):
+    for record in (*filter(store.verify_stamp, store.find(ids)), *champion.entries):
         records.setdefault(record.experience_id, record)
     slots = plan.pack.manifest.experience_slots
     evidence = Evidence(

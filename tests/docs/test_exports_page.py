@@ -23,7 +23,7 @@ PAGE = "docs/exports.md"
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("exports") / "out"
-    summary = kit.run(out, run_id="night", sample_size=12, batch_size=6, seed=1, gate__confidence=0.8)
+    summary = kit.run(out, run_id="night", sample_size=24, batch_size=12, seed=6, gate__confidence=0.8)
     assert summary.details["gate"]["decision"] == "promote"
     return out
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.runs.pages import ROOT, page, pages
-from tests.support.runs.running import Server, in_process, on_server, run
+from tests.support.runs.running import Server, in_process, on_server, one_group_teaches, run
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -152,7 +152,8 @@ def test_ranks_and_advantages_are_as_the_page_says():
     assert group_advantage([0.0, 1.0]).advantages == pytest.approx((-1.0, 1.0), rel=1e-6)
 
 
-def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path):
+def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path, monkeypatch):
+    one_group_teaches(monkeypatch)
     with Server() as server:
         asked = on_server(server, sample_size=4, batch_size=2)
         summary = run(tmp_path, **asked)

@@ -65,7 +65,7 @@ def test_an_epoch_that_failed_stays_failed_when_the_run_is_resumed_or_replayed(t
 
 
 def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with(tmp_path):
-    asked = {"batch_size": 15, "dry_run": True}
+    asked = {"batch_size": 15, "dry_run": True, "seed": 1}
     assert run(tmp_path, run_id="a", max_calls=150, sample_size=30, **asked).status == "stopped"
     assert run(tmp_path, run_id="b", sample_size=60, **asked).details["gate"]["decision"] == "promote"
     late = run(tmp_path, resume="a", max_calls=100_000)

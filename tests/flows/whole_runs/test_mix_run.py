@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support.runs.pages import ROOT
-from tests.support.runs.running import RUN, TASK, lines, manifest, paths, run, timeless
+from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run, timeless
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset
 from tfgrpo.stores.errors import RunAborted
 from tfgrpo.stores.files.layout import TaskPaths
@@ -44,12 +45,14 @@ def make_mix(folder: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A finished run on a mix; the mix lies beside ``out``."""
     folder = tmp_path_factory.mktemp("mix")
-    summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
-    assert summary.exit_code == 0, summary.message
-    return folder
+    with pytest.MonkeyPatch.context() as patched:
+        one_group_teaches(patched)
+        summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
+        assert summary.exit_code == 0, summary.message
+        yield folder
 
 
 def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night: Path) -> None:
@@ -168,6 +171,9 @@ def test_a_resumed_night_draws_what_it_would_have_drawn(
     shutil.rmtree(paths(out, "next").root)
     decided = TaskPaths.of(out, TASK).promotions
     decided.write_text(decided.read_text().splitlines(keepends=True)[0])
+    accounts = TaskPaths.of(out, TASK).accounts
+    known = accounts.read_text().splitlines(keepends=True)
+    accounts.write_text("".join(line for line in known if f'"run_id":"{RUN}"' in line))
     with monkeypatch.context() as patched:
         patched.setattr("tfgrpo.flows.run.loop.learn.sweep", _fails)
         assert curriculum(out, run_id="next").exit_code == 1

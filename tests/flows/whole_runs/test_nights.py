@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
-from tests.support.runs.running import TASK, lines, manifest, paths, request, run
+from tests.support.runs.running import TASK, lines, manifest, one_group_teaches, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.sampling import draw_cohorts
@@ -24,9 +24,11 @@ ASKED = {"sample_size": 8, "batch_size": 4, "dry_run": True, "world": "unlearnab
 def nights(tmp_path_factory):
     """Two nights that promote nothing, so that the second could repeat the first call by call."""
     out = tmp_path_factory.mktemp("nights")
-    for name in ("one", "two"):
-        assert run(out, run_id=name, **ASKED).details["gate"]["decision"] != "promote"
-    return out
+    with pytest.MonkeyPatch.context() as patched:
+        one_group_teaches(patched)
+        for name in ("one", "two"):
+            assert run(out, run_id=name, **ASKED).details["gate"]["decision"] != "promote"
+        yield out
 
 
 def keys(out, name):
@@ -59,9 +61,9 @@ def test_a_night_that_is_resumed_or_replayed_stays_the_night_it_was(nights):
     assert [one.run_id for one in promotions(TaskPaths.of(nights, TASK).promotions)] == ["one", "two"]
 
 
-def test_a_night_can_be_had_again_by_its_number(nights):
+def test_the_items_of_a_night_can_be_had_again_by_its_number(nights):
     assert run(nights, run_id="again", tfgrpo__night=0, **ASKED).exit_code == 0
-    assert keys(nights, "again") == keys(nights, "one")
+    assert items(nights, "again") == items(nights, "one")
 
 
 def test_an_item_comes_again_only_when_every_other_has_come():

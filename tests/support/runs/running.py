@@ -50,6 +50,11 @@ SMALL = {"sample_size": 10, "batch_size": 5}
 """A run of a second, with lessons."""
 
 
+def one_group_teaches(monkeypatch: Any) -> None:
+    """Let a lesson of one group into the candidate, so that the smallest runs have one to measure."""
+    monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_SUPPORT", 1.0)
+
+
 @contextmanager
 def in_process(_plan: Plan) -> Iterator[RunGroups]:
     """Run groups on the runtime of this process, without Prefect; yield them as they finish."""

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.runs.running import lines
+from tests.support.runs.running import lines, one_group_teaches
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
@@ -205,6 +205,7 @@ class SettingsProbe:
         self.root = root
         self.monkeypatch = monkeypatch
         self._runs = 0
+        one_group_teaches(monkeypatch)
 
     def resolved(self, options: Options) -> Resolved:
         return resolve_settings(cli={"out": str(self.root / "out"), **options}, env={})
