@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
-Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long"]
+Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long", "negated"]
 _SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
 """Word lists and patterns of the screening."""
 _INVISIBLE = re.compile(

@@ -87,11 +87,11 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     refusals = (rollout.loss.reason for rollout in rollouts if isinstance(rollout.loss, Refused))
     refused = next(refusals, None) or _first(part.judging.budget_refused for part in graded)
     fatal = _first(rollout.fatal for rollout in rollouts) or _first(part.judging.fatal for part in graded)
+    whole = _joined([part.comparison for part in graded])
     # A reflection would be wasted when the run ends with this group.
-    asked = () if refused or fatal else graded
+    asked = () if refused or fatal else _instructive(spec, graded, whole.signal, runtime)
     reflections = await asyncio.gather(*(_reflection(part, runtime) for part in asked))
     spends = [reflection.spend for reflection in reflections]
-    whole = _joined([part.comparison for part in graded])
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
         records = tuple(_records(spec, graded, runtime))
     return GroupResult(
@@ -103,6 +103,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         spread=whole.spread,
         proposals=tuple(proposal for reflection in reflections for proposal in reflection.proposals),
         rejected=tuple(pair for reflection in reflections for pair in reflection.rejected),
+        judgements=tuple(judgement for reflection in reflections for judgement in reflection.judgements),
         reflection_failure=_first(spend.failure for spend in spends),
         learning=Usage.total(spend.usage for spend in spends),
         rewarder_fault=_first(part.timed_out for part in graded),
@@ -228,19 +229,26 @@ def _attempt(rollout: FinishedRollout) -> Attempt:
     return Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
 
 
+def _instructive(spec: GroupSpec, graded: Sequence[_Graded], signal: Signal, runtime: Runtime) -> Sequence[_Graded]:
+    """Return what is reflected on: the comparisons with different rewards, or one in which all failed, if that is set."""
+    settings, shows = runtime.context.settings.tfgrpo, {"mixed"}
+    if signal == "all_fail" and settings.learn_from == "failures_too" and runtime.context.rules > 3:
+        shows = {"all_fail"} if settings.show_ground_truth and spec.item.answer else set()
+    parts = [part for part in graded if part.comparison.signal in shows] if spec.reflect else []
+    return parts[-1:] if signal == "all_fail" else parts
+
+
 async def _reflection(graded: _Graded, runtime: Runtime) -> Reflection:
     spec, comparison = graded.spec, graded.comparison
-    if not spec.reflect or comparison.signal != "mixed" or comparison.spread is None:
-        return Reflection()
     ranked = [
-        RankedAttempt(rollout, comparison.rewards[rollout.rollout_id], comparison.ranks[rollout.rollout_id])
-        for rollout in graded.rollouts
-        if rollout.rollout_id in comparison.rewards
+        RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name])
+        for name, rollout in ((rollout.rollout_id, rollout) for rollout in graded.rollouts)
+        if name in comparison.rewards
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
         with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
-            return await reflect_on_group(spec, ranked, comparison.spread, runtime)
+            return await reflect_on_group(spec, ranked, comparison.spread or 0.0, runtime)
 
 
 def _records(spec: GroupSpec, graded: Sequence[_Graded], runtime: Runtime) -> Iterator[RolloutRecord]:

@@ -153,6 +153,10 @@ class Proposal:
     best_reward: float
     best_rank: float
     spread: float
+    cause: str = ""
+    """Why the attempts ended differently, as the reflection put it."""
+    unconfirmed: bool = False
+    """From attempts that all failed, by the reference answer alone: counts nothing until a mixed group says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,8 @@ class LessonJudgement:
     experience_id: str
     judgement: Judgement
     why: str = ""
+    arm: Arm = "train"
+    """Of the half, for a group that is split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,12 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.reflection": Demo(
         of_exchange(lambda it: len(it.payload("attempts")["attempts"])), "all", {"tfgrpo.group_size": "3"}
     ),
+    "tfgrpo.reflection_chars": Demo(
+        of_exchange(lambda it: len(it.learning), says="Hm. " * 800 + "\nAnswer: 8"),
+        "4000",
+        {"tfgrpo.learn_from": "failures_too"},
+    ),
+    "tfgrpo.learn_from": Demo(of_exchange(lambda it: len(it.learning), says="Answer: 8"), "failures_too"),
     "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
     "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
     "tfgrpo.capacity_factor": Demo(of_exchange(lambda it: it.payload("proposals")["capacity"]), "3"),

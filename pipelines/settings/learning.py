@@ -74,6 +74,12 @@ class LearningSettings(Section):
     """Minimum population standard deviation of the rewards of an informative group."""
     reflection: Literal["extremes", "all"] = "extremes"
     """Attempts in the reflection prompt: the best and the worst, or every attempt (as published)."""
+    reflection_chars: int = Field(default=64_000, ge=4_000, le=10_000_000)
+    """Most characters of the attempts in one reflection. What does not fit is condensed, by one call for each of the two
+    attempts that are contrasted."""
+    learn_from: Literal["mixed", "failures_too"] = "mixed"
+    """``failures_too``: groups in which all attempts fail are held against the reference answer. Lessons from them count
+    nothing until a group with different rewards says the same."""
     show_ground_truth: bool = True
     """Show the reference answer to the reflecting model (never to an actor)."""
     lessons_per_group: int = Field(default=2, ge=1, le=8)

@@ -179,12 +179,17 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: fro
         if event.side:
             counted.setdefault((event.side, event.group_id or event.event_id), event)
     sides = [(event.side * event.weight, FORGETTING ** max(0, night - event.night)) for event in counted.values()]
+    # What attempts that all failed taught is known, too, though it counts nothing yet.
+    unconfirmed = [
+        event for event in counted.values() if event.kind == "taught" and event.group_id and not event.weight
+    ]
     return Account(
         ids=ids,
         in_favour=math.fsum(value for value, _ in sides if value > 0),
         against=-math.fsum(value for value, _ in sides if value < 0),
         net=math.fsum(value * memory for value, memory in sides),
-        weight=math.fsum(abs(value) * memory for value, memory in sides),
+        weight=math.fsum(abs(value) * memory for value, memory in sides)
+        + math.fsum(FORGETTING ** max(0, night - event.night) for event in unconfirmed),
         age=max((night - event.night for event in events), default=0),
         families=tuple(sorted({event.family for event in events if event.family})),
         opposites=opposites - ids,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -21,8 +21,9 @@ Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
 Polarity: TypeAlias = Literal["do", "avoid"]
 Identifier: TypeAlias = Annotated[str, AfterValidator(check_identifier)]
 _OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
-_UNSIGNED = {1: {"stamp_signature", "created_at"}}
+_UNSIGNED = {1: {"stamp_signature", "created_at", "cause"}, 2: {"stamp_signature", "cause"}}
 """By schema version; later ones sign everything but the signature."""
+MAX_CAUSE_WORDS: Final = 60
 
 
 class Strict(BaseModel):
@@ -65,8 +66,8 @@ class ExperienceRecord(Strict):
     ``add`` supersedes no record, ``modify`` exactly one, ``merge`` at least two, ``delete`` exactly one and has no text.
     """
 
-    schema_version: Literal[1, 2] = 2
-    """In version 1 the signature does not cover ``created_at``."""
+    schema_version: Literal[1, 2, 3] = 3
+    """In version 1 the signature does not cover ``created_at``; before version 3 there is no ``cause``."""
     experience_id: str
     run_id: Identifier
     task_id: Identifier
@@ -79,6 +80,8 @@ class ExperienceRecord(Strict):
     operation: Operation
     supersedes: tuple[str, ...] = ()
     summary32: str
+    cause: str | None = None
+    """Why it holds, as the reflection put it, in at most 60 words. Never in a prompt of an actor."""
     polarity: Polarity
     reward: Reward
     tool_stats: tuple[ToolStat, ...] = ()
@@ -94,6 +97,8 @@ class ExperienceRecord(Strict):
             raise ValueError(f"summary32 has {count_words(self.summary32)} words; at most {MAX_WORDS}")
         if len(self.summary32) > MAX_CHARS:
             raise ValueError(f"summary32 has {len(self.summary32)} characters; at most {MAX_CHARS}")
+        if self.cause is not None and (self.schema_version < 3 or count_words(self.cause) > MAX_CAUSE_WORDS):
+            raise ValueError(f"a cause has at most {MAX_CAUSE_WORDS} words, and a record of schema version 3")
         if (self.operation == "delete") == bool(self.summary32.strip()):
             raise ValueError("a delete has no text, every other operation has some")
         targets = len(self.supersedes)

@@ -247,14 +247,22 @@ class Curation:
             self._shortened += 1
             key = self._key("shorten", self._shortened)
             screened = await screen_or_shorten(
-                text, answers=self._answers(change), key=key, runtime=self.runtime, spend=self.spend
+                text,
+                polarity=change.polarity,
+                answers=self._answers(change),
+                key=key,
+                runtime=self.runtime,
+                spend=self.spend,
             )
             if isinstance(screened, Rejection):
                 return RejectedLesson(text, f"{change.operation}: {screened.reason}", change.polarity)
             text = screened.text
         batch = self.batch
         record = record_of(change, text, self.runtime, epoch=batch.epoch, batch=batch.batch, rollouts=self._rollouts)
-        rejected = optimize_experience(record, self._settings) or self.draft.accept(change, text)
+        # Proposals that count nothing yet need no reward.
+        unconfirmed = all(each.unconfirmed for source in change.sources for each in source.sources)
+        rejected = optimize_experience(record, self._settings, unconfirmed=unconfirmed and bool(change.sources))
+        rejected = rejected or self.draft.accept(change, text)
         if rejected is None:
             self.records.append(record)
             self.accepted(change, record)

@@ -249,21 +249,23 @@ def _form_error(operation: Operation, answer: OperationAnswer) -> str:
     return "no text" if operation != "delete" and not answer.text.strip() else ""
 
 
-def optimize_experience(lesson: Proposal | ExperienceRecord, policy: LearningSettings) -> RejectedLesson | None:
+def optimize_experience(
+    lesson: Proposal | ExperienceRecord, policy: LearningSettings, *, unconfirmed: bool = False
+) -> RejectedLesson | None:
     """Return the rejection of a proposal, or of a record before it is written, whose evidence is too weak; else None.
 
     ``min_rank`` and ``min_reward`` decide; deletions pass. Only lessons of polarity *do* must exceed the reward: what to
-    avoid is also learned from attempts that all failed.
+    avoid is also learned from attempts that all failed. An ``unconfirmed`` record counts nothing, so it needs no reward.
     """
     if isinstance(lesson, Proposal):
-        text, reward, rank = lesson.text, lesson.best_reward, lesson.best_rank
+        text, reward, rank, unconfirmed = lesson.text, lesson.best_reward, lesson.best_rank, lesson.unconfirmed
     elif lesson.operation == "delete":
         return None
     else:
         text, reward, rank = lesson.summary32, lesson.reward.gt_score, lesson.reward.relative_rank
     if rank < policy.min_rank:
         reason = f"best attempt ranks {rank:.3g}, below {policy.min_rank:.3g}"
-    elif lesson.polarity == "do" and reward <= policy.min_reward:
+    elif lesson.polarity == "do" and reward <= policy.min_reward and not unconfirmed:
         reason = f"best reward {reward:.3g} does not exceed {policy.min_reward:.3g}"
     else:
         return None
@@ -308,6 +310,7 @@ def record_of(
         operation=change.operation,
         supersedes=supersedes,
         summary32=text,
+        cause=_cause(basis),
         polarity=change.polarity,
         reward=_reward(basis),
         tool_stats=_tool_stats(basis, rollouts),
@@ -320,6 +323,12 @@ def record_of(
 
 def _proposals(change: Change) -> list[Proposal]:
     return [proposal for source in change.sources for proposal in source.sources]
+
+
+def _cause(change: Change) -> str | None:
+    """Of the first proposal that has one, or else of the first target."""
+    causes = [each.cause for each in _proposals(change)] + [each.cause for each in change.targets]
+    return next(filter(None, causes), None) if change.operation != "delete" else None
 
 
 def _evidence(change: Change) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ class SignedCuration(Curation):
         self._noted: dict[str, AccountEvent] = {}
         self._speaks: dict[str, ExperienceRecord] = {}
         """The lesson that says what a proposal says, by the proposal's label."""
+        self._all_failed = {each.group_id for group in batch.groups for each in group.proposals if each.unconfirmed}
+        """Groups whose attempts all failed: what they say counts nothing."""
 
     async def decide(self) -> None:
         """Settle what the words tell, and ask the model about the rest."""
@@ -184,7 +186,7 @@ class SignedCuration(Curation):
                 kind=kind,
                 judgement=None if judged is None else judged.judgement,
                 opposite=None if opposite is None else opposite.experience_id,
-                weight=weight,
+                weight=0.0 if group in self._all_failed else weight,
                 run_id=context.run_id,
                 simulated=context.models.simulated,
                 night=context.settings.tfgrpo.night or 0,
@@ -221,6 +223,7 @@ class SignedCuration(Curation):
         if account is None:  # added by a part of this batch
             return shown | {"for": support_of(record), "against": 0, "nights": 0}
         families = {"families": list(account.families)} if account.families else {}
+        shown |= {"cause": record.cause} if record.cause else {}
         return shown | {"for": account.in_favour, "against": account.against, "nights": account.age, **families}
 
 

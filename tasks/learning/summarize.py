@@ -39,7 +39,7 @@ def transcript_of(frames: Sequence[Frame], output: str, max_chars: int) -> str:
     room = max(_MIN_CHARS, max_chars - len(ending))
     # A single huge tool result may not push out all the other steps.
     each = max(_MIN_CHARS, room // min(len(steps), 4))
-    calls = "\n".join(f"[{_label(frame)}] {shorten_middle(frame.text, each)}" for frame in steps)
+    calls = "\n".join(f"[{frame_label(frame)}] {shorten_middle(frame.text, each)}" for frame in steps)
     return shorten_middle(f"{shorten_middle(calls, room)}\n[final] {ending}", max_chars)
 
 
@@ -80,6 +80,7 @@ def _fit(text: str, max_words: int, max_chars: int) -> str:
     return words
 
 
-def _label(frame: Frame) -> str:
+def frame_label(frame: Frame) -> str:
+    """Return who made a call, and whether it failed."""
     caller = "model" if frame.kind == "model" else f"{frame.kind} {frame.name}"
     return f"{caller}, error" if frame.error else caller

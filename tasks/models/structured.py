@@ -43,23 +43,29 @@ def parse_answer(text: str, schema: AnswerSchema) -> Any:
     return value
 
 
-def complete_entries(text: str, name: str) -> dict[str, list[Any]] | None:
-    """Return the object ``{name: [...]}`` of a text that was cut within that list, with its complete entries only.
+def complete_entries(text: str, name: str) -> dict[str, Any] | None:
+    """Return the object ``{..., name: [...]}`` of a text that was cut within that list, with its complete entries only.
 
     None when there is no such list or no complete entry. Entries are objects; anything else ends the list.
     """
     stripped = _without_reasoning(text)
-    opening = re.match(rf'(?:```[^\n]*\n)?\s*\{{\s*"{re.escape(name)}"\s*:\s*\[', stripped)
+    opening = re.match(rf'(?:```[^\n]*\n)?\s*(\{{.*?)"{re.escape(name)}"\s*:\s*\[', stripped, re.DOTALL)
+    if opening is None:
+        return None
     decoder = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     entries: list[Any] = []
-    at = opening.end() if opening is not None else len(stripped)
+    at = opening.end()
     while (entry := _ENTRY.match(stripped, at)) is not None:
         try:
             value, at = decoder.raw_decode(stripped, entry.end() - 1)
         except (ValueError, RecursionError):
             break
         entries.append(value)
-    return {name: entries} if entries else None
+    try:
+        before: dict[str, Any] = decoder.decode(f'{opening[1]}"{name}": null}}')
+    except (ValueError, RecursionError):
+        return None
+    return before | {name: entries} if entries else None
 
 
 async def repair(

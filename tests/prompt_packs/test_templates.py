@@ -104,7 +104,20 @@ def test_the_user_message_is_material_and_never_an_order(pack: str, role: Templa
     [
         (
             "reflect",
-            ("task", "reference_answer", "attempts", "label", "reward", "transcript", "max_lessons", "max_words"),
+            (
+                *(
+                    "task",
+                    "reference_answer",
+                    "attempts",
+                    "label",
+                    "reward",
+                    "graders",
+                    "transcript",
+                    "digest",
+                    "lessons",
+                ),
+                *("lessons_in_force", "lesson", "polarity", "text", "max_lessons", "max_words"),
+            ),
         ),
         ("curate", ("library", "proposals", "rejected_before", "support", "best_reward", "capacity", "edit_budget")),
         ("shorten", ("text", "max_words", "max_chars")),
@@ -131,7 +144,15 @@ def test_every_operation_and_every_key_of_an_operation_is_explained(pack: str) -
 @pytest.mark.parametrize(
     ("role", "shape"),
     [
-        ("reflect", {"lessons": {"polarity", "text"}}),
+        (
+            "reflect",
+            {
+                "first_difference": None,
+                "cause": None,
+                "judgements": {"lesson", "judgement"},
+                "lessons": {"polarity", "text"},
+            },
+        ),
         ("curate", {"operations": {"op", "targets", "from", "polarity", "text"}}),
         ("shorten", {"text": None}),
     ],

@@ -62,6 +62,38 @@ async def test_a_flat_group_is_not_reflected_on_and_costs_no_further_call(tmp_pa
     assert [key.role for _, key in model.requests] == ["rollout", "rollout"]
 
 
+FAILURES_TOO = {"learn_from": "failures_too"}
+
+
+async def test_a_group_that_fails_is_held_against_the_reference_answer_if_that_is_set(tmp_path):
+    model, result = await grouped(attempts("Answer: 8", "Answer: 9"), tmp_path, tfgrpo=FAILURES_TOO)
+    assert (result.signal, result.learning.calls) == ("all_fail", 1)
+    assert model.asked("reflect")[0]["reference_answer"] == "7"
+    assert [(proposal.text, proposal.unconfirmed) for proposal in result.proposals] == [("Add the tens first.", True)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "more"),
+    [
+        (("Answer: 7", "Answer: 7"), {"tfgrpo": FAILURES_TOO}),
+        ((reply(""), "Answer: 8"), {"tfgrpo": FAILURES_TOO}),
+        (("Answer: 8", "Answer: 9"), {"tfgrpo": {**FAILURES_TOO, "show_ground_truth": False}}),
+        (("Answer: 8", "Answer: 9"), {"tfgrpo": FAILURES_TOO, "reflect": False}),
+    ],
+)
+async def test_nothing_is_learned_from_groups_that_show_nothing(tmp_path, answers, more):
+    model, result = await grouped(attempts(*answers), tmp_path, **more)
+    assert result.proposals == ()
+    assert {key.role for _, key in model.requests} == {"rollout"}
+
+
+async def test_the_reflection_is_told_what_the_grader_said(tmp_path):
+    model, _ = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
+    words = [attempt["graders"][0] for attempt in model.asked("reflect")[0]["attempts"]]
+    assert [(each["grader"], each["score"]) for each in words] == [("gt", 1.0), ("gt", 0.0)]
+    assert all(each["says"] for each in words)
+
+
 async def test_the_evaluation_sweep_never_reflects(tmp_path):
     model, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, reflect=False)
     assert result.signal == "mixed"

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.agents.steps import ScriptedModel, reply, runtime, spec
+from tests.support.records.records import make_record
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ModelServerFault
 from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.shapes import PackText
+from tfgrpo.tasks.shapes import LessonJudgement, PackText
 
 CHAMPION = PackText("Be careful, champion.", sha256_hex("champion"), "arithmetic", "ab" * 32, ("old",))
 
@@ -83,6 +84,32 @@ async def test_both_halves_teach_and_all_their_calls_are_counted(tmp_path):
     assert [proposal.text for proposal in result.proposals] == ["Learned from champion 0.", "Learned from candidate 0."]
     assert result.learning.calls == 2
     assert len({key.text("0" * 16) for _, key in model.requests if key.role == "reflect"}) == 2
+
+
+async def test_a_half_judges_the_lessons_that_it_was_given_and_names_its_arm(tmp_path):
+    old, new = make_record("old"), make_record("new")
+    champion = replace(CHAMPION, experiences=(old,))
+    candidate = replace(spec().pack, experience_ids=("old", "new"), experiences=(old, new))
+
+    def script(_, key):
+        if key.role == "rollout":
+            return (RIGHT, WRONG, RIGHT, WRONG)[key.rollout]
+        label, judgement = ("L1", "misled") if key.group.arm == "champion" else ("L2", "helped")
+        return {"lessons": [], "cause": "Tens.", "judgements": [{"lesson": label, "judgement": judgement}]}
+
+    result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(script, tmp_path))
+    assert result.judgements == (
+        LessonJudgement("old", "misled", "Tens.", "champion"),
+        LessonJudgement("new", "helped", "Tens.", "candidate"),
+    )
+
+
+async def test_a_split_group_that_fails_is_reflected_on_once(tmp_path):
+    made = runtime(ScriptedModel(attempts(*[WRONG] * 4)), tmp_path, tfgrpo={"learn_from": "failures_too"})
+    result = await run_group(split(), made)
+    assert [(proposal.text, proposal.unconfirmed) for proposal in result.proposals] == [
+        ("Learned from candidate 0.", True)
+    ]
 
 
 @pytest.mark.parametrize("size", [2, 3])

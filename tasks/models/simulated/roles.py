@@ -9,6 +9,7 @@ import json
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
+from tfgrpo.tasks.models.simulated.reflector import digest, judged, lessons_in_force
 from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 from tfgrpo.tasks.models.wire import json_of
@@ -31,6 +33,8 @@ class ShownAttempt(_Ask):
     label: str = ""
     reward: float
     transcript: str
+    digest: str = ""
+    """In place of what the transcript leaves out."""
 
 
 class ReflectionAsk(_Ask):
@@ -44,6 +48,13 @@ class ReflectionAsk(_Ask):
         """Return the same attempts with the better ones as the worse."""
         turned = [attempt.model_copy(update={"reward": -attempt.reward}) for attempt in self.attempts]
         return self.model_copy(update={"attempts": turned})
+
+
+class DigestAsk(_Ask):
+    """A request to condense one attempt."""
+
+    task: str
+    transcript: str
 
 
 class ShortenAsk(_Ask):
@@ -69,7 +80,7 @@ class ComparisonAsk(_Ask):
     second: str
 
 
-_Question: TypeAlias = ReflectionAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
+_Question: TypeAlias = ReflectionAsk | DigestAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
 _QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
 
 
@@ -80,28 +91,40 @@ def learned_answer(
 
     ``misjudged`` is the share of reflections that take the better attempts for the worse.
     """
+    answer: dict[str, Any] | None = None
+    match _question_in(body):
+        case ReflectionAsk() as question:
+            turned = misjudged > 0.0 and rng.random() < misjudged
+            answer = _reflection(world, question.the_wrong_way_round() if turned else question, body, rng)
+        case DigestAsk() as question:
+            answer = digest(world.pitfalls.values(), question.transcript)
+        case CurationAsk() as question:
+            answer = curate(world.lexicon, question, rng)
+        case ShortenAsk() as question:
+            answer = shorten(question)
+        case JudgementAsk() as question:
+            answer = judge(world, question, rng)
+        case ComparisonAsk() as question:
+            answer = compare(world, question, rng)
+    return answer
+
+
+def _question_in(body: ChatBody) -> _Question | None:
+    """Return the first question of a learning or judging role."""
     for message in body.messages:
         value = json_of(message.text) if message.role == "user" else None
-        if value is None:
-            continue
-        try:
-            question = _QUESTION.validate_python(value)
-        except ValidationError:
-            continue
-        match question:
-            case ReflectionAsk():
-                if misjudged and rng.random() < misjudged:
-                    question = question.the_wrong_way_round()
-                return reflect(world.pitfalls.values(), question, rng)
-            case CurationAsk():
-                return curate(world.lexicon, question, rng)
-            case ShortenAsk():
-                return shorten(question)
-            case JudgementAsk():
-                return judge(world, question, rng)
-            case ComparisonAsk():
-                return compare(world, question, rng)
+        if value is not None:
+            with suppress(ValidationError):
+                return _QUESTION.validate_python(value)
     return None
+
+
+def _reflection(world: World, ask: ReflectionAsk, body: ChatBody, rng: random.Random) -> dict[str, Any]:
+    """Return lessons, and what separates the attempts if the request lists the lessons in force."""
+    lessons, known = reflect(world.pitfalls.values(), ask, rng), lessons_in_force(body.messages[0].text)
+    if known is None:
+        return lessons
+    return judged(world.lexicon, known, contrasts(world.pitfalls.values(), ask.attempts), rng) | lessons
 
 
 def shorten(ask: ShortenAsk) -> dict[str, Any]:
@@ -220,7 +243,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def contrasts(pitfalls: Iterable[Pitfall], attempts: Sequence[ShownAttempt]) -> list[Contrast]:
     """Return the pitfalls that some attempts visibly avoided and others visibly hit, with different rewards."""
-    texts = [(" ".join(attempt.transcript.split()), attempt.reward) for attempt in attempts]
+    texts = [(" ".join(f"{each.digest} {each.transcript}".split()), each.reward) for each in attempts]
 
     def rewards(phrases: Sequence[str]) -> list[float]:
         return [reward for text, reward in texts if any(phrase in text for phrase in phrases)]

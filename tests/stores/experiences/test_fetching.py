@@ -112,7 +112,7 @@ def test_lines_edited_by_hand_are_skipped_and_counted(store):
     append_by_hand(store, "not json")
     append_by_hand(store, '{"summary32": 7}')
     append_by_hand(store, "[" * 100_000)
-    append_by_hand(store, text.replace('"schema_version":2', '"schema_version":3'))
+    append_by_hand(store, text.replace('"schema_version":3', '"schema_version":4'))
     append_by_hand(store, make_record("exp-0").model_dump_json())
     assert fetched(store, 9) == ["exp-0", "exp-1"]
     assert store.skipped == Skipped(unreadable=4, over_long=2, repeated=1)

@@ -32,6 +32,7 @@ CHANGED = {
     "operation": "modify",
     "supersedes": ("exp-0",),
     "summary32": "Another lesson.",
+    "cause": "Another reason.",
     "polarity": "avoid",
     "reward": Reward(gt_score=0.5, relative_rank=0.5),
     "tool_stats": (ToolStat(tool="t", tokens=1, latency_ms=0.0),),
@@ -79,13 +80,19 @@ def test_the_clock_is_signed_but_for_records_of_the_older_version():
     assert not signature_holds(record.model_copy(update={"schema_version": 1, **later}), PACK)
 
 
-def test_a_record_of_an_older_version_verifies_as_it_was_written():
+@pytest.mark.parametrize(
+    ("version", "signature"),
+    [
+        (1, "e0f62ae82009d343b7a6a20ac30166daa0655ed7b00dcbc08b89d5746c09c4ed"),
+        (2, "e0e2824f93531dc8b3baea92326712b4cb7ae45c2fc01c37b19f75500474ea36"),
+    ],
+)
+def test_a_record_of_an_older_version_verifies_as_it_was_written(version, signature):
     line = (
-        b'{"schema_version":1,"experience_id":"exp-1","run_id":"run-1","task_id":"task-1","domain":"general",'
-        b'"pack_id":"general","tags":[],"epoch":1,"batch":0,"group_id":"g1","operation":"add","supersedes":[],'
-        b'"summary32":"Check the units of exp-1.","polarity":"do","reward":{"gt_score":1.0,"relative_rank":1.0},'
-        b'"tool_stats":[],"evidence":["g1/0"],"stamp_signature":'
-        b'"e0f62ae82009d343b7a6a20ac30166daa0655ed7b00dcbc08b89d5746c09c4ed","created_at":"2026-01-02T03:04:05Z"}'
+        f'{{"schema_version":{version},"experience_id":"exp-1","run_id":"run-1","task_id":"task-1","domain":"general",'
+        '"pack_id":"general","tags":[],"epoch":1,"batch":0,"group_id":"g1","operation":"add","supersedes":[],'
+        '"summary32":"Check the units of exp-1.","polarity":"do","reward":{"gt_score":1.0,"relative_rank":1.0},'
+        f'"tool_stats":[],"evidence":["g1/0"],"stamp_signature":"{signature}","created_at":"2026-01-02T03:04:05Z"}}'
     )
     assert signature_holds(ExperienceRecord.model_validate_json(line), PACK)
 

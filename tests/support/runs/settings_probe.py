@@ -50,7 +50,7 @@ REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.m
 TINY = {"dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
 LESSONS = [
     {"polarity": "do", "text": "Write every carry above the column before the next column is added."},
-    {"polarity": "avoid", "text": "Never round a figure before the very last step of the sum."},
+    {"polarity": "avoid", "text": "Rounding a figure before the very last step of the sum."},
 ]
 
 
@@ -151,14 +151,24 @@ def _learns(body: Mapping[str, Any]) -> bool:
 
 
 class Endpoint:
-    """Answers all actors of a group correctly except the last, and learning requests with fixed lessons and edits."""
+    """Answers all actors of a group correctly except the last, and learning requests with fixed lessons and edits.
+
+    With ``says`` all actors are answered with that.
+    """
 
     def __init__(
-        self, size: int, *, broken: bool = False, tool: str | None = None, delay_s: float = 0.0, status: int = 200
+        self,
+        size: int,
+        *,
+        broken: bool = False,
+        tool: str | None = None,
+        delay_s: float = 0.0,
+        status: int = 200,
+        says: str = "",
     ) -> None:
         self.requests: list[tuple[httpx.Request, dict[str, Any]]] = []
         self._size, self._broken, self._tool = size, broken, tool
-        self._delay_s, self._status = delay_s, status
+        self._delay_s, self._status, self._says = delay_s, status, says
         self._acted = 0
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -181,7 +191,7 @@ class Endpoint:
                 "reasoning_content": "Twice two.",
                 "tool_calls": [{"id": f"c{self._acted}", "type": "function", "function": function}],
             }
-        return {"content": "Answer: 8" if self._acted == self._size else "Answer: 7."}
+        return {"content": self._says or ("Answer: 8" if self._acted == self._size else "Answer: 7.")}
 
     def _learned(self, body: Mapping[str, Any]) -> dict[str, Any]:
         question = json.loads(body["messages"][1]["content"])
@@ -195,6 +205,8 @@ class Endpoint:
                 for each in question["proposals"]
             ]
             return {"content": json.dumps({"operations": added})}
+        if "transcript" in question:
+            return {"content": json.dumps({"digest": "It answered at once."})}
         return {"content": json.dumps({"text": question["text"]})}
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import jsonschema
 import pytest
 
-from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import DIGEST, LESSONS, OPERATIONS, REFLECTION, SHORTENED, is_negated
 
 
-@pytest.mark.parametrize("schema", [LESSONS, OPERATIONS, SHORTENED])
+@pytest.mark.parametrize("schema", [LESSONS, REFLECTION, DIGEST, OPERATIONS, SHORTENED])
 def test_schemas_are_strict_all_the_way_down(schema):
     jsonschema.Draft202012Validator.check_schema(schema.schema)
 
@@ -53,3 +56,69 @@ def test_an_invalid_answer_raises_with_the_reason(text):
 def test_the_offending_key_is_named():
     with pytest.raises(ValueError, match=r"lessons\.0\.polarity"):
         LESSONS.read('{"lessons": [{"polarity": "maybe", "text": "x"}]}')
+
+
+KNOWN = replace(REFLECTION, labels=("L1", "L2"))
+WHOLE = {
+    "first_difference": "A counts both ends, B one.",
+    "cause": "The post at the start was left out.",
+    "judgements": [{"lesson": "L1", "judgement": "helped"}, {"lesson": "L2", "judgement": "unused"}],
+    "lessons": [{"polarity": "do", "text": "Count both ends."}],
+}
+
+
+def test_the_keys_of_a_reflection_come_in_any_order():
+    read = [KNOWN.read(json.dumps(dict(order))) for order in (WHOLE.items(), reversed(WHOLE.items()))]
+    assert read[0] == read[1]
+    assert [(each.lesson, each.judgement) for each in read[0].judgements] == [("L1", "helped"), ("L2", "unused")]
+
+
+def test_lessons_alone_are_an_answer_to_the_template_of_an_older_pack():
+    assert KNOWN.read('{"lessons": []}').judgements == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"judgements": [{"lesson": "L3", "judgement": "helped"}]}, "no lesson in force is 'L3'"),
+        ({"judgements": [{"lesson": "L1", "judgement": "harmed"}]}, r"judgements\.0\.judgement"),
+        ({"judgements": [WHOLE["judgements"][0]] * 2}, "judged twice"),
+        ({"judgements": [{"lesson": "L1", "judgement": "helped", "why": "so"}]}, r"judgements\.0\.why"),
+        ({"judgements": {"lesson": "L1", "judgement": "helped"}}, "judgements"),
+        ({"cause": "word " * 61}, "cause: .*61 words; at most 60"),
+        ({"first_difference": "word " * 61}, "first_difference: .*at most 60"),
+        ({"cause": None}, "cause"),
+        ({"reasoning": "..."}, "reasoning"),
+    ],
+)
+def test_a_reflection_with_other_content_is_refused_by_name(change, named):
+    with pytest.raises(ValueError, match=named):
+        KNOWN.read(json.dumps(WHOLE | change))
+
+
+@pytest.mark.parametrize("fence", ["", "```json\n"])
+def test_a_reflection_that_was_cut_off_keeps_its_complete_lessons(fence):
+    whole = json.dumps(WHOLE | {"lessons": WHOLE["lessons"] * 2})
+    read = KNOWN.read(fence + whole[:-20], cut=True)
+    assert (read.cause, len(read.judgements), len(read.lessons)) == (WHOLE["cause"], 2, 1)
+
+
+@pytest.mark.parametrize("kept", [40, 120])
+def test_a_reflection_that_was_cut_off_before_its_first_lesson_is_asked_for_again(kept):
+    with pytest.raises(ValueError, match="no JSON"):
+        KNOWN.read(json.dumps(WHOLE)[:kept], cut=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["Do not round.", "don\u2019t round", "Never round.", "Avoid rounding.", '"Do  not round."']
+)
+def test_an_avoid_text_may_not_begin_with_a_negation(text):
+    assert is_negated("avoid", text)
+    assert not is_negated("do", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Rounding early.", "Not converting cents.", "Adding what must never be added.", "Donating."]
+)
+def test_an_avoid_text_may_name_an_omission(text):
+    assert not is_negated("avoid", text)

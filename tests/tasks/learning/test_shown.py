@@ -1,0 +1,197 @@
+"""What a reflection is shown: whole attempts within the budget, otherwise every step in a digest, and where they part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.agents.steps import ScriptedModel, runtime, spec
+from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
+from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
+from tfgrpo.tasks.learning.shown import Step, fair_share, first_difference, fitted
+from tfgrpo.tasks.models.wire import request_digest
+from tfgrpo.tasks.rollout import FinishedRollout
+from tfgrpo.tasks.shapes import Frame, Trajectory
+
+TURNS, CHARS = 20, 1_500
+
+
+def frame(kind, text):
+    return Frame(kind, "look", text, 1, None, 1.0)
+
+
+def long_attempt(index, reward, *, parts_at=12):
+    """Return an attempt of 20 tool calls with results of 1,500 characters; two of them differ from ``parts_at`` on."""
+    frames = tuple(
+        frame("tool", f"result {n} of {'both' if n < parts_at else index} ".ljust(CHARS - 8, "x") + f" end {n:02}")
+        for n in range(1, TURNS + 1)
+    )
+    output = f"Answer: {7 + index}"
+    rollout = FinishedRollout(
+        f"g/{index}", index, 1, Trajectory(output, frames), None, frames, (), Usage(1, 1, 5), latency_s=0.1
+    )
+    score = RewardScore("gt", reward, f"answered {7 + index}, reference 7")
+    return RankedAttempt(rollout, reward, reward, (score,))
+
+
+LONG = (long_attempt(0, 1.0), long_attempt(1, 0.0))
+DIGEST = "Twenty looks, then the answer."
+EMPTY = {"first_difference": "", "cause": "", "judgements": [], "lessons": []}
+
+
+def answer(request, key):
+    return {"digest": DIGEST} if key.role == "digest" else EMPTY
+
+
+async def reflect(tmp_path, script=answer, *, replay=False, model=None, **tfgrpo):
+    model = model or ScriptedModel(script)
+    made = runtime(model, tmp_path, replay=replay, tfgrpo=tfgrpo)
+    return model, await reflect_on_group(spec(), LONG, 0.5, made)
+
+
+def seen(text):
+    return {n for n in range(1, TURNS + 1) if f"result {n} " in text and f"end {n:02}" in text}
+
+
+async def test_twenty_turns_of_fifteen_hundred_characters_are_all_shown_by_default(tmp_path):
+    model, _ = await reflect(tmp_path)
+    [payload] = model.asked("reflect")
+    for attempt in payload["attempts"]:
+        assert seen(attempt["transcript"]) == set(range(1, TURNS + 1))
+        assert len(attempt["transcript"]) > TURNS * CHARS
+        assert "digest" not in attempt
+
+
+async def test_the_words_of_the_graders_are_shown_with_every_score(tmp_path):
+    model, _ = await reflect(tmp_path)
+    shown = [attempt["graders"] for attempt in model.asked("reflect")[0]["attempts"]]
+    assert shown == [
+        [{"grader": "gt", "score": reward, "says": f"answered {answered}, reference 7"}]
+        for reward, answered in ((1.0, 7), (0.0, 8))
+    ]
+
+
+async def test_the_words_of_the_graders_are_hidden_with_the_reference_answer(tmp_path):
+    model, _ = await reflect(tmp_path, show_ground_truth=False)
+    assert all("graders" not in attempt for attempt in model.asked("reflect")[0]["attempts"])
+
+
+async def test_what_does_not_fit_is_digested_with_all_its_steps_and_shown_around_the_first_difference(tmp_path):
+    model, reflection = await reflect(tmp_path, reflection_chars=32_000)
+    digested = model.asked("digest")
+    assert [seen(each["transcript"]) for each in digested] == [set(range(1, TURNS + 1))] * 2
+    [payload] = model.asked("reflect")
+    for attempt, end in zip(payload["attempts"], ("Answer: 7", "Answer: 8"), strict=True):
+        assert attempt["digest"] == DIGEST
+        assert seen(attempt["transcript"]) == {10, 11, 12, 13, 14}
+        assert attempt["transcript"].endswith(end)
+    assert reflection.spend.usage.calls == 3
+    assert [key.turn for _, key in model.requests if key.role == "digest"] == [0, 1]
+
+
+@pytest.mark.parametrize("budget", [4_000, 9_000, 32_000, 59_000])
+async def test_what_is_shown_stays_within_the_budget(tmp_path, budget):
+    def long_digests(request, key):
+        return {"digest": "d" * 99_000} if key.role == "digest" else EMPTY
+
+    model, _ = await reflect(tmp_path, long_digests, reflection_chars=budget)
+    [payload] = model.asked("reflect")
+    assert sum(len(each["transcript"]) + len(each["digest"]) for each in payload["attempts"]) <= budget
+    assert all(len(each["transcript"]) <= budget for each in model.asked("digest"))
+
+
+async def test_an_attempt_that_fits_is_shown_whole_beside_a_digest(tmp_path):
+    short = replace(LONG[1], rollout=replace(LONG[1].rollout, frames=LONG[1].rollout.frames[:2]))
+    model = ScriptedModel(answer)
+    await reflect_on_group(spec(), (LONG[0], short), 0.5, runtime(model, tmp_path, tfgrpo={"reflection_chars": 20_000}))
+    first, second = model.asked("reflect")[0]["attempts"]
+    assert "digest" in first
+    assert "digest" not in second
+    assert "end 02" in second["transcript"]
+    assert len(model.asked("digest")) == 1
+
+
+async def test_without_a_digest_every_step_is_shown_shortened(tmp_path):
+    def script(request, key):
+        return ModelServerFault("503") if key.role == "digest" else EMPTY
+
+    model, reflection = await reflect(tmp_path, script, reflection_chars=32_000)
+    for attempt in model.asked("reflect")[0]["attempts"]:
+        assert seen(attempt["transcript"]) == set(range(1, TURNS + 1))
+        assert "digest" not in attempt
+    assert reflection.spend.failure is None
+    assert [broken.error_type for broken in reflection.spend.broken] == ["ModelServerFault"] * 2
+
+
+async def test_a_refused_digest_ends_the_reflection(tmp_path):
+    model, reflection = await reflect(tmp_path, lambda *_: BudgetRefused("max_calls 3"), reflection_chars=4_000)
+    assert len(model.requests) == 1
+    assert reflection.spend.budget_refused == "max_calls 3"
+
+
+async def test_a_resumed_or_replayed_reflection_pays_for_no_digest_twice(tmp_path):
+    def once(request, key):
+        return answer(request, key) if key.role == "digest" else BudgetRefused("max_calls 2")
+
+    await reflect(tmp_path, once, reflection_chars=4_000)
+    resumed, reflection = await reflect(tmp_path, reflection_chars=4_000)
+    assert [key.role for _, key in resumed.requests] == ["reflect"]
+    assert reflection.spend.usage.calls == 3
+    _, replayed = await reflect(tmp_path, replay=True, reflection_chars=4_000)
+    assert replayed.spend.usage.calls == 3
+    assert replayed.spend.fatal is None
+
+
+def steps(*names):
+    return [Step("tool look" if name.islower() else "model", name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "at"),
+    [
+        (("A", "x", "B", "y", "C"), ("D", "x", "E", "z", "C"), (3, 3)),
+        (("A", "x", "B"), ("D", "E", "x", "y", "B"), (2, 3)),
+        (("A", "x", "B"), ("A", "x", "C"), (2, 2)),
+        (("A", "B"), ("A", "B"), (1, 1)),
+        (("A",), ("A", "B", "C"), (0, 1)),
+        (("A",), ("B",), (0, 0)),
+    ],
+    ids=str,
+)
+def test_attempts_part_where_a_tool_first_returned_something_else_or_else_at_the_first_other_step(one, other, at):
+    assert first_difference(steps(*one), steps(*other)) == at
+    assert first_difference(steps(*other), steps(*one)) == at[::-1]
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=30), st.integers(0, 4_000))
+def test_texts_cut_to_their_fair_share_fit_and_leave_no_room_unused(lengths, room):
+    share = fair_share(lengths, room)
+    used = sum(min(length, share) for length in lengths)
+    assert used <= room
+    assert share >= max(lengths) or used + len(lengths) > room
+
+
+@given(st.lists(st.text("ab", max_size=300), min_size=1, max_size=20), st.integers(0, 3_000))
+def test_fitted_texts_keep_their_order_and_their_limit(texts, room):
+    shown = fitted(texts, room)
+    assert len(shown) <= room
+    if sum(map(len, texts)) + len(texts) - 1 <= room:
+        assert shown == "\n".join(texts)
+
+
+async def test_reflections_before_learning_rules_four_are_asked_for_as_they_were(tmp_path):
+    frames = tuple(frame("tool" if n % 2 else "model", f"step {n} " + "x" * 1_500) for n in range(20))
+    rollout = replace(LONG[0].rollout, frames=frames, trajectory=Trajectory("Answer: 7", frames))
+    model = ScriptedModel(lambda *_: {"lessons": []})
+    made = runtime(model, tmp_path)
+    made = replace(made, context=replace(made.context, rules=3))
+    plain = replace(LONG[1].rollout, frames=(), trajectory=Trajectory("Answer: 12", ()))
+    await reflect_on_group(spec(), (replace(LONG[0], rollout=rollout), replace(LONG[1], rollout=plain)), 0.5, made)
+    [(request, key)] = model.requests
+    # As computed by the version before rules 4 were given this form.
+    assert key.text(request_digest(request)) == "1/train/0/q1/0/0/reflect/0#7b97713b1ef1aaae"
