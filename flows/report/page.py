@@ -31,6 +31,7 @@ _PHASES = {"train": "learning", "eval": "sweep"}
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
+    "digest": "digests of long attempts",
     "reflect": "reflection",
     "curate": "curation",
     "shorten": "shortening",

@@ -28,7 +28,7 @@ from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 _METRIC_STATUS = {"ok", "failed"}
-_NO_ROLLOUT_CALLS = {"reflect", "curate", "shorten", "judge", "tool"}
+_NO_ROLLOUT_CALLS = {"digest", "reflect", "curate", "shorten", "judge", "tool"}
 _WHOLE_ATTEMPT = "agent"
 """Role of a user's own agent, which is journalled as a whole, however many calls it made."""
 _GROUP_KEY = ("epoch", "arm", "batch", "item_id", "draw")
