@@ -2,9 +2,9 @@
 
 Low: one turn a rollout, no informative group, no sweep, equal outputs in every group. High: all turns, every group
 informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms, every output
-judged separately. Retries after faults are not included. With n items, groups of G, t turns, m informative groups and S
-batches, an epoch is n·(G·t) + m + S calls, plus those of judges; a batch with more proposals than fit into one reply
-takes several curations.
+judged separately; where attempts may be long, two digests for each reflection. Retries after faults are not included. With
+n items, groups of G, t turns, m informative groups and S batches, an epoch is n·(G·t) + m + S calls, plus those of judges;
+a batch with more proposals than fit into one reply takes several curations.
 
 Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no repairs
 or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a sixteenth
@@ -71,6 +71,10 @@ _MESSAGE_TOKENS = 40
 _REPLY_TOKENS_LOW = 4
 _TOOL_REPLY_TOKENS = 1000
 _COMPLAINT_TOKENS = 300
+_GRADER_TOKENS = 800
+"""Words of one grader about one attempt."""
+_DIGEST_TOKENS = 500
+"""Instruction of a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,7 @@ class _Estimate:
             high=1 if kind == "chat" else most,
             likely=min(most, _TOOL_TURNS) if kind == "tools" else 1,
         )
+        self._chat, self._graders = kind == "chat", len(settings.rewarders)
         self._slots = pack.manifest.experience_slots
         self._system = _tokens(["".join((pack.system_text, *pack.inject_texts))])
         self._templates = {role: _tokens([text]).high for role, text in pack.templates.items()}
@@ -238,10 +243,19 @@ class _Estimate:
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
         shown = self._learning.actors_per_item if self._learning.reflection == "all" else 2
-        attempts = shown * self._turns.high * (self._model.max_tokens + _MESSAGE_TOKENS)
+        room = math.ceil(self._learning.reflection_chars / _BYTES_PER_TOKEN_LOW)
+        whole = shown * (self._model.max_tokens + _MESSAGE_TOKENS)
+        # Results of tools, and what an agent of one's own returns, may be of any length.
+        attempts = min(whole, room) if self._chat else room
+        told = shown * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
         asked = _tokens(item.prompt + item.answer for item in items).high
-        prompts = len(items) * (self._templates["reflect"] + attempts) + asked
-        return self._answered(len(items), prompts, texts=self._learning.lessons_per_group)
+        prompts = len(items) * (self._templates["reflect"] + attempts + told) + asked
+        # The two attempts contrasted are condensed where they may not fit.
+        digests = (
+            2 * len(items) if whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars or not self._chat else 0
+        )
+        condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * asked * (digests > 0), texts=0)
+        return condensed + self._answered(len(items), prompts, texts=self._learning.lessons_per_group)
 
     def _curation(self, groups: int) -> _Use:
         capacity = math.ceil(self._slots * self._learning.capacity_factor)

@@ -39,8 +39,16 @@ def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
     found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3})
     rollouts, sweep, batches = 2 * 100 * 5, 30 * 5, 2 * 2
     reflected, shortened = 2 * 100, 2 * 100 + batches
+    digested = 2 * reflected
     assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
-    assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + batches + shortened
+    assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + batches + shortened
+
+
+def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead: Callable[..., Forecast]) -> None:
+    short, long = ahead(tfgrpo={"max_repairs": 0}), ahead(tfgrpo={"max_repairs": 0, "reflection_chars": 4_000})
+    assert long.calls.high - short.calls.high == 2 * 2 * 100
+    assert (long.calls.low, long.calls.likely) == (short.calls.low, short.calls.likely)
+    assert ahead(tfgrpo={"max_repairs": 0}, model={"max_tokens": 8_192}).calls.high == long.calls.high
 
 
 def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> None:
