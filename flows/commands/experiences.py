@@ -145,26 +145,28 @@ def verify(options: argparse.Namespace, console: Console) -> int:
 def export(options: argparse.Namespace, console: Console) -> int:
     """Print the champion library without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(options)
-    verified = shown_champion(experiences, console).entries
+    library = shown_champion(experiences, console)
     promoted = experiences.promoted.experience_ids if experiences.promoted else ()
-    lessons = _lessons(experiences, verified)
+    lessons = lesson_set(library, experiences.paths.root.name, simulated=experiences.simulated)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
-    elif verified:
+    elif library.entries:
         console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
     elif not promoted:
         console.say("No library was promoted yet; there is nothing to export.")
-    return 0 if verified or not promoted else 1
+    return 0 if library.entries or not promoted else 1
 
 
-def _lessons(experiences: TaskExperiences, entries: tuple[ExperienceRecord, ...]) -> LessonSet:
+def lesson_set(library: Library, task_id: str, *, simulated: bool) -> LessonSet:
+    """Return the lessons of a library with their origin."""
+    first = library.entries[:1]
     return LessonSet(
-        tuple(Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry)) for entry in entries),
-        task_id=experiences.paths.root.name,
-        domain=entries[0].domain if entries else "",
-        pack_id=entries[0].pack_id if entries else "",
-        library_id=Library(entries).library_id,
-        simulated=experiences.simulated,
+        tuple(Lesson(each.summary32, each.polarity, each.experience_id, support_of(each)) for each in library.entries),
+        task_id=task_id,
+        domain="".join(entry.domain for entry in first),
+        pack_id="".join(entry.pack_id for entry in first),
+        library_id=library.library_id,
+        simulated=simulated,
     )
 
 
@@ -227,7 +229,7 @@ def open_experiences(options: argparse.Namespace) -> TaskExperiences:
         accepted = f"a task that has learned something; there is no {paths.experiences}"
         source = "--task-id" if names_task(options) else f"the default task in {paths.root.parent}"
         raise SettingsError.one(source, repr(paths.root.name), accepted)
-    approved = _approved(packs_root_of(options))
+    approved = stamps_in_force(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
     promoted = in_force(promotions(paths.promotions))
     return TaskExperiences(paths, store, promoted_library(store, promoted), frozenset(approved), promoted)
@@ -250,7 +252,7 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
     return sound
 
 
-def _approved(root: Path | None) -> dict[str, PackStamp]:
+def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:
     """Return the stamps of the packs that verify. Lessons for any other pack count as unverified."""
     approved: dict[str, PackStamp] = {}
     for each in (SHIPPED_ROOT, *([root] if root else [])):

@@ -1,7 +1,8 @@
-"""``tfgrpo experiences import FILE``: show the lessons of another agent, and store them once a person has reviewed them.
+"""``tfgrpo experiences import FILE`` and ``merge STORE``: show the lessons of another agent or task, store them after review.
 
-Without ``--reviewed-by`` nothing is written. With it, a file with any lesson that breaks a rule is refused whole. Stored
-lessons are in no library until the gate, or ``--promote``, adds them.
+Without ``--reviewed-by`` nothing is written. With it, lessons are refused whole if any of them breaks a rule, or conflicts
+with a known one and neither ``--ours`` nor ``--theirs`` is given. Stored lessons have an account, and are in no library
+until the gate, or ``--promote``, adds them.
 """
 
 from __future__ import annotations
@@ -9,37 +10,49 @@ from __future__ import annotations
 import argparse
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.flows.commands.options import packs_root_of, task_of
+from tfgrpo.flows.commands.experiences import lesson_set, stamps_in_force
+from tfgrpo.flows.commands.options import checked_text, packs_root_of, task_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, write_view
+from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
-from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, read_state, record_decided
+from tfgrpo.stores.experiences.accounts import append_events, opening_event, read_events
+from tfgrpo.stores.experiences.library import (
+    Library,
+    Promotion,
+    fold,
+    in_force,
+    nights_before,
+    promotions,
+    read_state,
+    record_decided,
+)
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.text import clean_text, pluralize
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet, read_lessons
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet, as_json, read_lessons
 from tfgrpo.tasks.exports.lessons.screening import Review, Screened, records_of, review_of, screen_lessons
 
-_MAX_NAME_CHARS = 100
 _MAX_BYTES = 4 << 20
 _ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Import:
-    """The lessons of a file, screened for a task."""
+    """The lessons of a file or another task, screened for a task."""
 
-    file: Path
+    name: str
+    """The file or directory that they are of."""
     content: bytes
     paths: TaskPaths
     store: ExperienceStore
@@ -50,33 +63,64 @@ class _Import:
 
 def import_lessons(options: argparse.Namespace, console: Console) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
-    source = _read(options)
+    _take_in(_read(options), options, console)
+
+
+def merge_store(options: argparse.Namespace, console: Console) -> None:
+    """Do the same with the lessons that are in force in another task. Raise ``SettingsError`` for no such task."""
+    _take_in(_read_store(options), options, console)
+
+
+def _take_in(source: _Import, options: argparse.Namespace, console: Console) -> None:
+    if options.ours and options.theirs:
+        raise SettingsError.one("--theirs", "it beside --ours", "one of the two")
     if options.reviewed_by is None:
         if options.promote:
             raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")
         _show(source, console)
         return
-    reviewer = clean_text(options.reviewed_by)
-    if not reviewer or len(reviewer) > _MAX_NAME_CHARS:
-        accepted = f"a name of 1 to {_MAX_NAME_CHARS} characters"
-        raise SettingsError.one("--reviewed-by", repr(options.reviewed_by[:60]), accepted)
-    review = review_of(source.paths.root.name, reviewer, source.content)
-    refused = [
-        Problem(
-            f"{source.file}: lesson {number}",
-            f"{entry.lesson.text[:80]!r} ({entry.reason})",
-            "a lesson within the rules",
-        )
-        for number, entry in enumerate(source.screened, start=1)
-        if entry.reason
-    ]
-    if refused:
+    review = review_of(source.paths.root.name, checked_text("--reviewed-by", options.reviewed_by), source.content)
+    if refused := list(_refused(source, settled=options.ours or options.theirs)):
         raise DatasetError(refused)
-    records = records_of(source.screened, source.pack, review, utc_now)
+    records = records_of(source.screened, source.pack, review, utc_now, theirs=options.theirs)
     _write_manifest(source, review, records)
     stored = source.store.record_batch(records, source.paths.imported(review.import_id)) if records else 0
+    _open_accounts(source, review)
     champion = _promote(source, review, records) if options.promote else None
     _print_stored(source, review, stored, champion, console)
+
+
+def _refused(source: _Import, *, settled: bool) -> Iterator[Problem]:
+    """Yield a problem for each lesson that breaks a rule, and for each conflict that nobody settled."""
+    for number, entry in enumerate(source.screened, start=1):
+        where, text = f"{source.name}: lesson {number}", repr(entry.lesson.text[:80])
+        if entry.reason:
+            yield Problem(where, f"{text} ({entry.reason})", "a lesson within the rules")
+        elif entry.conflict and not settled:
+            yield Problem(
+                where, f"{text} ({entry.conflict})", "--ours to leave such out, --theirs to replace the known"
+            )
+
+
+def _open_accounts(source: _Import, review: Review) -> None:
+    """Open the account of each lesson of this import, also of those that an earlier try stored."""
+    ids = _stored_before(source.paths.imported(review.import_id))
+    groups = {(entry.lesson.polarity, entry.text): entry.lesson.support for entry in source.screened}
+    night = nights_before(promotions(source.paths.promotions))
+    append_events(
+        source.paths.accounts,
+        [
+            opening_event(
+                record,
+                night=night,
+                simulated=source.lessons.simulated,
+                now=utc_now(),
+                support=groups.get((record.polarity, record.summary32)),
+                why=f"taken in from {Path(source.name).name}, reviewed by {review.reviewed_by}",
+            )
+            for record in source.store.find(ids)
+        ],
+    )
 
 
 def _read(options: argparse.Namespace) -> _Import:
@@ -92,14 +136,41 @@ def _read(options: argparse.Namespace) -> _Import:
     form = options.form or _ENDINGS.get(file.suffix)
     if form is None:
         raise SettingsError.one("--from", f"nothing, for {file.name}", ", ".join(LESSON_FORMS))
+    return _screened(options, str(file), content, read_lessons(text, form, source=str(file)))
+
+
+def _read_store(options: argparse.Namespace) -> _Import:
+    given = Path(options.store)
+    folder = given.parent if given.is_file() else given
+    theirs = TaskPaths(folder.resolve())
+    if not theirs.experiences.is_file() or (given.is_file() and given.name != theirs.experiences.name):
+        accepted = f"the directory of a task with lessons, or its {theirs.experiences.name}"
+        raise SettingsError.one("STORE", repr(options.store), accepted)
+    if theirs.root == task_of(options).root.resolve():
+        raise SettingsError.one("STORE", repr(options.store), "another task than the one that takes the lessons in")
+    store = ExperienceStore(theirs.experiences, approved=stamps_in_force(packs_root_of(options)))
+    promoted = in_force(promotions(theirs.promotions))
+    # Without promotions, as of a store that was sent alone, every lesson that nothing supersedes.
+    library = promoted_library(store, promoted) if promoted else fold(Library(()), store.records())
+    sound = verified(library, store)
+    if not sound.entries:
+        lessons = pluralize(len(library.entries), "lesson")
+        raise SettingsError.one(
+            "STORE", f"{options.store!r}, {lessons} and none that verifies", "one with stamped lessons"
+        )
+    simulated = promoted.simulated if promoted else any(event.simulated for event in read_events(theirs.accounts))
+    lesson_list = lesson_set(sound, theirs.root.name, simulated=simulated)
+    return _screened(options, str(folder), canonical_json(as_json(lesson_list)).encode(), lesson_list)
+
+
+def _screened(options: argparse.Namespace, name: str, content: bytes, lessons: LessonSet) -> _Import:
     paths = task_of(options)
-    lessons = read_lessons(text, form, source=str(file))
     pack = _pack(options, paths)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
     valid = [record for record in store.records() if store.verify_stamp(record)]
-    return _Import(file, content, paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid))
+    return _Import(name, content, paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid))
 
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
@@ -128,7 +199,7 @@ def _write_manifest(source: _Import, review: Review, records: list[ExperienceRec
             "schema_version": 1,
             "import_id": review.import_id,
             "task_id": review.task_id,
-            "file": source.file.name,
+            "file": Path(source.name).name,
             "file_sha256": review.file_digest,
             "reviewed_by": review.reviewed_by,
             "at": utc_now().isoformat(),
@@ -173,6 +244,8 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
             pairs=0,
             simulated=simulated,
             signatures=signatures_in(source.store, champion),
+            who=review.reviewed_by,
+            why=f"taken in from {Path(source.name).name}",
         )
 
     promoted = record_decided(source.paths.promotions, decide)
@@ -185,7 +258,7 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
 def _show(source: _Import, console: Console) -> None:
     rows = []
     for entry in source.screened:
-        known = f"known: {entry.known_as}" if entry.known_as else "new"
+        known = f"known: {entry.known_as}" if entry.known_as else entry.conflict or "new"
         verdict = f"refused: {entry.reason}" if entry.reason else known
         rows.append((verdict, entry.lesson.polarity, entry.text or entry.lesson.text))
     pack = source.pack.manifest.id

@@ -13,12 +13,13 @@ from tfgrpo.flows.run.index import find_run, known_runs, known_tasks
 from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.text import IDENTIFIER_RULE
+from tfgrpo.stores.text import IDENTIFIER_RULE, clean_text
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.prepare import Prepared
 
 _PREFIX = "setting:"
+_MAX_CHARS = 200
 _NUMBERS = {int: "N", float: "X"}
 
 
@@ -133,6 +134,15 @@ def packs_root_of(options: argparse.Namespace) -> Path | None:
     """Return the directory of packs that the option, else the environment, names."""
     root = options.packs_root or os.environ.get("TFGRPO_PACKS_ROOT")
     return Path(root) if root else None
+
+
+def checked_text(option: str, text: str | None) -> str:
+    """Return what a person says for the record, cleaned. Raise ``SettingsError`` for none and for more than 200 characters."""
+    cleaned = clean_text(text or "")
+    if not 0 < len(cleaned) <= _MAX_CHARS:
+        given = "nothing" if text is None else repr(text[:60])
+        raise SettingsError.one(option, given, f"a text of 1 to {_MAX_CHARS} characters")
+    return cleaned
 
 
 def _help(leaf: SettingField) -> str:

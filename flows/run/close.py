@@ -15,6 +15,7 @@ from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.flows.run.saturation import saturation
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
 from tfgrpo.stores.canonical import derive_seed
@@ -43,18 +44,23 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
     timing = session.stopwatch.read()
+    saturated = saturation(session, totals) if status == "finished" else None
+    if saturated is not None:
+        message = f"{message}; {saturated['explanation']}"
     session.books.manifest.update(
         status=status,
         message=message,
         ended_at=session.clock().isoformat(),
         tfgrpo=session.books.tfgrpo_block(session.learning),
         gate=gate,
+        saturated=saturated,
         ledger={**dataclasses.asdict(totals), "spent": money(totals)},
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    return RunSummary(status, session.run_id, message, _details(session, status, gate, _report(session), timing))
+    details = _details(session, status, gate, _report(session), timing)
+    return RunSummary(status, session.run_id, message, {**details, "saturated": saturated})
 
 
 def _report(session: Session) -> Path | None:

@@ -27,7 +27,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.experiences.library import nights_before, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
@@ -80,8 +80,7 @@ def _with_night(resolved: Resolved) -> Resolved:
     if settings.tfgrpo.night is not None:
         return resolved
     try:
-        decided = promotions(TaskPaths.of(settings.out, settings.task_id).promotions)
-        night = sum(one.decision != "retire" for one in decided)
+        night = nights_before(promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:

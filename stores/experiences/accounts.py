@@ -88,22 +88,32 @@ def read_events(path: Path, lines: int | None = None) -> list[AccountEvent]:
     return list(islice(AccountEvent.of_lines(path, read_lines(path), "an event of an account"), lines))
 
 
-def opening_event(record: ExperienceRecord, *, night: int, simulated: bool, now: datetime) -> AccountEvent:
-    """Return what a lesson in force from before there were accounts begins with.
+def opening_event(
+    record: ExperienceRecord,
+    *,
+    night: int,
+    simulated: bool,
+    now: datetime,
+    support: int | None = None,
+    why: str = "in force before there were accounts",
+) -> AccountEvent:
+    """Return what a lesson that was learned elsewhere, or in force before there were accounts, begins with.
 
-    It counts as taught by the groups behind its record, at least as many as a lesson in force needs, at most four.
+    It counts as taught by the groups behind its record, or by ``support`` groups: at least as many as a lesson in force
+    needs, at most four.
     """
+    groups = float(support_of(record) if support is None else support)
     return AccountEvent(
         event_id="",
         experience_id=record.experience_id,
         kind="taught",
-        weight=min(max(float(support_of(record)), LEAST_SUPPORT), _MOST_AT_OPENING),
+        weight=min(max(groups, LEAST_SUPPORT), _MOST_AT_OPENING),
         run_id=record.run_id,
         simulated=simulated,
         night=night,
         epoch=0,
         batch=0,
-        why="in force before there were accounts",
+        why=why,
         created_at=now,
     ).named()
 
@@ -186,7 +196,7 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: fro
     return Account(
         ids=ids,
         in_favour=math.fsum(value for value, _ in sides if value > 0),
-        against=-math.fsum(value for value, _ in sides if value < 0),
+        against=math.fsum(-value for value, _ in sides if value < 0),
         net=math.fsum(value * memory for value, memory in sides),
         weight=math.fsum(abs(value) * memory for value, memory in sides)
         + math.fsum(FORGETTING ** max(0, night - event.night) for event in unconfirmed),
@@ -200,8 +210,9 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: fro
 def _retired(events: Sequence[AccountEvent], night: int) -> bool:
     """Whether the last word is a retirement that still holds."""
     words = [event for event in events if event.kind in {"retired", "restored"}]
-    last = max(words, key=lambda event: (event.night, event.epoch, event.batch), default=None)
-    return last is not None and last.kind == "retired" and night - last.night < RETIRED_NIGHTS
+    # The sort is stable: what a person says twice between two nights counts as it was written.
+    last = sorted(words, key=lambda event: (event.night, event.epoch, event.batch))[-1:]
+    return any(event.kind == "retired" and night - event.night < RETIRED_NIGHTS for event in last)
 
 
 def in_force(

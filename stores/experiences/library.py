@@ -22,8 +22,8 @@ from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
 
 _ID_DIGITS = 16
 SCHEMA_VERSION = 1
-Decision: TypeAlias = Literal["promote", "reject", "undecided", "retire"]
-IN_FORCE: Final[frozenset[Decision]] = frozenset({"promote", "retire"})
+Decision: TypeAlias = Literal["promote", "reject", "undecided", "retire", "rollback"]
+IN_FORCE: Final[frozenset[Decision]] = frozenset({"promote", "retire", "rollback"})
 """Decisions that put their library in force."""
 
 
@@ -122,7 +122,7 @@ class Promotion(Strict):
     decided_at: AwareDatetime
     decision: Decision
     experience_ids: tuple[str, ...]
-    """The candidate, in its order; of ``retire``, what is left of the champion."""
+    """The candidate, in its order; of ``retire``, what is left of the champion; of ``rollback``, what came back."""
     library_id: str
     estimate: float | None
     """Mean difference candidate minus champion; None without a comparison."""
@@ -139,6 +139,10 @@ class Promotion(Strict):
     """Nights with evidence behind the capital; 0 if it was given up and starts anew."""
     reasons: dict[str, str] = Field(default_factory=dict)
     """Of ``retire``: why each lesson left, by id."""
+    who: str = ""
+    """Who decided, if a person did."""
+    why: str = ""
+    """The person's reason, and for a rollback the decision whose library came back."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 
@@ -204,3 +208,18 @@ def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -
     if simulated is None:
         return last.get(False) or last.get(True)
     return last.get(simulated)
+
+
+def nights_before(decisions: Iterable[Promotion]) -> int:
+    """Return the number of the night that follows these decisions: what a person takes in or back is no night."""
+    own = {"retire", "rollback"}
+    return sum(one.decision not in own and not (one.decision == "promote" and one.pairs == 0) for one in decisions)
+
+
+def nights_unchanged(decisions: Iterable[Promotion], *, simulated: bool) -> int:
+    """Return how many decisions in a row, up to the last, left the library in force as it was."""
+    count = 0
+    for one in decisions:
+        if one.simulated == simulated:
+            count = 0 if one.decision in IN_FORCE else count + 1
+    return count

@@ -37,6 +37,9 @@ def desk(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (shown,) = blocks(PAGE, "json")
     Path("lists.json").write_text(shown.text)
+    Path("other.txt").write_text("- Do: Name the currency of every figure.\n")
+    other = ("--task-id", "other-task", "--out", "out", "--pack", "arithmetic", "--reviewed-by", "Ann", "--promote")
+    assert cli.main(["experiences", "import", "other.txt", *other]) == 0
     return tmp_path
 
 

@@ -263,10 +263,11 @@ def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
     assert summary.details["gate"]["decision"] == "promote"
     stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
     printed = {}
+    parts = ("packs render", "experiences ", "tfgrpo history", "--resume", "--replay", "tfgrpo report")
     asked = [
         line
         for name in ("README.md", "docs/use-lessons.md", "docs/resume.md")
-        for line in lines_with("packs render", "experiences ", "--resume", "--replay", "tfgrpo report", name=name)
+        for line in lines_with(*parts, name=name)
     ]
     for line in dict.fromkeys(asked):
         capsys.readouterr()

@@ -119,7 +119,7 @@ def _bare(outcome: Outcome) -> Outcome:
     return Scored(outcome.reward, ()) if isinstance(outcome, Scored) else outcome
 
 
-_OVERTAKEN: Final = "another run's library was promoted since this run began, and it was not compared with that"
+_OVERTAKEN: Final = "another library was put into force since this run began, and this one was not compared with that"
 _RECORDED: Final = "this is on record since the run first ended, and now it would be"
 
 
@@ -150,7 +150,8 @@ def _recorded(session: Session, decision: GateDecision) -> GateDecision:
         return _of_run(session.run_id, earlier) or _promotion(session, decided)
 
     recorded = record_decided(session.task.promotions, decide)
-    verdict = decision.decision if recorded is None or recorded.decision == "retire" else recorded.decision
+    decided = recorded.decision if recorded else decision.decision
+    verdict = decision.decision if decided == "retire" or decided == "rollback" else decided  # noqa: PLR1714
     if verdict == decision.decision:
         return decision
     overtaken = (decision.decision, verdict) == ("promote", "undecided")

@@ -15,11 +15,15 @@ from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
+from tfgrpo.stores.experiences.library import Library, fold
+from tfgrpo.stores.experiences.record import ExperienceRecord, Operation, Reward, stamp_record
 from tfgrpo.tasks.exports.lessons.forms import Lesson
+from tfgrpo.tasks.learning.similarity import lesson_words, same_lesson
 
 _ID_DIGITS = 24
 _RUN_DIGITS = 12
+_OPERATIONS: tuple[Operation, ...] = ("add", "modify", "merge")
+"""By the number of lessons that are superseded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,18 @@ class Screened:
     reason: str = ""
     known_as: str = ""
     """Id of the stored record with the same text."""
+    conflicts: tuple[ExperienceRecord, ...] = ()
+    """Lessons of the task that say the same in other words, or in the other direction."""
+
+    @property
+    def conflict(self) -> str:
+        """What it conflicts with, for people; empty without a conflict."""
+        kinds = {True: "nearly the same as", False: "the opposite of"}
+        own = self.lesson.polarity
+        return "; ".join(
+            f"{kinds[each.polarity == own]} {each.experience_id}, {each.polarity}: {each.summary32}"
+            for each in self.conflicts
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,9 @@ def screen_lessons(
     lessons: Sequence[Lesson], pack: LoadedPack, in_store: Iterable[ExperienceRecord]
 ) -> tuple[Screened, ...]:
     """Screen every lesson by the rules of the pack. ``in_store``: records with valid stamps."""
-    known = {(record.polarity, record.summary32): record.experience_id for record in in_store if record.summary32}
+    stored = list(in_store)
+    known = {(record.polarity, record.summary32): record.experience_id for record in stored if record.summary32}
+    live = [(record, lesson_words(record.summary32)) for record in fold(Library(()), stored).entries]
     seen: set[tuple[str, str]] = set()
 
     def screen(lesson: Lesson) -> Screened:
@@ -66,14 +84,22 @@ def screen_lessons(
         if key in seen:
             return Screened(lesson, "", "it stands in the file twice")
         seen.add(key)
-        return Screened(lesson, result.text, known_as=known.get(key, ""))
+        words, known_as = lesson_words(result.text), known.get(key, "")
+        like = () if known_as else tuple(record for record, other in live if same_lesson(words, other))
+        return Screened(lesson, result.text, known_as=known_as, conflicts=like)
 
     return tuple(map(screen, lessons))
 
 
-def records_of(screened: Sequence[Screened], pack: LoadedPack, review: Review, clock: Clock) -> list[ExperienceRecord]:
-    """Return stamped records of the lessons that are accepted and new, in their order."""
-    return [_record(entry, pack, review, clock) for entry in screened if entry.text and not entry.known_as]
+def records_of(
+    screened: Sequence[Screened], pack: LoadedPack, review: Review, clock: Clock, *, theirs: bool = False
+) -> list[ExperienceRecord]:
+    """Return stamped records of the lessons that are accepted and new, in their order.
+
+    ``theirs``: a lesson in conflict supersedes those of the task; else it is left out.
+    """
+    fresh = (entry for entry in screened if entry.text and not entry.known_as)
+    return [_record(entry, pack, review, clock) for entry in fresh if theirs or not entry.conflicts]
 
 
 def _record(entry: Screened, pack: LoadedPack, review: Review, clock: Clock) -> ExperienceRecord:
@@ -85,6 +111,7 @@ def _record(entry: Screened, pack: LoadedPack, review: Review, clock: Clock) -> 
         "text": entry.text,
         "stamp": [stamp.stamp, stamp.stamped_at],
     }
+    targets = tuple(each.experience_id for each in entry.conflicts)
     record = ExperienceRecord(
         experience_id=f"exp-{sha256_hex(canonical_json(content))[:_ID_DIGITS]}",
         run_id=review.import_id,
@@ -95,7 +122,8 @@ def _record(entry: Screened, pack: LoadedPack, review: Review, clock: Clock) -> 
         epoch=1,
         batch=0,
         group_id=review.import_id,
-        operation="add",
+        operation=_OPERATIONS[min(len(targets), 2)],
+        supersedes=targets,
         summary32=entry.text,
         polarity=entry.lesson.polarity,
         reward=Reward(gt_score=0.0, relative_rank=0.0),

@@ -68,10 +68,10 @@ def test_names_too_few_or_too_many_are_refused(ask, arguments):
     [
         (("list", "--to", "json"), "--to: got it with list; accepted: export only"),
         (("show", "x", "--all"), "--all: got it with show; accepted: list only"),
-        (("export", "--promote"), "--promote: got it with export; accepted: import only"),
-        (("verify", "--reviewed-by", "me"), "--reviewed-by: got it with verify; accepted: import only"),
+        (("export", "--promote"), "--promote: got it with export; accepted: import or merge only"),
+        (("verify", "--reviewed-by", "me"), "--reviewed-by: got it with verify; accepted: import or merge only"),
         (("diff", "a", "--from", "json"), "--from: got it with diff; accepted: import only"),
-        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import only"),
+        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import or merge only"),
     ],
 )
 def test_an_option_that_the_action_does_not_take_is_refused(ask, arguments, says):

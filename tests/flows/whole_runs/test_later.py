@@ -70,7 +70,7 @@ def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with
     assert run(tmp_path, run_id="b", sample_size=60, **asked).details["gate"]["decision"] == "promote"
     late = run(tmp_path, resume="a", max_calls=100_000)
     assert late.details["gate"]["decision"] == "undecided"
-    assert late.message.startswith("undecided: another run's library was promoted since this run began")
+    assert late.message.startswith("undecided: another library was put into force since this run began")
     task = TaskPaths.of(tmp_path, TASK)
     first, last = promotions(task.promotions)
     assert (first.run_id, first.decision, last.run_id, last.decision) == ("b", "promote", "a", "undecided")
@@ -117,7 +117,7 @@ class PromotedMeanwhile:
 def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     task = TaskPaths.of(tmp_path, TASK)
     ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=PromotedMeanwhile(task))
-    assert ended.message.startswith("undecided: another run's library was promoted since this run began")
+    assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
 
 

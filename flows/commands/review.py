@@ -1,0 +1,111 @@
+"""``tfgrpo experiences review``: the lessons in force and the known ones, with what counts for and against each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.run.champion import promoted_library
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.experiences.accounts import Account, accounts_of, opening_event, read_events
+from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, nights_before, promotions
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.text import pluralize
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A lesson with its account."""
+
+    record: ExperienceRecord
+    first: ExperienceRecord
+    """The oldest record that it carries on."""
+    account: Account
+    in_force: bool
+    has_events: bool
+    """False for a lesson in force from before there were accounts."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the lesson as JSON."""
+        record, account = self.record, self.account
+        return {
+            "experience_id": record.experience_id,
+            "in_force": self.in_force,
+            "retired": account.retired,
+            "polarity": record.polarity,
+            "text": record.summary32,
+            "for": account.in_favour,
+            "against": account.against,
+            "net": account.net,
+            "nights": account.age,
+            "families": list(account.families),
+            "group_id": record.group_id,
+            "first_run": self.first.run_id,
+        }
+
+    def __str__(self) -> str:
+        record, account = self.record, self.account
+        state = "in force" if self.in_force else "retired" if account.retired else "known"
+        counted = f"net {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
+        families = f", seen in {', '.join(account.families)}" if account.families else ""
+        origin = f"first learned in {self.first.run_id}, from {record.group_id or 'no group'}{families}"
+        head = f"{record.experience_id}  {state}, {counted}, {pluralize(account.age, 'night')} old"
+        return "\n    ".join((head, f"{record.polarity}: {record.summary32}", origin))
+
+
+def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], *, simulated: bool) -> list[Known]:
+    """Return the lessons in force after these decisions, in their order, then the other known ones; only ones that verify."""
+    store, night = experiences.store, nights_before(decisions)
+    champion = promoted_library(store, in_force(decisions, simulated=simulated))
+    events = [event for event in read_events(experiences.paths.accounts) if event.simulated == simulated]
+    ids = {event.experience_id for event in events}
+    forced = {entry.experience_id: entry for entry in champion.entries}
+    records: dict[str, ExperienceRecord] = {}
+    for record in filter(store.verify_stamp, store.find([*ids, *forced])):
+        records.setdefault(record.experience_id, record)
+    now = utc_now()
+    opening = [
+        opening_event(entry, night=night, simulated=simulated, now=now)
+        for name, entry in forced.items()
+        if name not in ids
+    ]
+    accounts = accounts_of(list(records.values()), [*events, *opening], night)
+    others = [each for each in fold(Library(()), records.values()).entries if each.experience_id not in forced]
+    listed = [
+        *(entry for name, entry in forced.items() if name in accounts),
+        *(entry for entry in others if accounts[entry.experience_id].living),
+    ]
+    return [
+        Known(
+            record=entry,
+            first=min((records[name] for name in account.ids if name in records), key=lambda each: each.created_at),
+            account=account,
+            in_force=entry.experience_id in forced,
+            has_events=entry.experience_id in ids,
+        )
+        for entry in listed
+        for account in (accounts[entry.experience_id],)
+    ]
+
+
+def review(options: argparse.Namespace, console: Console) -> None:
+    """Print every lesson in force, then every known one, and the commands that act on them."""
+    experiences = open_experiences(options)
+    decisions = list(promotions(experiences.paths.promotions))
+    known = known_lessons(experiences, decisions, simulated=experiences.simulated)
+    if console.as_json:
+        console.result({"simulated": experiences.simulated, "lessons": [each.as_json() for each in known]})
+        return
+    for each in known:
+        console.text(str(each))
+    if not known:
+        console.say("No lesson is known yet.")
+        return
+    console.say(
+        "`tfgrpo experiences retire ID --why TEXT` takes a lesson out, `blame ID` shows its attempts, `rollback TO`"
+    )
+    console.say("puts an earlier library into force (`tfgrpo history`).")

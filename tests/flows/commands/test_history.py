@@ -1,0 +1,142 @@
+"""Every change of the library is listed with its evidence, and every known lesson with its account."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.records.promotions import record_promotion
+from tests.support.records.records import NOW
+from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
+from tests.support.runs import running as kit
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.stores.experiences.accounts import AccountEvent, append_events
+from tfgrpo.stores.experiences.library import Promotion, promotions
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture
+def task(tmp_path, capsys):
+    task = Task(tmp_path / "out", kit.TASK, capsys)
+    task.learn(("do", UNITS), ("avoid", CENTS))
+    return task
+
+
+def decided(task, decision, ids, **fields):
+    figures = {"estimate": 0.12, "low": 0.03, "high": 0.21, "pairs": 50, **fields}
+    record_promotion(
+        task.paths.promotions,
+        Promotion(
+            run_id="night",
+            decided_at=NOW,
+            decision=decision,
+            experience_ids=ids,
+            library_id="",
+            simulated=True,
+            **figures,
+        ),
+    )
+
+
+def test_every_change_is_listed_with_evidence_reasons_and_person_newest_last(task):
+    first, second = task.ids
+    capital = Capital().after([1.0] * 6).logs
+    decided(task, "promote", (first, second, "exp-new"), capital=capital, nights=3)
+    decided(task, "reject", (first,))
+    decided(task, "retire", (first, "exp-new"), reasons={second: "net support -1.20 (1 for, 3 against)"}, estimate=None)
+    task.tell("experiences", "rollback", "1", "--why", "worse", "--by", "Bob")
+    rows = task.tell("history").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["no.", "1", "2", "4", "5"]
+    changes = task.ask("history")["changes"]
+    assert [(each["decision"], each["added"], each["removed"]) for each in changes] == [
+        ("promote", [first, second], []),
+        ("promote", ["exp-new"], []),
+        ("retire", [], [second]),
+        ("rollback", [second], ["exp-new"]),
+    ]
+    texts = [each["evidence"] for each in changes]
+    assert texts[0] == "taken in from lessons.json; by Ann"
+    assert texts[1].startswith("+0.120 (+0.030 to +0.210) over 50 held-out items; evidence ")
+    assert texts[1].endswith(" of 3 nights")
+    assert changes[1]["log_capital"] > 0
+    assert texts[2] == f"{second}: net support -1.20 (1 for, 3 against)"
+    assert "back to import-" in texts[3]
+    assert texts[3].endswith("decision 1: worse; by Bob")
+    every = task.ask("history", "--all")["changes"]
+    assert [each["number"] for each in every] == [1, 2, 3, 4, 5]
+    assert (every[2]["added"], every[2]["removed"]) == ([], [])
+
+
+def test_simulated_and_real_libraries_change_apart(task):
+    task.learn(("do", TWICE), simulated=False)
+    changes = task.ask("history")["changes"]
+    assert [(each["simulated"], len(each["added"]), each["removed"]) for each in changes] == [
+        (True, 2, []),
+        (False, 1, []),
+    ]
+    assert "promote (SIMULATED)" in task.tell("history").out
+
+
+def test_a_broken_chain_is_said(task):
+    task.learn(("do", TWICE))
+    lines = task.paths.promotions.read_text().splitlines(keepends=True)
+    task.paths.promotions.write_text(lines[1])
+    assert "does not continue the chain" in task.tell("history").err
+    assert task.ask("history")["problems"]
+
+
+def test_without_a_change_there_is_nothing_to_list(tmp_path, capsys):
+    task = Task(tmp_path / "out", "fresh", capsys)
+    task.learn(("do", UNITS), promote=False)
+    assert "never changed" in task.tell("history").err
+    assert task.ask("history") == {"changes": [], "problems": []}
+    gone = Task(tmp_path / "out", "gone", capsys)
+    assert "--task-id" in gone.tell("history", code=2).err
+
+
+def test_a_review_shows_what_counts_for_and_against_each_known_lesson_and_what_to_do(task):
+    first = task.ids[0]
+    event = AccountEvent(
+        event_id="",
+        experience_id=first,
+        kind="contradicted",
+        run_id="n1",
+        simulated=True,
+        night=0,
+        epoch=1,
+        batch=0,
+        group_id="n1:g7",
+        family="refunds",
+        created_at=NOW,
+    )
+    append_events(task.paths.accounts, [event.named()])
+    task.learn(("do", TWICE), promote=False)
+    decided(task, "undecided", (first,))
+    told = task.tell("experiences", "review")
+    assert f"{first}  in force, net 0.80 (2 for, 1 against), 1 night old" in told.out
+    assert f"do: {UNITS}" in told.out
+    assert "seen in refunds" in told.out
+    assert "known, net 1.60 (2 for, 0 against)" in told.out
+    assert "retire ID --why TEXT" in told.err
+    lessons = task.ask("experiences", "review")["lessons"]
+    assert [(each["in_force"], each["for"], each["against"]) for each in lessons] == [
+        (True, 2.0, 1.0),
+        (True, 2.0, 0.0),
+        (False, 2.0, 0.0),
+    ]
+    origin = next(promotions(task.paths.promotions)).run_id
+    assert {each["first_run"] for each in lessons[:2]} == {origin}
+
+
+def test_lessons_in_force_from_before_there_were_accounts_are_reviewed_too(task):
+    task.paths.accounts.unlink()
+    assert [each["net"] for each in task.ask("experiences", "review")["lessons"]] == [2.0, 2.0]
+    assert not task.paths.accounts.exists()
+    task.tell("experiences", "retire", task.ids[0], "--why", "harms")
+    assert len(task.ask("experiences", "review")["lessons"]) == 2
+
+
+def test_before_anything_was_learned_there_is_nothing_to_review(task):
+    task.paths.experiences.write_text("")
+    assert "No lesson is known" in task.tell("experiences", "review").err
+    assert task.ask("experiences", "review")["lessons"] == []
