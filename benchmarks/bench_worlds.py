@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from benchmarks.table import Row, table
 from benchmarks.worlds.figures import Table, area
 from benchmarks.worlds.figures import measure as measure_policies
-from benchmarks.worlds.policies import LOOP
 from benchmarks.worlds.service import Served, measure_service
+from benchmarks.worlds.table import LOOP
 from benchmarks.worlds.world import WORLDS
 
 SEEDS, SERVED_SEEDS = 10, 3

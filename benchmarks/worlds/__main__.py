@@ -16,8 +16,8 @@ from typing import Final
 
 from benchmarks.worlds.engine import Course
 from benchmarks.worlds.figures import SEEDS, Table, area, calls_per_point, figure, measure, nights_below
-from benchmarks.worlds.policies import POLICIES
 from benchmarks.worlds.service import measure_service, service_lines
+from benchmarks.worlds.table import POLICIES
 from benchmarks.worlds.world import WORLDS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"

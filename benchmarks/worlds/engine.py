@@ -78,13 +78,31 @@ class Arena:
         more often, and a share of its lessons has the wrong direction.
         """
         self.learner_calls += 1
-        best, worst = (self._one_of(group.rewards == bound(group.rewards)) for bound in (np.max, np.min))
+        best, worst = self._extremes(group)
         weights = np.cumsum((group.habits[best] != group.habits[worst]) * group.plausible)
         if not weights[-1]:
             return None
         habit = int(np.searchsorted(weights, self.random.random() * weights[-1], side="right"))
         show = bool(group.habits[best, habit])
         return habit, show != (self.random.random() < self._truth.world.misjudged)
+
+    def judge(self, group: Group, pack: Pack) -> Iterator[Lesson]:
+        """Yield what the same reflection says of the lessons in the prompt: a lesson if it helped, its opposite if it misled.
+
+        It judges lessons in which the best and the worst attempt differ, those that seem to have to do with the outcome
+        more often, and a share of its judgements has the wrong direction. It costs no call of its own.
+        """
+        best, worst = self._extremes(group)
+        likely = group.plausible / group.plausible.max()
+        for habit, _ in sorted(pack):
+            shown = bool(group.habits[best, habit])
+            if shown != group.habits[worst, habit] and self.random.random() < likely[habit]:
+                yield habit, shown != (self.random.random() < self._truth.world.misjudged)
+
+    def _extremes(self, group: Group) -> tuple[int, int]:
+        """Return the positions of one of the best and one of the worst attempts."""
+        best, worst = (self._one_of(group.rewards == bound(group.rewards)) for bound in (np.max, np.min))
+        return best, worst
 
     def _one_of(self, which: Bools) -> int:
         """Return the position of one of the true values."""

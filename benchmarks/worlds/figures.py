@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.worlds.engine import Course, run
-from benchmarks.worlds.policies import POLICIES
+from benchmarks.worlds.table import POLICIES
 from benchmarks.worlds.world import WORLDS
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 

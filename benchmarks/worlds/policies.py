@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from benchmarks.worlds.engine import Arena, Group, Policy
+from benchmarks.worlds.engine import Arena, Group
 from benchmarks.worlds.world import NOTHING, SLOTS, Items, Lesson, Pack
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import decide_gate
 
-_BATCH: Final = 25
+BATCH: Final = 25
 """Items between two changes of a library."""
 
 
@@ -62,12 +62,12 @@ class KeepEverything:
 
     def night(self, arena: Arena) -> None:
         """Spend all rollouts on learning."""
-        for items in arena.batches(arena.left // self.group_size, _BATCH):
+        for items in arena.batches(arena.left // self.group_size, BATCH):
             self._counts += proposals(arena, arena.attempt(items, self.serving, self.group_size))
 
 
-class Loop:
-    """The loop as it ships: two learning epochs, then a sweep over held-out items and the shipped gate.
+class FirstForm:
+    """The first form of the loop: two learning epochs, then a sweep over held-out items and the shipped gate.
 
     An undecided or rejected candidate is dropped, and the next night starts from the champion. The curation is retold: it
     confirms without a trace, adds the best supported lessons within the edit budget, and lets a contradiction through
@@ -125,14 +125,6 @@ class Loop:
         return PairedEvidence(tuple(pairs), lost_pairs=(), identical=False)
 
 
-class Greedy(Loop):
-    """The same loop, promoting whenever the mean of the sweep is higher."""
-
-    def _promoted(self, candidate: Pack, arena: Arena) -> bool:
-        differences = self._evidence(candidate, arena).differences if candidate != self.serving else (0.0,)
-        return float(np.mean(differences)) > 0.0
-
-
 class _Pool:
     """Candidate packs with the sum and the number of the rewards seen for each."""
 
@@ -184,7 +176,7 @@ class Simba:
         tried = [arena.attempt(items, pack, 1) for pack in chosen]
         for pack, groups in zip(chosen, tried, strict=True):
             self._pool.note(pack, [float(group.rewards[0]) for group in groups])
-        varied = [_joined(groups) for groups in zip(*tried, strict=True)]
+        varied = [joined(groups) for groups in zip(*tried, strict=True)]
         varied = sorted((group for group in varied if not group.flat), key=lambda group: float(group.rewards.mean()))
         fresh: list[Pack] = []
         for group in varied[: self.candidates]:
@@ -230,7 +222,7 @@ class Gepa:
         batch = arena.draw(self.minibatch)
         before = arena.attempt(batch, parent, 1)
         # One attempt an item has no contrast of its own: what failed is compared with what succeeded on another item.
-        lesson = arena.reflect(_joined(before))
+        lesson = arena.reflect(joined(before))
         if lesson is None or lesson in parent:
             return
         child = _with(parent, lesson, arena)
@@ -270,7 +262,7 @@ class Ace:
 
     def night(self, arena: Arena) -> None:
         """Go through pairs of attempts, batch by batch."""
-        for items in arena.batches(arena.left // 2, _BATCH):
+        for items in arena.batches(arena.left // 2, BATCH):
             for group in arena.attempt(items, self.serving, 2):
                 self._mark(group)
                 if not group.flat:
@@ -291,7 +283,7 @@ class Ace:
             del self._playbook[lesson]
 
 
-def _joined(groups: Sequence[Group]) -> Group:
+def joined(groups: Sequence[Group]) -> Group:
     """Return the attempts of several groups as one."""
     return Group(
         np.concatenate([group.habits for group in groups]),
@@ -310,14 +302,3 @@ def _with(pack: Pack, lesson: Lesson, arena: Arena) -> Pack:
     if len(kept) >= SLOTS:
         kept.pop(int(arena.random.integers(len(kept))))
     return frozenset([*kept, lesson])
-
-
-LOOP: Final = "this loop, as it ships"
-POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
-    "keep everything (the paper)": KeepEverything,
-    LOOP: Loop,
-    "greedy": Greedy,
-    "in the manner of SIMBA": Simba,
-    "in the manner of GEPA": Gepa,
-    "in the manner of ACE": Ace,
-}

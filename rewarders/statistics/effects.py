@@ -108,9 +108,10 @@ def lesson_effects(groups: Sequence[MeasuredGroup], night: int, *, spread: float
         covariance = _covariance(membership, weights, noise, spread)
         means = covariance @ (membership.T @ (weights * differences)) / noise
     errors = np.sqrt(np.diag(covariance))
+    made = (membership != 0).T @ np.array([len(one.with_drawn) + len(one.with_complement) for one in counted])
     return {
-        name: Effect(float(mean), float(error), _rollouts(counted, name))
-        for name, mean, error in zip(names, means, errors, strict=True)
+        name: Effect(float(mean), float(error), int(rollouts))
+        for name, mean, error, rollouts in zip(names, means, errors, made, strict=True)
     }
 
 
@@ -130,9 +131,3 @@ def _noise(groups: Sequence[MeasuredGroup], spread: float) -> float:
     squares = math.fsum((reward - fmean(half)) ** 2 for half in halves for reward in half)
     freedom = sum(len(half) - 1 for half in halves)
     return (squares + _PRIOR_COUNT * spread**2 / 4.0) / (freedom + _PRIOR_COUNT)
-
-
-def _rollouts(groups: Sequence[MeasuredGroup], name: str) -> int:
-    return sum(
-        len(group.with_drawn) + len(group.with_complement) for group in groups if name in group.drawn | group.complement
-    )

@@ -18,8 +18,8 @@ from benchmarks.worlds import service
 from benchmarks.worlds.__main__ import lines
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
 from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
-from benchmarks.worlds.policies import LOOP, POLICIES
 from benchmarks.worlds.service import serve, service_lines
+from benchmarks.worlds.table import LOOP, POLICIES
 from benchmarks.worlds.world import NOTHING, WORLDS, Items, Truth
 from tests.support.models.players import with_lessons
 from tfgrpo.tasks.models.simulated import SimulatedOptions

@@ -1,0 +1,183 @@
+"""The second form of the loop, switch by switch: signed accounts, test then learn, a measured share.
+
+Retold on habits with the product's own constants, capital and estimates of effects. Gate and prompts are those of the
+product in ``benchmarks/worlds/service.py``; here the reflection is idealised, as for every other policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from benchmarks.worlds.engine import Arena, Group
+from benchmarks.worlds.policies import BATCH, joined, opposite
+from benchmarks.worlds.world import NOTHING, SLOTS, Items, Lesson, Pack
+from tfgrpo.rewarders.statistics.effects import HARMFUL, MeasuredGroup, lesson_effects
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.stores.experiences.accounts import FORGETTING, LEAST_SUPPORT, LEAVES_BELOW, RETIRED_NIGHTS
+
+_CONFIDENCE: Final = 0.95
+_MEASURED: Final = 14
+"""Most lessons of one night's measurement."""
+_GROUP: Final = 6
+"""Attempts of a measuring group."""
+
+
+class Accounts:
+    """Net support of every lesson, which is forgotten from night to night."""
+
+    def __init__(self) -> None:
+        self._net: defaultdict[Lesson, float] = defaultdict(float)
+        self._standing: Pack = NOTHING
+
+    def night(self) -> None:
+        """Forget a part."""
+        for lesson in self._net:
+            self._net[lesson] *= FORGETTING
+
+    def count(self, lesson: Lesson) -> None:
+        """Note a contrast in favour of a lesson: it counts against the opposite."""
+        self._net[lesson] += 1.0
+        self._net[opposite(lesson)] -= 1.0
+
+    def candidate(self, champion: Pack, retired: Pack) -> Pack:
+        """Return the lessons in force: enough support to come in, any support to stay, the strongest first."""
+        standing = self._standing | champion
+        least = {lesson: 0.0 if lesson in standing else LEAST_SUPPORT for lesson in self._net}
+        fitting = [one for one, net in self._net.items() if net > 0.0 and net >= least[one] and one not in retired]
+        self._standing = frozenset(sorted(fitting, key=lambda one: -self._net[one])[:SLOTS])
+        return self._standing
+
+    def leaving(self, champion: Pack) -> Pack:
+        """Return the lessons with too much against them."""
+        return frozenset(lesson for lesson in champion if self._net[lesson] < LEAVES_BELOW)
+
+
+class SignedAccounts:
+    """Groups of two as before, but every contrast counts for a lesson and against its opposite, over nights.
+
+    An undecided candidate goes on, and its evidence is carried as a capital.
+    """
+
+    attempts, sweep = 2, 100
+    """Attempts of a group, and items of the sweep."""
+    judges = False
+    """Whether a reflection also judges the lessons in the prompts."""
+    share = 0.0
+    """Of the rollouts of every night but the first, which measures lessons."""
+
+    def __init__(self) -> None:
+        self.serving: Pack = NOTHING
+        self._accounts = Accounts()
+        self._capital = Capital()
+        self._effects = Effects()
+
+    def night(self, arena: Arena) -> None:
+        """Learn, measure the lessons, and compare candidate and champion on held-out items."""
+        self._accounts.night()
+        self._effects.night()
+        measured = int(arena.left * self.share) if self._effects.nights > 1 else 0
+        for items in arena.batches((arena.left - 4 * self.sweep - measured) // self.attempts, BATCH):
+            for group, pack in self._attempts(arena, items):
+                if not group.flat:
+                    self._learn(arena, group, pack)
+            self._leave()
+        self._effects.measure(arena, self.serving | self._candidate, measured)
+        self._leave()
+        self._decide(arena)
+
+    @property
+    def _candidate(self) -> Pack:
+        return self._accounts.candidate(self.serving, self._effects.retired)
+
+    def _attempts(self, arena: Arena, items: Items) -> list[tuple[Group, Pack]]:
+        candidate = self._candidate
+        return [(group, candidate) for group in arena.attempt(items, candidate, self.attempts)]
+
+    def _learn(self, arena: Arena, group: Group, pack: Pack) -> None:
+        lesson = arena.reflect(group)
+        named = set() if lesson is None else {lesson, opposite(lesson)}
+        judged = [other for other in arena.judge(group, pack) if other not in named] if self.judges else []
+        for one in judged if lesson is None else [lesson, *judged]:
+            self._accounts.count(one)
+
+    def _leave(self) -> None:
+        self.serving = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
+
+    def _decide(self, arena: Arena) -> None:
+        candidate = self._candidate
+        if candidate == self.serving:
+            return
+        items = arena.held_out.some(arena.random.permutation(len(arena.held_out))[: self.sweep])
+        before, after = (arena.attempt(items, pack, 2) for pack in (self.serving, candidate))
+        differences = _differences(before, after)
+        self._capital = self._capital.after(differences)
+        if self._capital.reaches(_CONFIDENCE) and math.fsum(differences) >= 0.0:
+            self.serving, self._capital = candidate, Capital()
+
+
+class TestThenLearn(SignedAccounts):
+    """Half of each group of four runs under the champion, half under the candidate: what differs is evidence, then both teach.
+
+    The best and the worst of the four are contrasted, whichever half they are in, and the reflection also judges the lessons
+    that were in the prompts.
+    """
+
+    __test__ = False  # no test, though its name begins like one
+    attempts, sweep, judges = 4, 50, True
+
+    def _attempts(self, arena: Arena, items: Items) -> list[tuple[Group, Pack]]:
+        candidate, half = self._candidate, self.attempts // 2
+        if candidate == self.serving:
+            return super()._attempts(arena, items)
+        before, after = (arena.attempt(items, pack, half) for pack in (self.serving, candidate))
+        self._capital = self._capital.after(_differences(before, after))
+        return [(joined(pair), self.serving | candidate) for pair in zip(before, after, strict=True)]
+
+
+class Measured(TestThenLearn):
+    """The loop as it ships: from the second night on, a share of the rollouts measures single lessons."""
+
+    share = 0.15
+
+
+def _differences(before: Sequence[Group], after: Sequence[Group]) -> list[float]:
+    return [float(other.rewards.mean() - one.rewards.mean()) for one, other in zip(before, after, strict=True)]
+
+
+class Effects:
+    """Measuring groups of all nights, and the lessons that are out because of them."""
+
+    def __init__(self) -> None:
+        self._groups: list[MeasuredGroup] = []
+        self._sure: dict[str, float] = {}
+        self._out: dict[Lesson, int] = {}
+        self.nights = 0
+
+    @property
+    def retired(self) -> Pack:
+        """Lessons that are out."""
+        return frozenset(lesson for lesson, night in self._out.items() if self.nights - night < RETIRED_NIGHTS)
+
+    def night(self) -> None:
+        """Begin a night."""
+        self.nights += 1
+
+    def measure(self, arena: Arena, lessons: Pack, rollouts: int) -> None:
+        """Attempt items under random halves of the lessons, the least certain first, and retire what harms."""
+        if rollouts < _GROUP or len(lessons) < 2:
+            return
+        pool = sorted(lessons, key=lambda lesson: (self._sure.get(str(lesson), 0.0), lesson))[:_MEASURED]
+        for items in arena.batches(rollouts // _GROUP, 1):
+            drawn = frozenset(lesson for lesson in pool if arena.random.random() < 0.5)
+            halves = drawn, frozenset(pool) - drawn
+            one, other = (frozenset(map(str, half)) for half in halves)
+            rewards = [tuple(map(float, arena.attempt(items, half, _GROUP // 2)[0].rewards)) for half in halves]
+            self._groups.append(MeasuredGroup(one, other, rewards[0], rewards[1], self.nights))
+        found = lesson_effects(self._groups, self.nights)
+        self._sure = {name: -effect.sd for name, effect in found.items()}
+        for lesson in pool:
+            if str(lesson) in found and found[str(lesson)].harm > HARMFUL:
+                self._out[lesson] = self.nights
