@@ -18,6 +18,8 @@ from benchmarks.worlds import service
 from benchmarks.worlds.__main__ import lines
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
 from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
+from benchmarks.worlds.policies import FirstForm
+from benchmarks.worlds.second_form import Accounts, Effects, TestThenLearn
 from benchmarks.worlds.service import serve, service_lines
 from benchmarks.worlds.table import LOOP, POLICIES
 from benchmarks.worlds.world import NOTHING, WORLDS, Items, Truth
@@ -165,6 +167,46 @@ def test_the_loop_promotes_nothing_where_nothing_can_be_learned():
 
 def course(*gains, calls=10):
     return Course(gains, (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
+
+
+def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
+    truth, ground = arena()
+    pack = frozenset({*list(right(truth, 6)), *((rule, not show) for rule, show in right(truth) if rule >= 6)})
+    mixed = [group for group in ground.attempt(ground.train, pack, 4) if not group.flat]
+    judged = [lesson for group in mixed for lesson in ground.judge(group, pack)]
+    assert {habit for habit, _ in judged} <= {habit for habit, _ in pack}
+    assert ground.learner_calls == 0
+    assert sum(map(truth.right, judged)) > 0.6 * len(judged) > 10
+
+
+def test_a_contrast_counts_for_a_lesson_and_against_its_opposite_and_is_forgotten():
+    accounts, lesson, opposite = Accounts(), (0, True), (0, False)
+    accounts.count(lesson)
+    assert accounts.candidate(NOTHING, NOTHING) == NOTHING
+    accounts.count(lesson)
+    assert accounts.candidate(NOTHING, NOTHING) == {lesson}
+    accounts.night()  # 1.6: not enough to come in, enough to stay
+    assert accounts.candidate(NOTHING, NOTHING) == {lesson}
+    assert accounts.candidate(NOTHING, frozenset({lesson})) == NOTHING
+    assert accounts.leaving(frozenset({lesson, opposite})) == {opposite}
+
+
+def test_test_then_learn_gains_more_than_the_first_form():
+    gains = [paired([run(PLAIN, TestThenLearn, seed, 3)], [run(PLAIN, FirstForm, seed, 3)], area) for seed in range(6)]
+    assert statistics.mean(one.mean for one in gains) > 5.0
+
+
+def test_a_tempting_lesson_is_retired_by_measuring():
+    world = WORLDS["tempting"]
+    truth, ground = arena(world, items=300)
+    tempting = (world.rules + world.idle, True)
+    effects = Effects()
+    ground.left = 10_000
+    for _ in range(3):
+        effects.night()
+        effects.measure(ground, frozenset({tempting, *right(truth, 4)}), 1_200)
+    assert tempting in effects.retired
+    assert not any(map(truth.right, effects.retired))
 
 
 def test_figures_are_means_with_the_interval_of_students_t():
