@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from tfgrpo.flows.run.index import run_named
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import PackError, SettingsError
-from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions
+from tfgrpo.stores.experiences.accounts import Account, accounts_of, read_events
+from tfgrpo.stores.experiences.library import Library, Promotion, in_force, nights_before, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
@@ -32,27 +33,44 @@ _MAX_MATCHES = 5
 
 
 def list_lessons(options: argparse.Namespace, console: Console) -> None:
-    """Print the champion library, or every record."""
+    """Print the champion library, or every record, with what counts for and against each."""
     experiences = open_experiences(options)
     shown: Iterable[ExperienceRecord] = (
         experiences.store.records() if options.all else shown_champion(experiences, console).entries
     )
+    accounts = experiences.accounts()
     if console.as_json:
-        console.results("experiences", (record.model_dump(mode="json") for record in shown))
+        console.results("experiences", (_with_account(record, accounts) for record in shown))
     elif not options.all and not experiences.champion.entries:
         console.say("No library was promoted yet; --all lists every record.")
     else:
         rows = (
-            (record.experience_id, record.operation, record.polarity, str(support_of(record)), record.summary32)
+            (record.experience_id, record.operation, record.polarity, *_columns(record, accounts), record.summary32)
             for record in shown
         )
-        console.table(("id", "operation", "says", "groups", "lesson"), rows)
+        console.table(("id", "operation", "says", "for", "against", "net", "nights", "lesson"), rows)
+
+
+def _with_account(record: ExperienceRecord, accounts: Mapping[str, Account]) -> dict[str, Any]:
+    """Return the record with its account; null for one from before there were accounts."""
+    account = accounts.get(record.experience_id)
+    return {**record.model_dump(mode="json"), "account": None if account is None else account.as_json()}
+
+
+def _columns(record: ExperienceRecord, accounts: Mapping[str, Account]) -> tuple[str, ...]:
+    """Return for, against, net support and age; of a record without an account the groups that taught it."""
+    account = accounts.get(record.experience_id)
+    if account is None:
+        return str(support_of(record)), "", "", ""
+    net = "retired" if account.retired else f"{account.net:.1f}"
+    return f"{account.in_favour:g}", f"{account.against:g}", net, str(account.age)
 
 
 def show(options: argparse.Namespace, console: Console) -> None:
-    """Print whole records."""
+    """Print whole records with their accounts."""
     experiences = open_experiences(options)
-    shown = [experiences.find(name).model_dump(mode="json") for name in options.names]
+    accounts = experiences.accounts()
+    shown = [_with_account(experiences.find(name), accounts) for name in options.names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
         for fields in shown
@@ -187,6 +205,14 @@ class TaskExperiences:
     def simulated(self) -> bool:
         """Whether the library in force was learned with the simulated model."""
         return self.promoted is not None and self.promoted.simulated
+
+    def accounts(self) -> dict[str, Account]:
+        """Return the accounts of the task's lessons as of now, by id: of the kind of model of the library in force."""
+        read = read_events(self.paths.accounts)
+        simulated = self.simulated if self.promoted else any(event.simulated for event in read[-1:])
+        events = [event for event in read if event.simulated == simulated]
+        records = self.store.find({event.experience_id for event in events})
+        return accounts_of(records, events, nights_before(promotions(self.paths.promotions)))
 
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""

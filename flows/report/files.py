@@ -164,6 +164,8 @@ class Lesson(NamedTuple):
     groups: int
     """Groups it was drawn from, of which the page shows the first contrasts."""
     contrasts: tuple[Contrast, ...]
+    account: Json | None
+    """For, against, net support and age, as of the end of the run; None before learning rules 4."""
 
 
 class Learned(NamedTuple):
@@ -171,7 +173,7 @@ class Learned(NamedTuple):
 
     library: tuple[Lesson, ...]
     replaced: tuple[Lesson, ...]
-    """Stored by this run and no longer in its library."""
+    """Known to this run or stored by it, and not in its library at the end."""
     missing: int
     """Lessons of the library that are not in the store."""
 
@@ -179,7 +181,8 @@ class Learned(NamedTuple):
 def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
     """Return the lessons with their evidence, and the sums of the run's rollouts."""
     names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
-    wanted, own = set(names), str(manifest.get("run_id", run.root.name))
+    accounts: Json = manifest.get("tfgrpo", {}).get("accounts", {})
+    wanted, own = {*names, *accounts}, str(manifest.get("run_id", run.root.name))
     records: dict[str, ExperienceRecord] = {}
     for record in ExperienceStore(task.experiences, approved={}).records():
         if record.experience_id in wanted or record.run_id == own:
@@ -193,11 +196,16 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     rows = (row for each in (*earlier, run) for row in read_rows(each.items))
     prompts = {row["item_id"]: row["prompt"] for row in rows if row["item_id"] in items}
     lessons = {
-        name: Lesson(record, len(pairs[name]), tuple(_contrasts(pairs[name][:_CONTRASTS_SHOWN], found, prompts)))
+        name: Lesson(
+            record,
+            len(pairs[name]),
+            tuple(_contrasts(pairs[name][:_CONTRASTS_SHOWN], found, prompts)),
+            accounts.get(name),
+        )
         for name, record in records.items()
     }
     library = tuple(lessons[name] for name in names if name in lessons)
-    replaced = tuple(lesson for name, lesson in lessons.items() if name not in wanted)
+    replaced = tuple(lesson for name, lesson in lessons.items() if name not in names)
     return Learned(library, replaced, len(names) - len(library)), rollouts
 
 

@@ -1,4 +1,4 @@
-"""Compare a finished replay with its run: rollouts, groups, records, gate and promotion, clocks aside."""
+"""Compare a finished replay with its run: rollouts, groups, records, accounts, gate and promotion, clocks aside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _IGNORED: Final = frozenset(
 )
 """Times, values computed from times, and fields that differ between versions."""
 _COMPARED: Final = (
-    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id")),
+    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("event", "event_id")),
     *(("gate", "decision"), ("promotion", "decision")),
 )
 """What is compared row by row, and the field that names a row."""
@@ -65,6 +65,7 @@ def _rows(
     yield (row for row in read_rows(run.groups) if row.get("group_id") not in session.voided)
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
+    yield (row for row in read_rows(task.accounts) if row.get("run_id") == session.run_id)
     yield [] if gate is None else [json.loads(json.dumps(gate))]
     yield (one.model_dump(mode="json") for one in promotions(task.promotions) if one.run_id == session.run_id)
 

@@ -84,8 +84,8 @@ class LearningSettings(Section):
     """Show the reference answer to the reflecting model (never to an actor)."""
     lessons_per_group: int = Field(default=2, ge=1, le=8)
     """Most lessons one group may propose."""
-    capacity_factor: float = Field(default=1.5, ge=1.0, le=10.0)
-    """Library capacity as a multiple of the pack's experience slots."""
+    capacity_factor: float = Field(default=4.0, ge=1.0, le=10.0)
+    """Most known lessons as a multiple of the pack's experience slots; those of which least is known are forgotten."""
     edit_budget: int = Field(default=12, ge=1, le=1_000)
     """Operations one curation may apply in epoch 1; shrinks in proportion to the epochs left."""
     min_reward: float = 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
@@ -142,6 +142,16 @@ class Account:
     def living(self) -> bool:
         """Whether enough is remembered of the lesson for it to be known."""
         return self.retired or self.weight >= _FORGOTTEN
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what people look at: for, against, net support, age in nights, and whether it is retired."""
+        return {
+            "for": self.in_favour,
+            "against": self.against,
+            "net": self.net,
+            "nights": self.age,
+            "retired": self.retired,
+        }
 
     def opposes(self, other: Account) -> bool:
         """Whether the two lessons contradict each other."""

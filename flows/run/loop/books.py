@@ -161,9 +161,9 @@ class Books:
             "experiences_written": learning.stored,
             "library": [entry.experience_id for entry in learning.candidate.entries],
             "accounts": {
-                name: {"for": each.in_favour, "against": each.against, "net": each.net, "nights": each.age}
-                for name, each in learning.accounts.items()
-                if name in {entry.experience_id for entry in learning.library.entries}
+                entry.experience_id: learning.accounts[entry.experience_id].as_json()
+                for entry in learning.library.entries
+                if entry.experience_id in learning.accounts
             },
             "remembered": dict(learning.remembered),
             "reward_scores": {

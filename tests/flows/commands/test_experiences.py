@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -260,3 +261,16 @@ def test_a_promoted_record_of_another_task_is_not_exported(ask, own_run, champio
     assert said.out == ""
     assert f"{len(champion)} promoted lessons left out, not among the task's records" in said.err
     assert not json.loads(ask("verify", "--json", "--task-id", "copied", out=own_run.out, code=1).out)["ok"]
+
+
+def test_the_accounts_of_the_lessons_are_listed_and_shown(ask, champion, own_run):
+    counted = Counter(row["experience_id"] for row in map(json.loads, own_run.task.accounts.read_text().splitlines()))
+    listed = json.loads(ask("list", "--json", out=own_run.out).out)["experiences"]
+    assert all(each["account"]["net"] > 0 for each in listed)
+    assert all(each["account"]["for"] <= counted[each["experience_id"]] for each in listed)
+    for each in listed:
+        [shown] = json.loads(ask("show", each["experience_id"], "--json", out=own_run.out).out)["experiences"]
+        assert shown == each
+    assert "against" in ask("list", out=own_run.out).out.splitlines()[0]
+    own_run.task.accounts.unlink()
+    assert json.loads(ask("list", "--json", out=own_run.out).out)["experiences"][0]["account"] is None

@@ -106,12 +106,12 @@ async def test_the_curator_sees_library_proposals_memory_and_limits(tmp_path):
             "library": [{"id": "L1", "polarity": "do", "text": TEXTS[1], "support": 1}],
             "proposals": [{"id": "P1", "polarity": "do", "text": TEXTS[0], "support": 2, "best_reward": 1.0}],
             "rejected_before": ["bad idea"],
-            "capacity": 12,
+            "capacity": 32,
             "edit_budget": 12,
             "max_words": 32,
         }
     ]
-    assert model.requests[0][0].messages[0].content == "Curate. 12 12 32"
+    assert model.requests[0][0].messages[0].content == "Curate. 32 12 32"
 
 
 async def test_modify_merge_delete_and_keep_each_do_what_they_say(tmp_path):
