@@ -12,7 +12,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 
 
 def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(tmp_path):
-    summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15, seed=1)
+    summary = run(tmp_path, run_id=RUN, sample_size=44, batch_size=22)
     assert summary.details["gate"]["decision"] == "promote"
     task = TaskPaths.of(tmp_path, TASK)
     (promotion,) = lines(task.promotions)

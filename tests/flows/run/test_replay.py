@@ -55,7 +55,7 @@ def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
 def finished(tmp_path_factory):
     """A run whose candidate was promoted."""
     out = tmp_path_factory.mktemp("finished")
-    summary = run(out, run_id=RUN, sample_size=30, batch_size=15, seed=1)
+    summary = run(out, run_id=RUN, sample_size=44, batch_size=22)
     assert summary.details["gate"]["decision"] == "promote"
     return out
 
