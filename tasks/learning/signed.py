@@ -220,10 +220,10 @@ class SignedCuration(Curation):
     def _shown(self, label: str, record: ExperienceRecord) -> dict[str, object]:
         account = self.batch.accounts.get(record.experience_id)
         shown: dict[str, object] = {"id": label, "polarity": record.polarity, "text": record.summary32}
+        shown |= {"cause": record.cause} if record.cause else {}
         if account is None:  # added by a part of this batch
             return shown | {"for": support_of(record), "against": 0, "nights": 0}
         families = {"families": list(account.families)} if account.families else {}
-        shown |= {"cause": record.cause} if record.cause else {}
         return shown | {"for": account.in_favour, "against": account.against, "nights": account.age, **families}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.run.replay import compare_with_original
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER
 
 
@@ -28,6 +30,18 @@ def test_only_records_of_the_run_itself_are_compared(tmp_path):
     assert own
     assert f"{len(own)} records" in summary.message
     assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
+
+
+def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path):
+    agent = "tests.support.agents.agents:rambles"
+    summary = run(tmp_path, run_id=RUN, actor__kind=agent, tfgrpo__reflection_chars=4_000, **SMALL)
+    assert summary.exit_code == 0, summary.message
+    roles = Counter(attempt_and_role(row["key"])[1] for row in lines(paths(tmp_path).journal))
+    assert roles["digest"] == 2 * roles["reflect"] > 0
+    written = manifest(tmp_path)
+    assert roles.total() - roles["agent"] <= written["forecast"]["calls"]["high"]
+    assert written["status"] == "finished"
+    assert run(tmp_path, replay=RUN).exit_code == 0
 
 
 def test_a_replay_takes_the_first_number_that_is_free(tmp_path):

@@ -29,6 +29,10 @@ async def drafts_and_corrects(prompt: str, system: str, chat: AskAsync) -> str:
     return await chat([{"role": "user", "content": f"Correct: {draft} under {system}"}])
 
 
+async def rambles(prompt: str, chat: AskAsync) -> str:
+    return f"{'Let us see. ' * 400}\n{await chat(prompt)}"
+
+
 def blocking(prompt: str, chat: Ask, seed: int, temperature: float, item: Item) -> str:
     CALLS.append(threading.current_thread().name)
     assert item.answer == ""
