@@ -1,7 +1,7 @@
 """Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
-The halves of a split group (``GroupSpec.champion``) are scored, ranked and reflected on separately, unless one has a single
-attempt: then all attempts are compared across the arms.
+A split group (``GroupSpec.champion``) is scored and reflected on as a whole: best and worst are contrasted whichever library
+they had, and the reflection is told which. Ranks and advantages stay within a half, unless one has a single attempt.
 
 It writes no file and does not end the run: a refused budget or a dead endpoint is reported in the result.
 """
@@ -9,17 +9,14 @@ It writes no file and does not end the run: a refused budget or a dead endpoint 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range, Verdict
 from tfgrpo.rewarders.scoring import score_group, total_range
-from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, Refused, RewardScore, Scored, Signal, Ungraded, classify
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.tasks.learning.ask import Spend
@@ -32,7 +29,6 @@ from tfgrpo.tasks.runtime.observing import observe_group, observe_scores
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, HalfResult, RolloutRecord
 
-T = TypeVar("T")
 RECORDED_CHARS = 2_000
 """Most characters of an answer in ``rollouts.jsonl``; the whole answer is in the journal."""
 
@@ -52,14 +48,15 @@ class GroupComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """Attempts that are compared with each other, with their scores and outcomes by rollout id."""
+    """All attempts of a group with their scores and outcomes, by rollout id."""
 
-    spec: GroupSpec
-    """Of the half, or of the group."""
     rollouts: Sequence[FinishedRollout]
     scores: Mapping[str, tuple[RewardScore, ...]]
     outcomes: Mapping[str, Outcome]
     comparison: GroupComparison
+    """Of all attempts with each other."""
+    halves: tuple[GroupComparison, ...]
+    """Of each half in itself; empty for a group that is not split."""
     judging: Spend
     timed_out: str | None
     """The fault of a rewarder that exceeded its time limit."""
@@ -83,73 +80,38 @@ async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str
 async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     start = perf_counter()
     graded = await _graded(spec, runtime)
-    rollouts = [rollout for part in graded for rollout in part.rollouts]
-    refusals = (rollout.loss.reason for rollout in rollouts if isinstance(rollout.loss, Refused))
-    refused = next(refusals, None) or _first(part.judging.budget_refused for part in graded)
-    fatal = _first(rollout.fatal for rollout in rollouts) or _first(part.judging.fatal for part in graded)
-    whole = _joined([part.comparison for part in graded])
+    rollouts, comparison, judging = graded.rollouts, graded.comparison, graded.judging
+    losses = [rollout.loss for rollout in rollouts]
+    refused = next((loss.reason for loss in losses if isinstance(loss, Refused)), None) or judging.budget_refused
+    fatal = next((rollout.fatal for rollout in rollouts if rollout.fatal), None) or judging.fatal
     # A reflection would be wasted when the run ends with this group.
-    asked = () if refused or fatal else _instructive(spec, graded, whole.signal, runtime)
-    reflections = await asyncio.gather(*(_reflection(part, runtime) for part in asked))
-    spends = [reflection.spend for reflection in reflections]
+    reflection = Reflection() if refused or fatal else await _reflection(spec, graded, runtime)
+    learning = reflection.spend
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
         records = tuple(_records(spec, graded, runtime))
     return GroupResult(
         group_id=spec.group_id,
         key=spec.key,
         rollouts=records,
-        signal=whole.signal,
-        mean_reward=whole.mean,
-        spread=whole.spread,
-        proposals=tuple(proposal for reflection in reflections for proposal in reflection.proposals),
-        rejected=tuple(pair for reflection in reflections for pair in reflection.rejected),
-        judgements=tuple(judgement for reflection in reflections for judgement in reflection.judgements),
-        reflection_failure=_first(spend.failure for spend in spends),
-        learning=Usage.total(spend.usage for spend in spends),
-        rewarder_fault=_first(part.timed_out for part in graded),
-        judging=Usage.total(part.judging.usage for part in graded),
-        budget_refused=refused or _first(spend.budget_refused for spend in spends),
-        fatal=fatal or _first(spend.fatal for spend in spends),
+        signal=comparison.signal,
+        mean_reward=comparison.mean,
+        spread=comparison.spread,
+        proposals=reflection.proposals,
+        rejected=reflection.rejected,
+        judgements=reflection.judgements,
+        reflection_failure=learning.failure,
+        learning=learning.usage,
+        rewarder_fault=graded.timed_out,
+        judging=judging.usage,
+        budget_refused=refused or learning.budget_refused,
+        fatal=fatal or learning.fatal,
         duration_s=perf_counter() - start,
-        broken_calls=tuple(call for spend in (*(part.judging for part in graded), *spends) for call in spend.broken),
-        halves=_halves(spec, whole.rewards, runtime),
+        broken_calls=(*judging.broken, *learning.broken),
+        halves=tuple(
+            HalfResult(attempts.spec.key.arm, half.signal, half.mean, half.spread)
+            for attempts, half in zip(spec.halves, graded.halves, strict=False)
+        ),
     )
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value), None)
-
-
-def _joined(parts: Sequence[GroupComparison]) -> GroupComparison:
-    """Return the comparisons of the halves as one: the spread is pooled over their scored attempts."""
-    if len(parts) == 1:
-        return parts[0]
-    rewards, advantages, ranks = (
-        {name: value for part in parts for name, value in getattr(part, field).items()}
-        for field in ("rewards", "advantages", "ranks")
-    )
-    squares = math.fsum(len(part.rewards) * part.spread**2 for part in parts if part.spread is not None)
-    signals = {part.signal for part in parts}
-    clear = signals - {"lost"} or signals
-    return GroupComparison(
-        rewards=rewards,
-        advantages=advantages,
-        ranks=ranks,
-        mean=math.fsum(rewards.values()) / len(rewards) if rewards else None,
-        spread=math.sqrt(squares / len(rewards)) if rewards else None,
-        signal="mixed" if "mixed" in signals else clear.pop() if len(clear) == 1 else "flat",
-    )
-
-
-def _halves(spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime) -> tuple[HalfResult, ...]:
-    """Return the rewards by half; empty for a group that is not split."""
-    settings, score_range = runtime.context.settings.tfgrpo, _score_range(runtime)
-    results = []
-    for half, indices in spec.halves if spec.champion else ():
-        names = [name for name in (rollout_id_of(spec, index) for index in indices) if name in rewards]
-        each = compare({name: rewards[name] for name in names}, settings.min_spread, score_range)
-        results.append(HalfResult(half.key.arm, each.signal, each.mean, each.spread))
-    return tuple(results)
 
 
 def _span_attributes(spec: GroupSpec) -> Attributes:
@@ -162,35 +124,46 @@ def _span_attributes(spec: GroupSpec) -> Attributes:
     }
 
 
-async def _graded(spec: GroupSpec, runtime: Runtime) -> Sequence[_Graded]:
+async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
     """Run and score all attempts; their spans stay open until they are scored, or this is cancelled."""
+    judge = GroupJudge(spec, runtime)
     with ExitStack() as until_graded:
         rollouts = await asyncio.gather(
             *(run_rollout(half, at, runtime, until_graded) for half, indices in spec.halves for at in indices)
         )
-        parts = ((part, rollouts[indices.start : indices.stop]) for part, indices in spec.compared)
-        return await asyncio.gather(*(_compared(part, some, runtime) for part, some in parts))
+        answered = [rollout for rollout in rollouts if rollout.loss is None]
+        raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
+        scores = scrubbed(raw, runtime.scrub)
+        known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
+        comparison, halves = _compared(spec, scores.totals, runtime)
+        outcomes: dict[str, Outcome] = {}
+        given: dict[str, tuple[RewardScore, ...]] = {}
+        for rollout in rollouts:
+            name = rollout.rollout_id
+            verdicts, reward = known.get(name, ()), scores.totals.get(name)
+            given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
+            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
+            if rollout.span is not None:
+                rank = _own(name, comparison, halves).ranks.get(name)
+                rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=rank)
+                observe_scores(rollout.span, given[name], runtime.rewarders)
+    return _Graded(rollouts, given, outcomes, comparison, halves, judge.spend, scores.timed_out)
 
 
-async def _compared(spec: GroupSpec, rollouts: Sequence[FinishedRollout], runtime: Runtime) -> _Graded:
-    """Score attempts and compare them with each other."""
-    judge = GroupJudge(spec, runtime)
-    answered = [rollout for rollout in rollouts if rollout.loss is None]
-    raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
-    scores = scrubbed(raw, runtime.scrub)
-    known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
-    comparison = compare(scores.totals, runtime.context.settings.tfgrpo.min_spread, _score_range(runtime))
-    outcomes: dict[str, Outcome] = {}
-    given: dict[str, tuple[RewardScore, ...]] = {}
-    for rollout in rollouts:
-        name = rollout.rollout_id
-        verdicts, reward = known.get(name, ()), scores.totals.get(name)
-        given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-        outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
-        if rollout.span is not None:
-            rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=comparison.ranks.get(name))
-            observe_scores(rollout.span, given[name], runtime.rewarders)
-    return _Graded(spec, rollouts, given, outcomes, comparison, judge.spend, scores.timed_out)
+def _compared(
+    spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime
+) -> tuple[GroupComparison, tuple[GroupComparison, ...]]:
+    """Compare all attempts, and those of each half of a split group."""
+    least, score_range = runtime.context.settings.tfgrpo.min_spread, _score_range(runtime)
+    halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.champion)
+    each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
+    return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
+
+
+def _own(name: str, whole: GroupComparison, halves: Sequence[GroupComparison]) -> GroupComparison:
+    """Return the comparison that ranks an attempt: that of its half, or of the group if a half has fewer than two."""
+    fair = all(len(half.rewards) > 1 for half in halves)
+    return next((half for half in halves if fair and name in half.rewards), whole)
 
 
 def _score_range(runtime: Runtime) -> Range:
@@ -229,17 +202,10 @@ def _attempt(rollout: FinishedRollout) -> Attempt:
     return Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
 
 
-def _instructive(spec: GroupSpec, graded: Sequence[_Graded], signal: Signal, runtime: Runtime) -> Sequence[_Graded]:
-    """Return what is reflected on: the comparisons with different rewards, or one in which all failed, if that is set."""
-    settings, shows = runtime.context.settings.tfgrpo, {"mixed"}
-    if signal == "all_fail" and settings.learn_from == "failures_too" and runtime.context.rules > 3:
-        shows = {"all_fail"} if settings.show_ground_truth and spec.item.answer else set()
-    parts = [part for part in graded if part.comparison.signal in shows] if spec.reflect else []
-    return parts[-1:] if signal == "all_fail" else parts
-
-
-async def _reflection(graded: _Graded, runtime: Runtime) -> Reflection:
-    spec, comparison = graded.spec, graded.comparison
+async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
+    comparison = graded.comparison
+    if not spec.reflect or comparison.signal not in _teaching(spec, runtime):
+        return Reflection()
     ranked = [
         RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name])
         for name, rollout in ((rollout.rollout_id, rollout) for rollout in graded.rollouts)
@@ -251,15 +217,23 @@ async def _reflection(graded: _Graded, runtime: Runtime) -> Reflection:
             return await reflect_on_group(spec, ranked, comparison.spread or 0.0, runtime)
 
 
-def _records(spec: GroupSpec, graded: Sequence[_Graded], runtime: Runtime) -> Iterator[RolloutRecord]:
+def _teaching(spec: GroupSpec, runtime: Runtime) -> set[Signal]:
+    """Return the signals of groups that are reflected on: different rewards, and, if that is set, failures only."""
+    settings = runtime.context.settings.tfgrpo
+    answered = settings.show_ground_truth and bool(spec.item.answer)
+    failures = answered and settings.learn_from == "failures_too" and runtime.context.rules > 3
+    return {"mixed", "all_fail"} if failures else {"mixed"}
+
+
+def _records(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Iterator[RolloutRecord]:
     """Yield the records of all attempts in the order of their indices, each under the text that it was made with."""
-    made = [(part, rollout) for part in graded for rollout in part.rollouts]
     halves = [half for half, indices in spec.halves for _ in indices]
-    return (_record(half, rollout, part, runtime) for half, (part, rollout) in zip(halves, made, strict=True))
+    return (_record(half, rollout, graded, runtime) for half, rollout in zip(halves, graded.rollouts, strict=True))
 
 
 def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:
     name = rollout.rollout_id
+    own = _own(name, graded.comparison, graded.halves)
     return RolloutRecord(
         rollout_id=name,
         group_id=spec.group_id,
@@ -267,8 +241,8 @@ def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime:
         index=rollout.index,
         outcome=graded.outcomes[name],
         scores=graded.scores.get(name, ()),
-        advantage=graded.comparison.advantages.get(name),
-        relative_rank=graded.comparison.ranks.get(name),
+        advantage=own.advantages.get(name),
+        relative_rank=own.ranks.get(name),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
         summary=summarize_trajectory(
             rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars

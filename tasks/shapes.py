@@ -92,8 +92,6 @@ class GroupSpec:
     """Text of the first half; None for a group that is not split."""
     arms: tuple[Arm, Arm] = ("champion", "candidate")
     """Arms of the two halves, in the keys of their rollouts."""
-    lessons: int | None = None
-    """Most lessons of one reflection. None: as many as the settings allow."""
 
     @property
     def halves(self) -> tuple[Attempts, ...]:
@@ -102,15 +100,9 @@ class GroupSpec:
             return (Attempts(self, range(self.size)),)
         texts, first = (self.champion, self.pack), self.size // 2
         return tuple(
-            Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, champion=None, lessons=1), indices)
+            Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, champion=None), indices)
             for arm, pack, indices in zip(self.arms, texts, (range(first), range(first, self.size)), strict=True)
         )
-
-    @property
-    def compared(self) -> tuple[Attempts, ...]:
-        """The attempts that are scored, ranked and reflected on together: each half, or all where one has a single one."""
-        halves = self.halves
-        return halves if len(halves[0].indices) > 1 else (Attempts(self, range(self.size)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +158,6 @@ class LessonJudgement:
     experience_id: str
     judgement: Judgement
     why: str = ""
-    arm: Arm = "train"
-    """Of the half, for a group that is split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +193,9 @@ class GroupResult:
     key: GroupKey
     rollouts: tuple[RolloutRecord, ...]
     signal: Signal
-    """Of a split group ``mixed`` if any attempts that are compared have different rewards."""
     mean_reward: float | None
     spread: float | None
-    """Population standard deviation, within the halves of a split group."""
+    """Population standard deviation."""
     proposals: tuple[Proposal, ...]
     rejected: tuple[tuple[str, str], ...]
     """Proposed texts that violate a rule, with the reason."""

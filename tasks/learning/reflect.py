@@ -74,8 +74,8 @@ async def reflect_on_group(
         answer = await ask(LESSONS, _key(spec, "reflect", 0), payload, runtime, spend)
     else:
         answer = await _contrast(spec, shown, known, runtime, spend)
-    cause, judgements = _judged(spec, answer, known) if isinstance(answer, ReflectionAnswer) else ("", ())
-    lessons, limit = answer.lessons if answer is not None else [], spec.lessons or settings.lessons_per_group
+    cause, judgements = _judged(answer, known) if isinstance(answer, ReflectionAnswer) else ("", ())
+    lessons, limit = answer.lessons if answer is not None else [], settings.lessons_per_group
     accepted: dict[str, Proposal] = {}
     rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one group") for lesson in lessons[limit:]]
     for turn, lesson in enumerate(lessons[:limit], start=1):
@@ -141,17 +141,14 @@ def _given(spec: GroupSpec, attempt: RankedAttempt, known: Mapping[str, Experien
     return [label for label, record in known.items() if record.experience_id in ids]
 
 
-def _judged(
-    spec: GroupSpec, answer: ReflectionAnswer, known: Mapping[str, ExperienceRecord]
-) -> tuple[str, tuple[LessonJudgement, ...]]:
+def _judged(answer: ReflectionAnswer, known: Mapping[str, ExperienceRecord]) -> tuple[str, tuple[LessonJudgement, ...]]:
     """Return the cause, or nothing in place of one that gives orders or holds a secret; and the judgements."""
     cause = clean_text(answer.cause)
     attack = attack_in(cause)
     if attack is not None and attack.rule != "answer":
         cause = ""
     return cause, tuple(
-        LessonJudgement(known[each.lesson].experience_id, each.judgement, cause, spec.key.arm)
-        for each in answer.judgements
+        LessonJudgement(known[each.lesson].experience_id, each.judgement, cause) for each in answer.judgements
     )
 
 
@@ -191,7 +188,7 @@ def _payload(spec: GroupSpec, attempts: Sequence[dict[str, Any]], runtime: Runti
     payload: dict[str, Any] = {
         "task": spec.item.prompt,
         "attempts": attempts,
-        "max_lessons": spec.lessons or settings.lessons_per_group,
+        "max_lessons": settings.lessons_per_group,
         "max_words": runtime.max_words,
     }
     if settings.show_ground_truth and spec.item.answer:

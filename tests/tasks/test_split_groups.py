@@ -1,4 +1,4 @@
-"""A split group is two groups for everything that compares, and one for everything that is run and recorded."""
+"""A split group runs under two libraries: one contrast over all attempts, ranks and advantages within a half."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.support.records.records import make_record
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import ModelServerFault
 from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.shapes import LessonJudgement, PackText
@@ -63,57 +62,61 @@ async def test_every_attempt_has_a_seed_and_a_journal_key_of_its_own(tmp_path):
     assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"champion", "candidate"}
 
 
-async def test_ranks_advantages_and_lessons_stay_within_a_half(tmp_path):
-    model, result = await run(4, RIGHT, WRONG, RIGHT, RIGHT, tmp_path=tmp_path)
+async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
+    _, result = await run(4, RIGHT, WRONG, RIGHT, RIGHT, tmp_path=tmp_path)
     assert [rollout.relative_rank for rollout in result.rollouts] == [1.0, 0.0, 0.5, 0.5]
     assert [rollout.advantage for rollout in result.rollouts] == pytest.approx([1.0, -1.0, 0.0, 0.0])
-    assert [proposal.text for proposal in result.proposals] == ["Learned from champion 0."]
-    assert [proposal.evidence for proposal in result.proposals] == [("run/1/train/q1/0", "run/1/train/q1/1")]
-    assert [reason for _, reason in result.rejected] == ["more than 1 lesson from one group"] * 2
-    assert model.asked("reflect")[0]["max_lessons"] == 1
     assert [(half.arm, half.signal, half.mean_reward, half.spread) for half in result.halves] == [
         ("champion", "mixed", 0.5, 0.5),
         ("candidate", "all_pass", 1.0, 0.0),
     ]
     assert (result.signal, result.mean_reward) == ("mixed", 0.75)
-    assert result.spread == pytest.approx((2 * 0.25 / 4) ** 0.5)
+    assert result.spread == pytest.approx(0.1875**0.5)
 
 
-async def test_both_halves_teach_and_all_their_calls_are_counted(tmp_path):
-    model, result = await run(4, RIGHT, WRONG, WRONG, RIGHT, tmp_path=tmp_path)
-    assert [proposal.text for proposal in result.proposals] == ["Learned from champion 0.", "Learned from candidate 0."]
-    assert result.learning.calls == 2
-    assert len({key.text("0" * 16) for _, key in model.requests if key.role == "reflect"}) == 2
+@pytest.mark.parametrize(
+    ("answers", "contrasted"),
+    [
+        ((WRONG, RIGHT, WRONG, RIGHT), (1, 0)),
+        ((WRONG, WRONG, RIGHT, RIGHT), (2, 0)),
+        ((RIGHT, RIGHT, RIGHT, WRONG), (0, 3)),
+    ],
+)
+async def test_the_best_and_the_worst_of_the_group_are_contrasted_whichever_library_they_had(
+    tmp_path, answers, contrasted
+):
+    model, result = await run(4, *answers, tmp_path=tmp_path)
+    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0.", "Learned from train 1."]
+    assert result.proposals[0].evidence == tuple(f"run/1/train/q1/{index}" for index in contrasted)
+    assert result.learning.calls == len(model.asked("reflect")) == 1
 
 
-async def test_a_half_judges_the_lessons_that_it_was_given_and_names_its_arm(tmp_path):
+async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_them(tmp_path):
     old, new = make_record("old"), make_record("new")
     champion = replace(CHAMPION, experiences=(old,))
     candidate = replace(spec().pack, experience_ids=("old", "new"), experiences=(old, new))
 
     def script(_, key):
         if key.role == "rollout":
-            return (RIGHT, WRONG, RIGHT, WRONG)[key.rollout]
-        label, judgement = ("L1", "misled") if key.group.arm == "champion" else ("L2", "helped")
-        return {"lessons": [], "cause": "Tens.", "judgements": [{"lesson": label, "judgement": judgement}]}
+            return (WRONG, WRONG, RIGHT, RIGHT)[key.rollout]
+        judgements = [{"lesson": "L1", "judgement": "unused"}, {"lesson": "L2", "judgement": "helped"}]
+        return {"lessons": [], "cause": "Tens.", "judgements": judgements}
 
-    result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(script, tmp_path))
-    assert result.judgements == (
-        LessonJudgement("old", "misled", "Tens.", "champion"),
-        LessonJudgement("new", "helped", "Tens.", "candidate"),
-    )
+    model = ScriptedModel(script)
+    result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(model, tmp_path))
+    assert [each["lessons"] for each in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1"]]
+    assert result.judgements == (LessonJudgement("old", "unused", "Tens."), LessonJudgement("new", "helped", "Tens."))
 
 
 async def test_a_split_group_that_fails_is_reflected_on_once(tmp_path):
     made = runtime(ScriptedModel(attempts(*[WRONG] * 4)), tmp_path, tfgrpo={"learn_from": "failures_too"})
     result = await run_group(split(), made)
-    assert [(proposal.text, proposal.unconfirmed) for proposal in result.proposals] == [
-        ("Learned from candidate 0.", True)
-    ]
+    assert [proposal.unconfirmed for proposal in result.proposals] == [True, True]
+    assert result.learning.calls == 1
 
 
 @pytest.mark.parametrize("size", [2, 3])
-async def test_with_a_single_attempt_in_a_half_the_group_is_one_comparison_across_the_arms(tmp_path, size):
+async def test_with_a_single_attempt_in_a_half_attempts_are_ranked_across_the_arms(tmp_path, size):
     _, result = await run(size, WRONG, *[RIGHT] * (size - 1), tmp_path=tmp_path)
     assert (result.signal, result.rollouts[0].relative_rank) == ("mixed", 0.0)
     assert [proposal.text for proposal in result.proposals] == ["Learned from train 0.", "Learned from train 1."]
@@ -125,35 +128,29 @@ async def test_with_a_single_attempt_in_a_half_the_group_is_one_comparison_acros
     [
         ((RIGHT,) * 4, "all_pass", 1.0),
         ((WRONG,) * 4, "all_fail", 0.0),
-        ((RIGHT, RIGHT, WRONG, WRONG), "flat", 0.5),
-        ((reply(""), WRONG, RIGHT, RIGHT), "all_pass", 2 / 3),
+        ((reply(""), reply(""), RIGHT, RIGHT), "all_pass", 1.0),
         ((reply(""),) * 4, "lost", None),
     ],
 )
-async def test_without_a_contrast_in_a_half_the_group_teaches_nothing(tmp_path, answers, signal, mean):
+async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, answers, signal, mean):
     model, result = await run(4, *answers, tmp_path=tmp_path)
     assert (result.signal, result.mean_reward, result.proposals) == (signal, mean and pytest.approx(mean), ())
     assert {key.role for _, key in model.requests} == {"rollout"}
 
 
-async def test_relative_scores_compare_within_a_half(tmp_path):
+async def test_relative_scores_compare_the_halves_so_that_their_difference_is_evidence(tmp_path):
     rewarders = tuple(WeightedRewarder(build_rewarder(name, {})) for name in ("gt", "relative"))
-    model = ScriptedModel(attempts(RIGHT, RIGHT, RIGHT, WRONG))
+    model = ScriptedModel(attempts(WRONG, WRONG, RIGHT, RIGHT))
     result = await run_group(split(), runtime(model, tmp_path, rewarders=rewarders))
     relative = [next(each.score for each in one.scores if each.rewarder_id == "relative") for one in result.rollouts]
-    assert relative == [0.5, 0.5, 1.0, 0.0]
+    assert relative[0] == relative[1] < relative[2] == relative[3]
+    assert result.halves[0].mean_reward < result.halves[1].mean_reward
 
 
-async def test_a_broken_half_leaves_the_other_as_it_is(tmp_path):
-    def script(_, key):
-        if key.role == "reflect":
-            return ModelServerFault("503") if key.group.arm == "champion" else {"lessons": []}
-        return (RIGHT, WRONG, RIGHT, WRONG)[key.rollout]
-
-    result = await run_group(split(), runtime(script, tmp_path))
-    assert result.reflection_failure.error_type == "ModelServerFault"
-    assert [call.call_key.split("/")[1] for call in result.broken_calls] == ["champion"]
-    assert result.learning.calls == 1
+async def test_a_lost_attempt_of_a_half_leaves_the_others_as_they_are(tmp_path):
+    _, result = await run(4, reply(""), WRONG, RIGHT, WRONG, tmp_path=tmp_path)
+    assert [half.mean_reward for half in result.halves] == [0.0, 0.5]
+    assert [rollout.relative_rank for rollout in result.rollouts] == [None, 0.25, 1.0, 0.25]
 
 
 async def test_a_split_group_is_replayed_without_a_model(tmp_path):
