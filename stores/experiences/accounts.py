@@ -226,13 +226,15 @@ def _retired(events: Sequence[AccountEvent], night: int) -> bool:
 
 
 def in_force(
-    entries: Sequence[ExperienceRecord], accounts: Mapping[str, Account], slots: int
+    entries: Sequence[ExperienceRecord], accounts: Mapping[str, Account], slots: int, standing: Collection[str] = ()
 ) -> tuple[ExperienceRecord, ...]:
     """Return the candidate's lessons in the order of ``entries``: of net support 2 and more, the strongest up to ``slots``.
 
-    Of two that contradict each other only the stronger, at equal support the earlier; none that is retired.
+    ``standing``: ids of lessons in force so far, which stay while anything speaks for them. Attempts that follow a lesson
+    seldom differ in it, so that its account grows more slowly than those of others. Of two that contradict each other only
+    the stronger, at equal support the earlier; none that is retired.
     """
-    fitting = [entry for entry in entries if _supported(accounts.get(entry.experience_id))]
+    fitting = [entry for entry in entries if _supported(accounts.get(entry.experience_id), standing)]
     chosen: dict[str, Account] = {}
     for entry in sorted(fitting, key=lambda each: -accounts[each.experience_id].net):
         account = accounts[entry.experience_id]
@@ -241,8 +243,10 @@ def in_force(
     return tuple(entry for entry in fitting if entry.experience_id in chosen)
 
 
-def _supported(account: Account | None) -> bool:
-    return account is not None and account.net >= LEAST_SUPPORT and not account.retired
+def _supported(account: Account | None, standing: Collection[str]) -> bool:
+    if account is None or account.retired:
+        return False
+    return account.net > 0.0 if account.ids.intersection(standing) else account.net >= LEAST_SUPPORT
 
 
 def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account]) -> dict[str, str]:

@@ -97,7 +97,8 @@ class LearningState:
         # The champion's lessons first, in its order: what both libraries have is one prefix of their prompts.
         entries = sorted(folded, key=lambda each: place.get(each.experience_id, len(place)))
         self.library = Library(known(entries, self.accounts, evidence.capacity, place))
-        self.candidate = Library(in_force(self.library.entries, self.accounts, evidence.slots))
+        standing = {entry.experience_id for entry in (*self.champion.entries, *self.candidate.entries)}
+        self.candidate = Library(in_force(self.library.entries, self.accounts, evidence.slots, standing))
 
 
 def _worth_keeping(

@@ -94,6 +94,18 @@ def test_a_lesson_is_in_the_candidate_from_a_net_support_of_two_strongest_first_
     assert in_force(entries, {}, 9) == ()
 
 
+def test_a_lesson_in_force_stays_while_anything_speaks_for_it():
+    entries = [make_record("a"), make_record("b")]
+    events = [event("a", group="g1"), event("a", group="g2"), event("b", group="g1"), event("b", group="g2")]
+    later = accounts_of(entries, events, 1)  # a net support of 1.6
+    assert in_force(entries, later, 9) == ()
+    assert in_force(entries, later, 9, {"a"}) == (entries[0],)
+    against = [event("a", "contradicted", f"h{number}") for number in range(2)]
+    assert in_force(entries, accounts_of(entries, [*events, *against], 0), 9, {"a"}) == (entries[1],)
+    reworded = make_record("c", operation="modify", supersedes=("a",))
+    assert in_force([reworded], accounts_of([*entries, reworded], events, 1), 9, {"a"}) == (reworded,)
+
+
 @pytest.mark.parametrize("named_by", ["a", "b"])
 def test_of_two_opposites_only_the_stronger_is_in_the_candidate(named_by):
     entries = [make_record("a"), make_record("b")]

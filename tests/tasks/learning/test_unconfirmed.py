@@ -80,8 +80,8 @@ async def test_each_judgement_is_one_event_of_its_lesson_and_group(tmp_path):
     [known] = first.records
     name = known.experience_id
     judged = (
-        LessonJudgement(name, "helped", "Tens.", "champion"),
-        LessonJudgement(name, "misled", "Sums.", "candidate"),
+        LessonJudgement(name, "helped", "Tens."),
+        LessonJudgement(name, "misled", "Sums."),
         LessonJudgement("exp-unknown", "helped"),
     )
     rollouts = (record(0, group="g2"), record(1, group="g2"))
