@@ -42,6 +42,7 @@ class Known:
             "against": account.against,
             "net": account.net,
             "nights": account.age,
+            "cause": record.cause,
             "families": list(account.families),
             "group_id": record.group_id,
             "first_run": self.first.run_id,
@@ -54,7 +55,8 @@ class Known:
         families = f", seen in {', '.join(account.families)}" if account.families else ""
         origin = f"first learned in {self.first.run_id}, from {record.group_id or 'no group'}{families}"
         head = f"{record.experience_id}  {state}, {counted}, {pluralize(account.age, 'night')} old"
-        return "\n    ".join((head, f"{record.polarity}: {record.summary32}", origin))
+        because = [f"because {record.cause}"] if record.cause else []
+        return "\n    ".join((head, f"{record.polarity}: {record.summary32}", *because, origin))
 
 
 def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], *, simulated: bool) -> list[Known]:

@@ -82,7 +82,8 @@ def retire(options: argparse.Namespace, console: Console) -> None:
         append_events(experiences.paths.accounts, gone if lesson.has_events else [opening, *gone])
         if not lesson.in_force:
             return None
-        rest = Library(tuple(each.record for each in known if each.in_force and each is not lesson))
+        champion = promoted_library(experiences.store, in_force(earlier, simulated=simulated))
+        rest = Library(tuple(entry for entry in champion.entries if entry.experience_id != name))
         return _line(experiences, rest, "retire", run_id=line, simulated=simulated, who=who, reasons={name: why})
 
     done = record_decided(experiences.paths.promotions, decide)
@@ -170,7 +171,7 @@ def _finish(experiences: TaskExperiences, console: Console, done: Promotion | No
     elif done is None:
         console.say(f"Nothing changed: {unchanged}.")
     else:
-        lessons = pluralize(len(done.experience_ids), "lesson")
+        lessons = pluralize(len(done.experience_ids), "lesson") + (" (SIMULATED)" if done.simulated else "")
         console.say(f"In force now: library {done.library_id} of {lessons}. `tfgrpo history` lists every change.")
 
 

@@ -8,9 +8,12 @@ from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.accounts import AccountEvent, append_events
 from tfgrpo.stores.experiences.library import Promotion, promotions
+from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -134,6 +137,20 @@ def test_lessons_in_force_from_before_there_were_accounts_are_reviewed_too(task)
     assert not task.paths.accounts.exists()
     task.tell("experiences", "retire", task.ids[0], "--why", "harms")
     assert len(task.ask("experiences", "review")["lessons"]) == 2
+
+
+def test_a_review_shows_why_a_lesson_holds(task):
+    pack = pack_stamp(load_prompt_pack("arithmetic"))
+    lines = task.paths.experiences.read_text().splitlines()
+    because = ExperienceRecord.model_validate_json(lines[0]).model_copy(update={"cause": "Cents were added to euros."})
+    task.paths.experiences.write_text("\n".join([stamp_record(because, pack).model_dump_json(), lines[1], ""]))
+    # The promotion names the record as it was.
+    task.tell("experiences", "rollback", "none")
+    assert "\n    because Cents were added to euros.\n" in task.tell("experiences", "review").out
+    assert [each["cause"] for each in task.ask("experiences", "review")["lessons"]] == [
+        "Cents were added to euros.",
+        None,
+    ]
 
 
 def test_before_anything_was_learned_there_is_nothing_to_review(task):

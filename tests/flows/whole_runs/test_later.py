@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.records.promotions import record_promotion
+from tests.support.records.tasks import Task
 from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.stores.experiences.library import Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
@@ -100,25 +101,36 @@ def test_a_recorded_decision_stays_whatever_new_evidence_shows(tmp_path):
     )
 
 
-class PromotedMeanwhile:
-    """Another run is promoted while this one's sweep is under way."""
+class Meanwhile:
+    """Something is done while a run's sweep is under way."""
 
-    def __init__(self, task):
-        self._task = task
+    def __init__(self, do):
+        self._do = do
 
     def __getattr__(self, name):
         def told(*said):
             if name == "epoch_ended" and said[0].phase == "eval":
-                record_promotion(self._task.promotions, promoted(self._task))
+                self._do()
 
         return told
 
 
 def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     task = TaskPaths.of(tmp_path, TASK)
-    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=PromotedMeanwhile(task))
+    other = Meanwhile(lambda: record_promotion(task.promotions, promoted(task)))
+    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=other)
     assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
+
+
+def test_a_library_that_was_taken_back_meanwhile_is_not_replaced(tmp_path, capsys):
+    task = Task(tmp_path, TASK, capsys)
+    task.learn(("do", "Name the unit of every figure."))
+    person = Meanwhile(lambda: task.tell("experiences", "rollback", "none"))
+    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=person)
+    assert ended.message.startswith("undecided: another library was put into force since this run began")
+    assert (task.decisions, task.texts) == (["promote", "rollback", "undecided"], [])
+    assert run(tmp_path, resume="a").message == ended.message
 
 
 def test_a_sweep_in_which_a_rewarder_times_out_is_undecided(tmp_path, monkeypatch):
