@@ -107,7 +107,7 @@ def test_edited_answers_that_turn_the_verdict_fail_the_replay(copy):
     unsummed(copy, wrong)
     summary = run(copy, replay=RUN)
     assert summary.exit_code == 1
-    assert summary.message.startswith("the replay differs from its run: rollout 123 differs: night:e3:candidate:")
+    assert summary.message.startswith("the replay differs from its run: rollout 179 differs: night:e3:candidate:")
 
 
 def edit_rollout(out):

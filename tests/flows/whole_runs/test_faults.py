@@ -146,6 +146,8 @@ def test_lessons_of_an_epoch_that_fails_late_are_dropped(tmp_path, monkeypatch):
     first = {row["experience_id"] for row in store(tmp_path) if row["epoch"] == 1}
     assert first, "the first batch taught nothing"
     assert first.isdisjoint(manifest(tmp_path)["tfgrpo"]["library"])
+    told = lines(TaskPaths.of(tmp_path, TASK).accounts)
+    assert {row["epoch"] for row in told} <= {2}, "what a void epoch says counts for nobody"
     assert TaskPaths.of(tmp_path, TASK).state.exists()
 
 
@@ -155,7 +157,7 @@ def _refused_learning(status=500, share=1):
     seen = itertools.count()
 
     def before_answer(number):
-        if "tfgrpo_lessons" not in server.bodies[number - 1]:
+        if "tfgrpo_reflection" not in server.bodies[number - 1]:
             return None
         return status if next(seen) % share == 0 else None
 
