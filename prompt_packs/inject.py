@@ -26,6 +26,7 @@ _OPENING = (
     "use a note where it fits the task at hand, pass over it where it does not."
 )
 _CLOSING = "</lessons>"
+_FILLER = "Read the task as it stands and answer it in the form that it asks for. "
 _LEAD: dict[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
 
 
@@ -66,6 +67,20 @@ def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord])
     if lines:
         parts.append("\n".join([_OPENING, *lines, _CLOSING]))
     return MergedPrompt("\n\n".join(parts), tuple(used), tuple(skipped))
+
+
+def without_meaning(text: str) -> str:
+    """Return a system text with neutral words of equal length in place of each lesson: a placebo."""
+    if _OPENING not in text:
+        return text
+    head, lessons = text.split(_OPENING)
+    lines = (_neutral(line) if line.startswith(tuple(_LEAD.values())) else line for line in lessons.splitlines())
+    return head + _OPENING + "\n".join(lines)
+
+
+def _neutral(line: str) -> str:
+    lead = _LEAD["do"]
+    return lead + (_FILLER * (len(line) // len(_FILLER) + 1))[: max(1, len(line) - len(lead))].rstrip()
 
 
 def render_pack(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> str:

@@ -12,9 +12,12 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from tfgrpo.stores.frozen_json import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
-Phase: TypeAlias = Literal["train", "eval"]
-Arm: TypeAlias = Literal["train", "champion", "candidate"]
-"""Whose lessons are in the prompt. ``train``: a learning group, whose rollouts have an arm of their own if it is split."""
+Phase: TypeAlias = Literal["train", "eval", "measure"]
+"""``measure``: groups at the training temperature that teach nothing."""
+Arm: TypeAlias = Literal["train", "champion", "candidate", "measure", "drawn", "complement", "control"]
+"""Whose lessons are in the prompt. ``train``: a learning group, whose rollouts have an arm of their own if it is split;
+``measure``: one that measures, with a random half of the lessons (``drawn``) and the other half (``complement``), or with
+the champion and a ``control``."""
 Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
 """What the rewards of a group are like. ``lost``: fewer than two scored rollouts, so no comparison is possible."""
 

@@ -108,6 +108,7 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.learn_from": Demo(of_exchange(lambda it: len(it.learning), says="Answer: 8"), "failures_too"),
     "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
     "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
+    "tfgrpo.measured_share": Demo(of_plan(lambda plan: plan.measured_groups), "0.9"),
     "tfgrpo.capacity_factor": Demo(of_exchange(lambda it: it.payload("proposals")["capacity"]), "3"),
     "tfgrpo.edit_budget": Demo(of_exchange(lambda it: len(it.curation.records)), "1"),
     "tfgrpo.min_reward": Demo(of_exchange(lambda it: it.curation.rejected), "1.0"),

@@ -9,14 +9,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
+from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
 from tfgrpo.flows.run.index import run_named
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.errors import PackError, SettingsError
 from tfgrpo.stores.experiences.accounts import Account, accounts_of, read_events
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, nights_before, promotions
@@ -28,6 +31,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonSet, as_json, render_lessons
 
+_NOT_MEASURED: Final[Mapping[str, Effect]] = MappingProxyType({})
 _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
@@ -38,39 +42,52 @@ def list_lessons(options: argparse.Namespace, console: Console) -> None:
     shown: Iterable[ExperienceRecord] = (
         experiences.store.records() if options.all else shown_champion(experiences, console).entries
     )
-    accounts = experiences.accounts()
+    known = experiences.known()
     if console.as_json:
-        console.results("experiences", (_with_account(record, accounts) for record in shown))
+        console.results("experiences", (known.as_json(record) for record in shown))
     elif not options.all and not experiences.champion.entries:
         console.say("No library was promoted yet; --all lists every record.")
     else:
         rows = (
-            (record.experience_id, record.operation, record.polarity, *_columns(record, accounts), record.summary32)
+            (record.experience_id, record.operation, record.polarity, *known.columns(record), record.summary32)
             for record in shown
         )
-        console.table(("id", "operation", "says", "for", "against", "net", "nights", "lesson"), rows)
+        console.table(
+            ("id", "operation", "says", "for", "against", "net", "nights", "effect", "tokens", "lesson"), rows
+        )
 
 
-def _with_account(record: ExperienceRecord, accounts: Mapping[str, Account]) -> dict[str, Any]:
-    """Return the record with its account; null for one from before there were accounts."""
-    account = accounts.get(record.experience_id)
-    return {**record.model_dump(mode="json"), "account": None if account is None else account.as_json()}
+class Standing(NamedTuple):
+    """What is known of the lessons of a task by id, besides their records."""
 
+    accounts: Mapping[str, Account]
+    effects: Mapping[str, Effect]
 
-def _columns(record: ExperienceRecord, accounts: Mapping[str, Account]) -> tuple[str, ...]:
-    """Return for, against, net support and age; of a record without an account the groups that taught it."""
-    account = accounts.get(record.experience_id)
-    if account is None:
-        return str(support_of(record)), "", "", ""
-    net = "retired" if account.retired else f"{account.net:.1f}"
-    return f"{account.in_favour:g}", f"{account.against:g}", net, str(account.age)
+    def as_json(self, record: ExperienceRecord) -> dict[str, Any]:
+        """Return the record with its account and its measured effect, None without, and its tokens in each prompt."""
+        account, effect = self.accounts.get(record.experience_id), self.effects.get(record.experience_id)
+        return {
+            **record.model_dump(mode="json"),
+            "account": None if account is None else account.as_json(),
+            "effect": effect_json(effect),
+            "tokens": lesson_tokens(record),
+        }
+
+    def columns(self, record: ExperienceRecord) -> tuple[str, ...]:
+        """Return for, against, net support, age, effect and tokens; without an account the groups that taught it."""
+        account = self.accounts.get(record.experience_id)
+        measured = (effect_text(self.effects.get(record.experience_id)), str(lesson_tokens(record)))
+        if account is None:
+            return str(support_of(record)), "", "", "", *measured
+        net = "retired" if account.retired else f"{account.net:.1f}"
+        return f"{account.in_favour:g}", f"{account.against:g}", net, str(account.age), *measured
 
 
 def show(options: argparse.Namespace, console: Console) -> None:
     """Print whole records with their accounts."""
     experiences = open_experiences(options)
-    accounts = experiences.accounts()
-    shown = [_with_account(experiences.find(name), accounts) for name in options.names]
+    known = experiences.known()
+    shown = [known.as_json(experiences.find(name)) for name in options.names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
         for fields in shown
@@ -165,7 +182,9 @@ def export(options: argparse.Namespace, console: Console) -> int:
     experiences = open_experiences(options)
     library = shown_champion(experiences, console)
     promoted = experiences.promoted.experience_ids if experiences.promoted else ()
-    lessons = lesson_set(library, experiences.paths.root.name, simulated=experiences.simulated)
+    simulated = experiences.simulated
+    effects = task_effects(experiences.paths, simulated=simulated)
+    lessons = lesson_set(library, experiences.paths.root.name, simulated=simulated, effects=effects)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif library.entries:
@@ -175,11 +194,18 @@ def export(options: argparse.Namespace, console: Console) -> int:
     return 0 if library.entries or not promoted else 1
 
 
-def lesson_set(library: Library, task_id: str, *, simulated: bool) -> LessonSet:
+def lesson_set(
+    library: Library, task_id: str, *, simulated: bool, effects: Mapping[str, Effect] = _NOT_MEASURED
+) -> LessonSet:
     """Return the lessons of a library with their origin."""
     first = library.entries[:1]
+
+    def lesson(entry: ExperienceRecord) -> Lesson:
+        effect = effect_json(effects.get(entry.experience_id))
+        return Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry), effect)
+
     return LessonSet(
-        tuple(Lesson(each.summary32, each.polarity, each.experience_id, support_of(each)) for each in library.entries),
+        tuple(map(lesson, library.entries)),
         task_id=task_id,
         domain="".join(entry.domain for entry in first),
         pack_id="".join(entry.pack_id for entry in first),
@@ -205,6 +231,10 @@ class TaskExperiences:
     def simulated(self) -> bool:
         """Whether the library in force was learned with the simulated model."""
         return self.promoted is not None and self.promoted.simulated
+
+    def known(self) -> Standing:
+        """Return what is known of the task's lessons as of now."""
+        return Standing(self.accounts(), task_effects(self.paths, simulated=self.simulated))
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts of the task's lessons as of now, by id: of the kind of model of the library in force."""

@@ -15,7 +15,14 @@ from tfgrpo.stores.outcomes import Arm, Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
-_ARMS: dict[Arm, str] = {"train": "reward", "champion": "before", "candidate": "after"}
+_ARMS: dict[Arm, str] = {
+    "train": "reward",
+    "champion": "before",
+    "candidate": "after",
+    "drawn": "a random half",
+    "complement": "the other half",
+    "control": "control",
+}
 _REASONS = 100
 _REASON_CHARS = 200
 
@@ -198,7 +205,9 @@ class RunCounts:
         """Return the counts at the start of a plan."""
         learning = plan.settings.tfgrpo
         size = len(plan.cohort(1).items)
-        return cls(size * (learning.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size)
+        if not plan.learns:
+            return cls(size)
+        return cls(size * (learning.epochs - 1) + plan.measured_groups + 2 * len(plan.eval_items))
 
     def left(self, epoch: EpochSums, elapsed: float) -> str:
         """Return the time left in the run at the pace of this epoch, which has taken ``elapsed`` seconds."""

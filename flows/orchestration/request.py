@@ -14,6 +14,8 @@ from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 
 Scalar: TypeAlias = str | int | float | bool
+Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
+"""What the champion is compared with: no lessons, neutral text of equal length in their place, or itself."""
 
 
 class FlowRequest(BaseModel):
@@ -64,6 +66,18 @@ class FlowRequest(BaseModel):
         return {**below, **given, "settings": kept | self.settings}
 
 
+class Measuring(BaseModel):
+    """Attempts that measure, in place of learning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rollouts: int
+    lessons: tuple[str, ...] = ()
+    """Ids of the lessons to be measured; empty: all in force."""
+    control: Control | None = None
+    """Compares the champion with this control, in place of measuring single lessons."""
+
+
 class RunRequest(FlowRequest):
     """A learning run as asked for. Absent fields keep what environment, pipeline file and defaults say."""
 
@@ -79,6 +93,8 @@ class RunRequest(FlowRequest):
     """Run id to continue where it ended, or ``latest``."""
     replay: str | None = None
     """Run id to run again from its journal, without an endpoint, into a separate store, or ``latest``."""
+    measures: Measuring | None = None
+    """Measure with the settings of the task's newest run, and learn nothing."""
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None

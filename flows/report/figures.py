@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
+from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.text import pluralize
 
 NOTHING: Final = "–"
@@ -73,7 +74,14 @@ def minute(time: str) -> str:
     return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()
 
 
-_OWN: Final = (decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute)
+def effect(account: Mapping[str, Any] | None) -> str:
+    """Return what a lesson was measured to do, and what it costs; empty for one that the run did not know."""
+    if account is None or "effect" not in account:
+        return ""
+    return f" · effect {effect_text(account['effect'])} · {account['tokens']} tokens"
+
+
+_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     each.__name__: each for each in (*_OWN, duration, money, plus_unknown, price_unknown, usd, pluralize)
 }

@@ -67,7 +67,7 @@ def read_groups(run: RunPaths) -> Groups:
             total = groups.batches.setdefault((row["epoch"], row["batch"]), [0.0, 0])
             total[0] += mean
             total[1] += 1
-        else:
+        elif row["phase"] == "eval":
             groups.arms.setdefault(row["item_id"], {})[row["arm"]] = mean
     return groups
 

@@ -26,8 +26,15 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
-_ARMS = {"train": "all", "champion": "before", "candidate": "after"}
-_PHASES = {"train": "learning", "eval": "sweep"}
+_ARMS = {
+    "train": "all",
+    "drawn": "a random half",
+    "complement": "the other half",
+    "champion": "before",
+    "candidate": "after",
+}
+_PHASES = {"train": "learning", "eval": "sweep", "measure": "measuring"}
+_MEASURING = ("drawn", "complement")
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
@@ -134,8 +141,8 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
-        phase = _PHASES.get(block["phase"], "")
         for name, label in _labelled(_ARMS, block["arms"]):
+            phase = _PHASES.get("measure" if name in _MEASURING else block["phase"], "")
             yield (
                 epoch,
                 phase if name == "train" else f"{phase}, {label}",

@@ -98,13 +98,18 @@ def _view_problems(paths: TaskPaths) -> list[str]:
     return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
 
 
+def store_of(plan: Plan) -> ExperienceStore:
+    """Return the store of a plan's task, to read from; that of a replay is another one."""
+    approved = approved_stamps([plan.pack])
+    return ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
+
+
 def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Library, list[str]]:
     """Return the library that a run starts from, and warnings for its lost and retired lessons.
 
     ``ids`` are those that a run to be continued began with; None: the library in force.
     """
-    paths, approved = plan.paths, approved_stamps([plan.pack])
-    store = ExperienceStore(paths.experiences, approved=approved, task_id=plan.settings.task_id)
+    paths, store = plan.paths, store_of(plan)
     if ids is None:
         promoted = champion_library(store, paths, simulated=plan.simulated)
         lost = champion_problems(store, paths, simulated=plan.simulated)

@@ -13,6 +13,7 @@ from typing import Any
 from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
+from tfgrpo.flows.run.effects import effect_json, lesson_tokens, sum_of_effects
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.saturation import saturation
@@ -96,7 +97,15 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "regressions": list(decision.regressions),
         "recoveries": list(decision.recoveries),
         "noise_floor": noise_floor(evidence.pairs),
+        "sum_of_effects": _sum_of_effects(session),
     }
+
+
+def _sum_of_effects(session: Session) -> float | None:
+    """Return the difference of the libraries as the sum of the measured effects of their lessons."""
+    learning, (low, high) = session.learning, session.plan.score_range
+    total = sum_of_effects(learning.champion.entries, learning.candidate.entries, learning.effects)
+    return None if total is None else total * (high - low)
 
 
 def _arm(rewards: Sequence[Sequence[float]], seed: int) -> dict[str, float] | None:
@@ -139,7 +148,13 @@ def _details(
         "gate": gate,
         "epochs": [dataclasses.asdict(end) for end in books.epochs],
         "lessons": [
-            {"id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
+            {
+                "id": entry.experience_id,
+                "polarity": entry.polarity,
+                "text": entry.summary32,
+                "effect": effect_json(session.learning.effects.get(entry.experience_id)),
+                "tokens": lesson_tokens(entry),
+            }
             for entry in session.learning.candidate.entries
         ],
         "ledger": dataclasses.asdict(totals),

@@ -23,7 +23,8 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
-from tfgrpo.flows.run.loop.learn import learn, measure
+from tfgrpo.flows.run.loop.learn import learn, measure, retire
+from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, prepare
@@ -217,8 +218,12 @@ def _ended(session: Session) -> _End:
 
 
 def _whole_run(session: Session) -> str:
-    if not session.settings.tfgrpo.enabled:
+    if not session.settings.tfgrpo.enabled and session.measures is None:
         measure(session)
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
+    if session.measures is not None:
+        done = measure_on_demand(session, session.measures)
+        retire(session)
+        return done
     decision = learn(session)
     return f"{decision.decision}: {'; '.join(decision.reasons)}"

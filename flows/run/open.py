@@ -33,6 +33,7 @@ from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.accounts import append_events, opening_event, read_events
 from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.measured import read_measured
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -90,6 +91,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             observer=observer,
             learning=_learning(plan, task, champion, fields.get("began_with"), clock),
             champion=champion,
+            measures=prepared.request.measures,
             fan_out=fan_out,
             clock=clock,
             lock=lock,
@@ -113,7 +115,11 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     ended = [one for one in manifests if one.get("simulated") == prepared.plan.simulated and "tfgrpo" in one]
     last = max(ended, key=lambda one: str(one.get("started_at")), default={})
     remembered = last.get("tfgrpo", {}).get("remembered", {})
-    return {"account_events": len(read_events(paths.accounts)), "remembered": remembered}
+    return {
+        "account_events": len(read_events(paths.accounts)),
+        "measured_groups": len(read_measured(paths.measured)),
+        "remembered": remembered,
+    }
 
 
 def _learning(
@@ -146,6 +152,8 @@ def _learning(
     )
     state = LearningState.signed(champion, evidence)
     state.remembered = began_with["remembered"]
+    lines = read_measured(plan.paths.measured, began_with.get("measured_groups", 0))
+    state.measure([line for line in lines if (line.simulated, line.model) == (plan.simulated, plan.models.name)])
     return state
 
 
@@ -312,6 +320,8 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         },
         "forecast": asdict(plan.forecast),
         "tools": [encode_tool(tool.spec) for tool in load_tools(plan.settings.actor.tools)],
+        "control": None,
+        "measures": None if request.measures is None else request.measures.model_dump(),
         **({} if context.rules < 4 else {"began_with": _began_with(prepared)}),
         "champion": {
             "library_id": champion.library_id,

@@ -21,6 +21,7 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
+from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -60,11 +61,17 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     earlier, checks = None, _CHECKS
     if request.earlier is not None:
         request, earlier, resolved = earlier_run(request, env)
+    elif request.measures is not None:
+        found = earlier_run(request.model_copy(update={"resume": LATEST}), env)
+        settings = found.resolved.settings
+        learning = settings.tfgrpo.model_copy(update={"night": None})
+        resolved = _with_night(Resolved(settings.model_copy(update={"tfgrpo": learning}), found.resolved.sources))
     else:
         resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
         resolved = _with_night(resolved)
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
-    plan = build_plan(resolved, env, extra_checks=checks)
+    measuring = None if request.measures is None else max(1, request.measures.rollouts // MEASURING_SIZE)
+    plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring)
     refuse_taken(request, plan.paths)
     warnings: tuple[str, ...] = ()
     if preflight:

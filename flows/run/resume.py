@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
@@ -95,7 +95,9 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
         raise _unusable(
             request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
         ) from error
-    named = {"replay" if request.resume is None else "resume": run.root.name}
+    named: dict[str, Any] = {"replay" if request.resume is None else "resume": run.root.name}
+    if manifest.get("measures") is not None and request.measures is None:
+        named["measures"] = Measuring.model_validate_json(json.dumps(manifest["measures"]))
     return Earlier(request.model_copy(update=named), manifest, resolved)
 
 

@@ -1,10 +1,10 @@
 """Forecast calls, tokens and money of a run from its plan: bounds, and a likely figure between them.
 
-Low: one turn a rollout, no informative group, no sweep, equal outputs in every group. High: all turns, every group
-informative, every structured answer repaired as often as allowed, every lesson shortened once, both arms, every output
-judged separately; where attempts may be long, two digests for each reflection. Retries after faults are not included. With
-n items, groups of G, t turns, m informative groups and S batches, an epoch is n·(G·t) + m + S calls, plus those of judges;
-a batch with more proposals than fit into one reply takes several curations.
+Low: one turn a rollout, no informative group, no lesson to measure, no sweep, equal outputs in every group. High: all
+turns, every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both
+arms, every output judged separately; where attempts may be long, two digests for each reflection. Retries after faults are
+not included. With n items, groups of G, t turns, m informative groups and S batches, an epoch is n·(G·t) + m + S calls,
+plus those of judges; a batch with more proposals than fit into one reply takes several curations.
 
 Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no repairs
 or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a sixteenth
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
@@ -154,19 +154,27 @@ def forecast(
     cohorts: Sequence[Cohort],
     evaluation: Sequence[Item],
     judges: Sequence[JudgeLoad] = (),
+    measured: Sequence[Item] = (),
+    measuring_judges: Sequence[JudgeLoad] = (),
 ) -> Forecast:
     """Return the forecast of a run over these cohorts and this sweep; an empty ``evaluation`` has no comparison.
 
-    ``judges``: the calls of the rewarders for each group.
+    ``measured``: items of the groups that measure lessons. ``judges``, ``measuring_judges``: the calls of the rewarders for
+    each group.
     """
     estimate = _Estimate(settings, pack)
     learned_on = [item for cohort in cohorts for item in cohort.items]
-    acting = estimate.rollouts(learned_on) + _two_arms_or_none(estimate.rollouts(evaluation))
+    size = settings.tfgrpo.actors_per_item
+    acting = estimate.rollouts(learned_on, size) + _two_arms_or_none(estimate.rollouts(evaluation, size))
+    acting += _or_none(estimate.rollouts(measured, MEASURING_SIZE))
     learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
     uses = [(models.name, acting), (models.reflection_name, learning)]
     for load in judges:
         judging = estimate.judging(load, learned_on) + _two_arms_or_none(estimate.judging(load, evaluation))
         uses.append((models.judge(load.options.model), judging))
+    uses += [
+        (models.judge(load.options.model), _or_none(estimate.judging(load, measured))) for load in measuring_judges
+    ]
     uses = [(model, use.with_likely_tokens()) for model, use in uses]
     total = sum((use for _, use in uses), _Use())
     return Forecast(
@@ -196,10 +204,9 @@ class _Estimate:
         self._templates = {role: _tokens([text]).high for role, text in pack.templates.items()}
         self._lesson = math.ceil(self._learning.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
 
-    def rollouts(self, items: Sequence[Item]) -> _Use:
-        """Return the use of one group on each item."""
-        turns, reply, groups = self._turns, self._model.max_tokens, len(items)
-        rollouts, size = groups * self._learning.actors_per_item, self._learning.actors_per_item
+    def rollouts(self, items: Sequence[Item], size: int) -> _Use:
+        """Return the use of one group of this size on each item."""
+        turns, reply, rollouts = self._turns, self._model.max_tokens, len(items) * size
         asked = _tokens(item.system_prompt + item.prompt for item in items)
         # Every turn sends all earlier turns again.
         resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
@@ -280,8 +287,12 @@ class _Estimate:
 
 def _two_arms_or_none(arm: _Use) -> _Use:
     """Return the use of a sweep: two arms, or none without lessons."""
-    both = arm + arm
-    return _Use(replace(both.calls, low=0), replace(both.prompt, low=0), replace(both.completion, low=0))
+    return _or_none(arm + arm)
+
+
+def _or_none(use: _Use) -> _Use:
+    """Return the use of what may not be run at all."""
+    return _Use(replace(use.calls, low=0), replace(use.prompt, low=0), replace(use.completion, low=0))
 
 
 def _tokens(texts: Iterable[str]) -> Counts:

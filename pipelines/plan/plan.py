@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +17,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
-from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation
+from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort, Difficulty, draw_evaluation, measuring_groups
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -26,7 +26,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.base import Range
-from tfgrpo.rewarders.judge.model import judge_loads
+from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import read_state
@@ -77,6 +77,8 @@ class Plan(BasePlan):
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
+    measured_groups: int
+    """Groups that measure the effects of lessons; none of a run too small for it."""
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
 
@@ -105,8 +107,12 @@ class Plan(BasePlan):
         return self.data.cohort(epoch, self.settings, difficulty)
 
 
-def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = ()) -> Plan:
+def build_plan(
+    resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = (), measuring: int | None = None
+) -> Plan:
     """Check and load all that the settings name. ``extra_checks`` are those of higher floors.
+
+    ``measuring``: groups of a run that measures lessons and does nothing else.
 
     Raise one ``ConfigError`` with all problems, of the class of the first check that failed.
     """
@@ -124,16 +130,22 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
     split, learning = data[0].split, settings.tfgrpo
     evaluation = draw_evaluation(split.held_out, settings=learning)
     models = choose_models(settings)
+    # With the feature flag off one epoch is measured, and there is no sweep.
+    cohorts = data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
+    learned = sum(len(cohort.items) for cohort in cohorts)
+    attempts = (learned + 2 * len(evaluation.items)) * learning.actors_per_item
+    groups = measuring_groups(learning, attempts) if measuring is None else measuring
     ahead = forecast(
         settings,
         models=models,
         pack=pack[0],
-        # With the feature flag off one epoch is measured, and there is no sweep.
-        cohorts=data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings),
-        evaluation=evaluation.items if learning.enabled else (),
-        judges=[load for each in rewarders[0] for load in judge_loads(each.rewarder, learning.actors_per_item)],
+        cohorts=cohorts if measuring is None else (),
+        evaluation=evaluation.items if learning.enabled and measuring is None else (),
+        judges=_judge_loads(rewarders[0], learning.actors_per_item),
+        measured=list(islice(cycle(cohorts[0].items), groups)),
+        measuring_judges=_judge_loads(rewarders[0], MEASURING_SIZE),
     )
-    ahead = _corrected(ahead, paths[0], models)
+    ahead = _corrected(ahead, paths[0], models) if measuring is None else ahead
     warnings = (
         *guard_warnings(settings, env, resolved.sources),
         *data[0].warnings,
@@ -149,6 +161,7 @@ def build_plan(resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequ
         data=data[0],
         evaluation=evaluation,
         forecast=ahead,
+        measured_groups=groups,
         warnings=warnings,
         paths=paths[0],
     )
@@ -180,6 +193,10 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewar
     if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
         check_rewarders(built, group_size=settings.tfgrpo.actors_per_item)
     return built
+
+
+def _judge_loads(rewarders: Sequence[WeightedRewarder], size: int) -> list[JudgeLoad]:
+    return [load for each in rewarders for load in judge_loads(each.rewarder, size)]
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:

@@ -8,6 +8,7 @@ zero, because a flat item may become informative once lessons are learned.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,18 @@ RUNS: Final = 10
 """Number of the newest runs of the task that count."""
 _FLAT = frozenset({"all_pass", "all_fail", "flat"})
 _SEEN = _FLAT | {"mixed"}
+
+
+MEASURING_SIZE: Final = 6
+"""Attempts of a group that measures single lessons."""
+_FEWEST_MEASURING: Final = 4
+"""Groups below which nothing is measured: they would show nothing."""
+
+
+def measuring_groups(settings: LearningSettings, attempts: int) -> int:
+    """Return how many groups measure single lessons in a run with so many attempts otherwise."""
+    groups = math.floor(settings.measured_share * attempts / MEASURING_SIZE)
+    return groups if settings.enabled and groups >= _FEWEST_MEASURING else 0
 
 
 @dataclass(frozen=True, slots=True)

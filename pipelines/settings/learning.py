@@ -84,6 +84,8 @@ class LearningSettings(Section):
     """Show the reference answer to the reflecting model (never to an actor)."""
     lessons_per_group: int = Field(default=2, ge=1, le=8)
     """Most lessons one group may propose."""
+    measured_share: Fraction = 0.15
+    """Attempts that measure the effects of single lessons, as a share of those of learning epochs and sweep; 0: none."""
     capacity_factor: float = Field(default=4.0, ge=1.0, le=10.0)
     """Most known lessons as a multiple of the pack's experience slots; those of which least is known are forgotten."""
     edit_budget: int = Field(default=12, ge=1, le=1_000)
@@ -106,9 +108,9 @@ class LearningSettings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
 
-    def seed_of(self, phase: Literal["train", "eval"]) -> int:
-        """Return the seed of a phase: another one every night for learning, always the run's for the sweep."""
-        return derive_seed(self.seed, "night", self.night) if self.night and phase == "train" else self.seed
+    def seed_of(self, phase: Literal["train", "eval", "measure"]) -> int:
+        """Return the seed of a phase: another one every night, but always the run's for the sweep."""
+        return derive_seed(self.seed, "night", self.night) if self.night and phase != "eval" else self.seed
 
     @property
     def epochs_before(self) -> int:

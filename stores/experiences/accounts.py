@@ -136,12 +136,13 @@ class Account:
     families: tuple[str, ...]
     opposites: frozenset[str]
     """Ids of lessons that say the opposite."""
-    retired: bool
+    retired: str
+    """Why it is kept out; empty if it is not."""
 
     @property
     def living(self) -> bool:
         """Whether enough is remembered of the lesson for it to be known."""
-        return self.retired or self.weight >= _FORGOTTEN
+        return bool(self.retired) or self.weight >= _FORGOTTEN
 
     def as_json(self) -> dict[str, Any]:
         """Return what people look at: for, against, net support, age in nights, and whether it is retired."""
@@ -150,7 +151,7 @@ class Account:
             "against": self.against,
             "net": self.net,
             "nights": self.age,
-            "retired": self.retired,
+            "retired": bool(self.retired),
         }
 
     def opposes(self, other: Account) -> bool:
@@ -217,12 +218,13 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: fro
     )
 
 
-def _retired(events: Sequence[AccountEvent], night: int) -> bool:
-    """Whether the last word is a retirement that still holds."""
+def _retired(events: Sequence[AccountEvent], night: int) -> str:
+    """Return why a lesson is kept out; empty unless the last word is a retirement that still holds."""
     words = [event for event in events if event.kind in {"retired", "restored"}]
     # The sort is stable: what a person says twice between two nights counts as it was written.
     last = sorted(words, key=lambda event: (event.night, event.epoch, event.batch))[-1:]
-    return any(event.kind == "retired" and night - event.night < RETIRED_NIGHTS for event in last)
+    holds = (event for event in last if event.kind == "retired" and night - event.night < RETIRED_NIGHTS)
+    return next((event.why or "measured as harmful" for event in holds), "")
 
 
 def in_force(
@@ -255,7 +257,7 @@ def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account
     for name in (entry.experience_id for entry in champion):
         account = accounts.get(name)
         if account is not None and account.retired:
-            reasons[name] = "measured as harmful"
+            reasons[name] = account.retired
         elif account is not None and account.net < LEAVES_BELOW:
             reasons[name] = f"net support {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
     return reasons

@@ -62,6 +62,8 @@ class TaskPaths:
     """Decisions of the gate, append-only."""
     accounts = _File("accounts.jsonl")
     """What counts for and against each lesson, append-only."""
+    measured = _File("measured.jsonl")
+    """Groups that measured single lessons, append-only."""
     state = _File("state.json")
     """A view: champion library and last run."""
     selections = _File("selections.jsonl")

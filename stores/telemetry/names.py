@@ -18,7 +18,7 @@ RoleName: TypeAlias = Literal[
     "rollout", "agent", "tool", "judge", "summarize", "digest", "reflect", "curate", "shorten", "repair", "other"
 ]
 ToolOutcome: TypeAlias = Literal["ok", "error"]
-ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected"]
+ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected", "retired", "restored"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
 GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]
 Event: TypeAlias = Literal[

@@ -24,6 +24,7 @@ _VERSIONS_KEPT: Final = 20
 _ANSWERABLE: Final = ("user", "tool")
 _OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {"train": "held out for the gate", "eval": "of training, not held out"}
 """Why a group is omitted, by the phase that is wanted."""
+_MEASURED: Final = "measured single lessons, under random halves of them"
 _NO_BARE_PROMPT: Final = "its bare prompt is not known"
 _NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
 _DEGENERATE: Final[Mapping[Signal, str]] = {
@@ -145,8 +146,9 @@ class Chosen:
 def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
     options, omitted = report.options, report.omitted
-    if options.phase not in ("all", group.metadata.get("phase", "train")):
-        omitted["groups"][_OTHER_PHASE[options.phase]] += 1
+    phase = group.metadata.get("phase", "train")
+    if options.phase not in ("all", phase):
+        omitted["groups"][_MEASURED if phase == "measure" else _OTHER_PHASE[options.phase]] += 1
         return None
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
     usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)

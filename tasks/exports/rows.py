@@ -175,7 +175,7 @@ def _provenance(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
         "group_id": group.id,
         "item_id": known.get("item_id"),
         "epoch": known.get("epoch"),
-        "phase": "eval" if known.get("phase") == "eval" else "train",
+        "phase": known["phase"] if known.get("phase") in ("eval", "measure") else "train",
         "policy_version": group.policy_version,
         "experience_version": group.experience_version,
         "library_id": known.get("library_id"),

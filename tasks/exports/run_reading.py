@@ -56,7 +56,7 @@ class RunFacts(BaseModel):
 
     def temperature(self, phase: str) -> float | None:
         """Return the temperature of a phase; None where the endpoint used its own default."""
-        return self.temperatures.get(phase) if self.send_temperature else None
+        return self.temperatures.get("eval" if phase == "eval" else "train") if self.send_temperature else None
 
 
 def facts_of_run(run: RunPaths) -> RunFacts:

@@ -37,7 +37,14 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A task after one run on the world with tools."""
     out = tmp_path_factory.mktemp("files")
     request = RunRequest(
-        pipeline="ledger-tools", dry_run=True, sample_size=10, batch_size=5, out=str(out), task_id="t", run_id="night"
+        pipeline="ledger-tools",
+        dry_run=True,
+        sample_size=10,
+        batch_size=5,
+        settings={"tfgrpo.measured_share": 1.0},
+        out=str(out),
+        task_id="t",
+        run_id="night",
     )
     summary = execute(request, os.environ, Observers(), in_process, clock=utc_now)
     assert summary.exit_code == 0, summary.message

@@ -305,7 +305,8 @@ def test_the_picture_of_the_house_is_that_of_the_code():
 
 
 def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
-    run_here(RunRequest(dry_run=True, sample_size=6, batch_size=3, run_id="night"))
+    settings = {"tfgrpo.measured_share": 1.0}
+    run_here(RunRequest(dry_run=True, sample_size=10, batch_size=5, run_id="night", settings=settings))
     root = desk / "out" / "tfgrpo-learning"
     written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     (shown,) = [block.text for block in blocks("docs/files.md", "text") if "out/<task_id>" in block.text]

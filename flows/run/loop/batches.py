@@ -58,7 +58,7 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
         key=key,
         item=item,
         size=session.plan.group_size,
-        temperature=settings.temperature.train if key.phase == "train" else settings.temperature.eval,
+        temperature=settings.temperature.eval if key.phase == "eval" else settings.temperature.train,
         pack=pack,
         reflect=key.phase == "train" and settings.enabled and group_id not in session.voided,
     )

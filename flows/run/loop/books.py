@@ -15,6 +15,7 @@ from typing import Any
 
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import CalibrationTally
+from tfgrpo.flows.run.effects import effect_json, lesson_tokens
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
@@ -24,7 +25,7 @@ from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
-from tfgrpo.stores.outcomes import Refused, Scored, scored_rewards
+from tfgrpo.stores.outcomes import Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
@@ -71,7 +72,7 @@ class Books:
         self._cohorts: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, ToolUse] = {}
-        self._epoch_use: dict[int, _EpochSum] = {}
+        self._epoch_use: dict[tuple[int, Phase], _EpochSum] = {}
         self.judges = CalibrationTally(rewarders)
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
@@ -153,18 +154,14 @@ class Books:
                     # The specification's own names for two fields.
                     "tfgrpo_epoch": end.epoch,
                     "group_size": self._group_size,
-                    **to_builtins(self._epoch_use.get(end.epoch, _EpochSum())),
+                    **to_builtins(self._epoch_use.get((end.epoch, end.phase), _EpochSum())),
                 }
                 for end in self.epochs
             ],
             "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
             "experiences_written": learning.stored,
             "library": [entry.experience_id for entry in learning.candidate.entries],
-            "accounts": {
-                entry.experience_id: learning.accounts[entry.experience_id].as_json()
-                for entry in learning.library.entries
-                if entry.experience_id in learning.accounts
-            },
+            "accounts": _accounts(learning),
             "remembered": dict(learning.remembered),
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
@@ -182,7 +179,7 @@ class Books:
         if isinstance(rollout.outcome, Scored):
             self._score("total", rollout.outcome.reward)
         _count_tools(self._tools, rollout.tools)
-        self._epoch_use.setdefault(rollout.key.epoch, _EpochSum()).add(rollout)
+        self._epoch_use.setdefault((rollout.key.epoch, rollout.key.phase), _EpochSum()).add(rollout)
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])
@@ -209,6 +206,20 @@ class Books:
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
             halves=tuple(_half_metrics(half, result.rollouts) for half in result.halves),
         )
+
+
+def _accounts(learning: LearningState) -> dict[str, Any]:
+    """Return what is known of each lesson by id: evidence, measured effect, and the tokens that it adds to a prompt."""
+    entries = ((entry, learning.accounts.get(entry.experience_id)) for entry in learning.library.entries)
+    return {
+        entry.experience_id: {
+            **account.as_json(),
+            "effect": effect_json(learning.effects.get(entry.experience_id)),
+            "tokens": lesson_tokens(entry),
+        }
+        for entry, account in entries
+        if account is not None
+    }
 
 
 def _outcomes(rollouts: Iterable[RolloutRecord]) -> dict[str, int]:

@@ -20,11 +20,16 @@ from tfgrpo.stores.text import pluralize
 
 def draw_cohort(session: Session, epoch: int) -> Cohort:
     """Draw the items of a learning epoch and write them into the manifest."""
-    # From what is on disk, so that a resumed or replayed run draws the same.
-    difficulty = session.difficulty and session.difficulty.with_run(session.paths, before_epoch=epoch)
-    cohort = session.plan.cohort(epoch, difficulty)
+    cohort = draw_items(session, epoch)
     session.books.cohort(epoch, cohort)
     return cohort
+
+
+def draw_items(session: Session, epoch: int) -> Cohort:
+    """Draw items to learn on; those of an epoch that does not learn are free for measuring."""
+    # From what is on disk, so that a resumed or replayed run draws the same.
+    difficulty = session.difficulty and session.difficulty.with_run(session.paths, before_epoch=epoch)
+    return session.plan.cohort(epoch, difficulty)
 
 
 @contextmanager
@@ -36,7 +41,7 @@ def open_epoch(
     A ``RewarderTimeout`` ends the epoch as failed, and the library is again what it was before.
     """
     learning, settings = session.learning, session.settings.tfgrpo
-    temperature = settings.temperature.train if phase == "train" else settings.temperature.eval
+    temperature = settings.temperature.eval if phase == "eval" else settings.temperature.train
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
     sums = EpochSums(start, session.plan.score_range)
     learning.losses, before, began = sums.learning, copy(learning), perf_counter()

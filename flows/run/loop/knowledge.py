@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfgrpo.flows.console.figures import Losses
+from tfgrpo.flows.run.effects import effects_of
+from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.experiences.accounts import Account, AccountEvent, accounts_of, in_force, known, leaving
 from tfgrpo.stores.experiences.library import Library, fold
+from tfgrpo.stores.experiences.measured import MeasuredLine
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
 
@@ -42,6 +45,10 @@ class LearningState:
     evidence: Evidence | None = None
     """None before learning rules 4."""
     accounts: Mapping[str, Account] = field(default_factory=dict)
+    measured: tuple[MeasuredLine, ...] = ()
+    """Groups that measured single lessons with this model."""
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    """Of the lessons that were measured, by id."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Lessons that have left the champion in this run by id, with the reason."""
     unwritten: tuple[AccountEvent, ...] = ()
@@ -80,6 +87,12 @@ class LearningState:
         self.unwritten = (*self.unwritten, *events)
         self._rebuild(replace(evidence, records=(*evidence.records, *records), events=(*evidence.events, *events)))
         return {name: reason for name, reason in self.left.items() if name not in before}
+
+    def measure(self, lines: Sequence[MeasuredLine]) -> None:
+        """Take in measuring groups."""
+        if self.evidence is not None and (self.measured or lines):
+            self.measured = (*self.measured, *lines)
+            self.effects = effects_of(self.measured, self.evidence.night)
 
     def restore(self, before: LearningState) -> None:
         """Forget what was learned since."""

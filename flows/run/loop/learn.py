@@ -23,6 +23,7 @@ from tfgrpo.flows.run.loop.batches import (
     run_batch,
 )
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
+from tfgrpo.flows.run.loop.measuring import measure_lessons
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided
@@ -55,6 +56,7 @@ def learn(session: Session) -> GateDecision:
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
                 curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
                 sums.add(results)
+    measure_lessons(session)
     evidence = sweep(session)
     retire(session)
     return promote(session, evidence)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from filelock import BaseFileLock
 
 from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.request import Measuring
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.plan.plan import Plan
@@ -68,6 +69,8 @@ class Session:
     learning: LearningState
     champion: Library
     """The library in force when the run started."""
+    measures: Measuring | None
+    """What is measured in place of learning; None in a run that learns."""
     fan_out: RunGroups
     clock: Clock
     lock: BaseFileLock

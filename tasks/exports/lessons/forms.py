@@ -56,6 +56,8 @@ class Lesson:
     id: str = ""
     support: int = 0
     """Groups that showed it."""
+    effect: Mapping[str, Any] | None = None
+    """Measured effect on the reward with its interval, as a share of the reward's range; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def as_json(lessons: LessonSet) -> dict[str, Any]:
         "simulated": lessons.simulated,
         "lessons": [
             {"id": lesson.id, "says": lesson.polarity, "text": lesson.text, "groups": lesson.support}
+            | ({} if lesson.effect is None else {"effect": dict(lesson.effect)})
             for lesson in lessons.lessons
         ],
     }

@@ -1,0 +1,58 @@
+"""``tfgrpo experiences measure``: measure lessons of a task, or compare its champion with a control, without learning."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from threading import Event
+
+from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.options import asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.progress import Progress
+from tfgrpo.flows.orchestration.request import Measuring, RunRequest
+from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.flows.run.execution import execute as execute_run
+from tfgrpo.flows.run.execution import groups_in_process
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.experiences.record import ExperienceRecord
+
+
+def execute(options: argparse.Namespace, console: Console) -> int:
+    """Measure under the settings of the task's newest run, in a run directory of its own, and print the effects."""
+    experiences = open_experiences(options)
+    named = tuple(experiences.find(name).experience_id for name in options.names)
+    request = RunRequest(
+        settings=dict(asked_settings(options)),
+        measures=Measuring(rollouts=options.rollouts, lessons=named, control=options.control),
+        packs_root=options.packs_root,
+        out=str(experiences.paths.root.parent),
+        task_id=experiences.paths.root.name,
+    )
+    prepared = prepare(request, os.environ)
+    runner = partial(groups_in_process, stop=Event())
+    summary = execute_run(request, os.environ, Progress(console.people), runner, clock=utc_now, prepared=prepared)
+    shown = [] if options.control else _measured(experiences, named)
+    effects = task_effects(experiences.paths, simulated=prepared.plan.simulated)
+    if console.as_json:
+        fields = [
+            {
+                "id": one.experience_id,
+                "text": one.summary32,
+                "effect": effect_json(effects.get(one.experience_id)),
+                "tokens": lesson_tokens(one),
+            }
+            for one in shown
+        ]
+        console.result({**summary.as_json(), "measured": fields})
+    elif shown and summary.status == "finished":
+        rows = ((one.experience_id, effect_text(effects.get(one.experience_id)), one.summary32) for one in shown)
+        console.table(("id", "effect", "lesson"), rows)
+    console.say(f"{summary.status}: {summary.message}")
+    return summary.exit_code
+
+
+def _measured(experiences: TaskExperiences, named: tuple[str, ...]) -> list[ExperienceRecord]:
+    return list(experiences.entries(named).values()) if named else list(experiences.champion.entries)

@@ -1,0 +1,217 @@
+"""Measure the effects of single lessons, and retire those that harm.
+
+A measuring group attempts one item under a random half of the lessons and under the other half. It teaches nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+from random import Random
+from typing import Final, Literal, TypeAlias
+
+from tfgrpo.flows.console.figures import EpochSums
+from tfgrpo.flows.orchestration.request import Control, Measuring
+from tfgrpo.flows.run.champion import library_of, store_of
+from tfgrpo.flows.run.effects import effect_text, most_uncertain
+from tfgrpo.flows.run.loop.batches import group_spec, prompt, record_batch, run_batch
+from tfgrpo.flows.run.loop.epochs import draw_items, open_epoch
+from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
+from tfgrpo.prompt_packs.inject import without_meaning
+from tfgrpo.rewarders.statistics.effects import HARMFUL, Effect
+from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
+from tfgrpo.stores.canonical import sha256_hex, stream
+from tfgrpo.stores.experiences.accounts import RETIRED_NIGHTS, AccountEvent
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.measured import MeasuredLine, append_measured
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
+
+_FEWEST_LESSONS: Final = 2
+_Verdict: TypeAlias = Literal["retired", "restored"]
+
+
+def measure_lessons(session: Session) -> None:
+    """Measure the lessons of champion and candidate in the share of the night that is set apart for it.
+
+    What is found to harm is out of both before they are compared.
+    """
+    learning = session.learning
+    entries = {entry.experience_id: entry for entry in (*learning.champion.entries, *learning.candidate.entries)}
+    lessons = most_uncertain(list(entries.values()), learning.effects)
+    if session.context.rules >= 4 and session.plan.measured_groups and len(lessons) >= _FEWEST_LESSONS:
+        measure(session, lessons, session.plan.measured_groups)
+
+
+def measure_on_demand(session: Session, asked: Measuring) -> str:
+    """Measure lessons beside the others of the champion, or the champion against a control; return a sentence for people."""
+    champion, groups = session.learning.champion, session.plan.measured_groups
+    session.books.cohort(session.settings.tfgrpo.epochs, draw_items(session, session.settings.tfgrpo.epochs))
+    if asked.control is not None:
+        return compare_with_control(session, groups, asked.control)
+    lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else champion.entries
+    measure(session, lessons, groups, beside=champion.entries)
+    return f"measured {pluralize(len(lessons), 'lesson')} in {pluralize(groups, 'group')}; nothing was learned"
+
+
+def measure(
+    session: Session, lessons: Sequence[ExperienceRecord], groups: int, *, beside: Sequence[ExperienceRecord] = ()
+) -> None:
+    """Run measuring groups, record them, and retire or restore lessons by their effects.
+
+    Lessons ``beside`` those that are measured are in every prompt. Raises as ``run_batch`` does. A group for which a
+    rewarder timed out measures nothing.
+    """
+    entries = list({entry.experience_id: entry for entry in (*beside, *lessons)}.values())
+    measured, known = {entry.experience_id for entry in lessons}, len(session.learning.measured)
+
+    def texts(position: int) -> tuple[PackText, PackText]:
+        # Not by the name of the run: another one of this night goes on from what this one has measured.
+        coin = stream(session.settings.tfgrpo.seed_of("measure"), "halves", known + position)
+        drawn, complement = random_halves(entries, measured, coin)
+        return prompt(session, drawn), prompt(session, complement)
+
+    with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
+        for specs in _batches(session, groups, ("drawn", "complement"), texts):
+            lines = [_line(session, measured, *each) for each in _sound(session, specs, sums)]
+            append_measured(session.task.measured, lines)
+            session.learning.measure(lines)
+        _conclude(session, lessons)
+
+
+def compare_with_control(session: Session, groups: int, control: Control) -> str:
+    """Run groups half under the champion and half under a control, and return the difference with its interval."""
+    champion = prompt(session, session.learning.champion)
+    other = champion
+    if control == "no-lessons":
+        other = prompt(session, Library(()))
+    elif control == "neutral":
+        system = without_meaning(champion.system)
+        other = replace(champion, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
+        session.books.prompt(other)
+    differences: list[float] = []
+    with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
+        for specs in _batches(session, groups, ("champion", "control"), lambda _: (champion, other)):
+            for spec, result in _sound(session, specs, sums):
+                before, after = _rewards(spec, result)
+                if before and after:
+                    differences.append(sum(before) / len(before) - sum(after) / len(after))
+    if not differences:
+        return f"champion against {control}: no group has a reward in both halves"
+    low, high = session.plan.score_range
+    found = paired_confidence_sequence(differences, session.settings.gate.confidence, bound=high - low)
+    figures = {"estimate": found.estimate, "low": found.low, "high": found.high, "groups": found.n}
+    session.books.manifest.update(control={"name": control, **figures})
+    interval = f"{found.confidence:.0%} interval {found.low:+.3f} … {found.high:+.3f}"
+    return f"champion against {control}: {found.estimate:+.3f}, {interval}, over {pluralize(found.n, 'group')}"
+
+
+def random_halves(
+    entries: Sequence[ExperienceRecord], measured: Collection[str], coin: Random
+) -> tuple[Library, Library]:
+    """Return a random half of the measured lessons and the other one, each lesson by a toss of its own.
+
+    The other entries are in both. Halves of equal size would hide what all lessons have in common.
+    """
+    drawn = {entry.experience_id: coin.random() < 0.5 for entry in entries if entry.experience_id in measured}
+    first, second = (
+        Library(tuple(entry for entry in entries if drawn.get(entry.experience_id, side) is side))
+        for side in (True, False)
+    )
+    return first, second
+
+
+def _batches(
+    session: Session, groups: int, arms: tuple[Arm, Arm], texts: Callable[[int], tuple[PackText, PackText]]
+) -> Iterator[list[GroupSpec]]:
+    """Yield batches of groups, each split between two texts, on items that no learning epoch of the run has drawn."""
+    epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
+    drawn = draw_items(session, epoch).items
+    start = len(session.learning.measured) % len(drawn)
+    items = enumerate(islice(cycle(drawn), start, start + groups))
+    draws = Counter[str]()
+    for batch in range(-(-groups // size)):
+        specs = []
+        for position, item in islice(items, size):
+            key = GroupKey(epoch, "measure", "measure", batch, item.id, draws[item.id], session.run_id)
+            draws[item.id] += 1
+            first, second = texts(position)
+            spec = group_spec(session, key, position, item, second)
+            specs.append(replace(spec, size=MEASURING_SIZE, champion=first, arms=arms))
+        yield specs
+
+
+def _sound(session: Session, specs: Sequence[GroupSpec], sums: EpochSums) -> list[tuple[GroupSpec, GroupResult]]:
+    """Run and record a batch, and return the groups that count."""
+    results = run_batch(session, specs)
+    record_batch(session, specs, results)
+    sums.add(results)
+    sound = [each for each in zip(specs, results, strict=True) if not each[1].rewarder_fault]
+    if lost := len(specs) - len(sound):
+        session.books.manifest.warn(f"{pluralize(lost, 'measuring group')} left out: a rewarder timed out")
+    return sound
+
+
+def _rewards(spec: GroupSpec, result: GroupResult) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    first, second = (
+        scored_rewards(each.outcome for each in result.rollouts if each.key.arm == arm) for arm in spec.arms
+    )
+    return first, second
+
+
+def _line(session: Session, measured: Collection[str], spec: GroupSpec, result: GroupResult) -> MeasuredLine:
+    low, high = session.plan.score_range
+    first, second = (half.spec.pack.experience_ids for half in spec.halves)
+    with_drawn, with_complement = _rewards(spec, result)
+    return MeasuredLine(
+        group_id=spec.group_id,
+        run_id=session.run_id,
+        simulated=session.plan.simulated,
+        model=session.plan.models.name,
+        night=session.settings.tfgrpo.night or 0,
+        item_id=spec.item.id,
+        drawn=tuple(name for name in first if name in measured),
+        complement=tuple(name for name in second if name in measured),
+        with_drawn=with_drawn,
+        with_complement=with_complement,
+        spread=high - low,
+        created_at=session.clock(),
+    )
+
+
+def _conclude(session: Session, lessons: Sequence[ExperienceRecord]) -> None:
+    learning, epoch = session.learning, session.settings.tfgrpo.epochs
+    verdicts: list[tuple[_Verdict, AccountEvent]] = []
+    for entry in lessons:
+        effect, account = learning.effects.get(entry.experience_id), learning.accounts.get(entry.experience_id)
+        if effect is None or account is None:
+            continue
+        if effect.harm > HARMFUL and not account.retired:
+            verdicts.append(("retired", _event(session, entry, "retired", effect, epoch)))
+        elif account.retired and effect.harm < 1.0 - HARMFUL:
+            verdicts.append(("restored", _event(session, entry, "restored", effect, epoch)))
+    for verdict, event in verdicts:
+        how_long = f" for {pluralize(RETIRED_NIGHTS, 'night')}" if verdict == "retired" else ""
+        session.books.manifest.warn(f"lesson {event.experience_id} {verdict}{how_long}: {event.why}")
+        session.telemetry.record("experience", epoch=epoch, domain=session.domain, op=verdict)
+    learning.learn((), [event for _, event in verdicts])
+
+
+def _event(session: Session, entry: ExperienceRecord, kind: _Verdict, effect: Effect, epoch: int) -> AccountEvent:
+    return AccountEvent(
+        event_id="",
+        experience_id=entry.experience_id,
+        kind=kind,
+        run_id=session.run_id,
+        simulated=session.plan.simulated,
+        night=session.settings.tfgrpo.night or 0,
+        epoch=epoch,
+        batch=0,
+        why=f"measured effect {effect_text(effect)}, probability of harm {effect.harm:.2f}",
+        created_at=session.clock(),
+    ).named()
