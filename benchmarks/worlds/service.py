@@ -28,7 +28,7 @@ from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
 from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
-SEEDS: Final = 6
+SEEDS: Final = 5
 NIGHTS: Final = 6
 ITEMS: Final = 50
 """Items of an epoch; the shipped pipeline takes 100."""

@@ -279,7 +279,7 @@ def test_promotions_are_counted_where_none_is_due_and_missed_where_one_is(monkey
     monkeypatch.setattr(bench_promotions, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     monkeypatch.setattr(bench_promotions.tfgrpo, "learn", learn)
     assert [(row.median, row.held) for row in bench_promotions.measure(3, 2)] == [
-        (3, False), (0, True), (0, True), (0, True), (2, False),
+        (3, False), (0, None), (0, True), (0, True), (2, False),
     ]  # fmt: skip
 
 
