@@ -135,6 +135,13 @@ def _rewarders(settings: Settings) -> Iterator[Problem]:
         yield Problem("rewarders", f"{name!r} twice", "every rewarder once: scores are kept by its name")
 
 
+def _failures(settings: Settings) -> Iterator[Problem]:
+    learning = settings.tfgrpo
+    if learning.learn_from == "failures_too" and not learning.show_ground_truth:
+        given = "'failures_too' with tfgrpo.show_ground_truth off"
+        yield Problem("tfgrpo.learn_from", given, "mixed, or the reference answer shown: failures are held against it")
+
+
 def _stages(settings: Settings) -> Iterator[Problem]:
     names = [stage.name for stage in settings.stages]
     if names not in (["learn"], ["learn", "spec-guard"]):
@@ -178,7 +185,8 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
 
 
 _CHECKS = (
-    _group_size, _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _faults, _budget,
+    _group_size, _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _failures, _stages, _faults,
+    _budget,
 )  # fmt: skip
 
 
