@@ -255,7 +255,9 @@ def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account
     """Return the lessons of the champion that must leave at once, by id, with the reason."""
     reasons: dict[str, str] = {}
     for name in (entry.experience_id for entry in champion):
-        account = accounts.get(name)
+        # Of a rewording that is not in force yet, too: what is said of it is said of its lesson.
+        carried = [account for account in accounts.values() if name in account.ids]
+        account = max(carried, key=lambda each: len(each.ids), default=None)
         if account is not None and account.retired:
             reasons[name] = account.retired
         elif account is not None and account.net < LEAVES_BELOW:

@@ -127,7 +127,7 @@ def test_a_lesson_of_a_night_that_promoted_nothing_is_known_in_the_next(unconvin
     learned = {name for name, each in manifest(out)["tfgrpo"]["accounts"].items() if each["net"] > 0}
     assert run(out, run_id="next", **UNCONVINCED).exit_code == 0
     assert learned <= set(manifest(out, "next")["tfgrpo"]["accounts"])
-    assert manifest(out, "next")["settings"]["tfgrpo"]["night"] == 2, "a retirement is no night"
+    assert manifest(out, "next")["settings"]["tfgrpo"]["night"] == 1, "a retirement is no night"
 
 
 def test_a_night_that_was_stopped_or_is_replayed_comes_to_the_same_accounts(unconvinced, tmp_path):

@@ -129,6 +129,12 @@ def test_a_champions_lesson_leaves_below_minus_one_and_says_why():
     assert leaving(entries, found) == {"a": "net support -2.00 (1 for, 3 against)"}
 
 
+def test_a_champions_lesson_leaves_with_what_counts_against_its_rewording():
+    old, new = make_record("a"), make_record("b", operation="modify", supersedes=("a",))
+    events = [event("a"), *(event("b", "contradicted", f"h{number}") for number in range(3))]
+    assert list(leaving([old], accounts_of([old, new], events, 0))) == ["a"]
+
+
 def test_a_retired_lesson_stays_out_for_six_nights_unless_it_is_restored():
     entries = [make_record("a")]
     events = [event(group=f"g{night}-{n}", night=night) for night in range(9) for n in range(4)]
