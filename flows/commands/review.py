@@ -10,6 +10,8 @@ from typing import Any
 from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import promoted_library
+from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.accounts import Account, accounts_of, opening_event, read_events
 from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, nights_before, promotions
@@ -29,8 +31,8 @@ class Known:
     has_events: bool
     """False for a lesson in force from before there were accounts."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the lesson as JSON."""
+    def as_json(self, effect: Effect | None) -> dict[str, Any]:
+        """Return the lesson with its measured effect as JSON."""
         record, account = self.record, self.account
         return {
             "experience_id": record.experience_id,
@@ -38,16 +40,20 @@ class Known:
             "polarity": record.polarity,
             "text": record.summary32,
             **account.as_json(),
+            "effect": effect_json(effect),
+            "tokens": lesson_tokens(record),
             "cause": record.cause,
             "families": list(account.families),
             "group_id": record.group_id,
             "first_run": self.first.run_id,
         }
 
-    def __str__(self) -> str:
+    def text(self, effect: Effect | None) -> str:
+        """Return the lesson with its measured effect for people."""
         record, account = self.record, self.account
-        state = "in force" if self.in_force else "retired" if account.retired else "known"
+        state = "in force" if self.in_force else f"retired ({account.retired})" if account.retired else "known"
         counted = f"net {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
+        counted += f", effect {effect_text(effect)}" if effect else ""
         families = f", seen in {', '.join(account.families)}" if account.families else ""
         origin = f"first learned in {self.first.run_id}, from {record.group_id or 'no group'}{families}"
         head = f"{record.experience_id}  {state}, {counted}, {pluralize(account.age, 'night')} old"
@@ -95,15 +101,17 @@ def review(options: argparse.Namespace, console: Console) -> None:
     experiences = open_experiences(options)
     decisions = list(promotions(experiences.paths.promotions))
     known = known_lessons(experiences, decisions, simulated=experiences.simulated)
+    effects = task_effects(experiences.paths, simulated=experiences.simulated)
     if console.as_json:
-        console.result({"simulated": experiences.simulated, "lessons": [each.as_json() for each in known]})
+        lessons = [each.as_json(effects.get(each.record.experience_id)) for each in known]
+        console.result({"simulated": experiences.simulated, "lessons": lessons})
         return
     for each in known:
-        console.text(str(each))
+        console.text(each.text(effects.get(each.record.experience_id)))
     if not known:
         console.say("No lesson is known yet.")
         return
     console.say(
-        "`tfgrpo experiences retire ID --why TEXT` takes a lesson out, `blame ID` shows its attempts, `rollback TO`"
+        "`tfgrpo experiences retire ID --why TEXT` takes a lesson out, `measure ID` measures it, `blame ID` shows its "
+        "attempts, `rollback TO` puts an earlier library into force (`tfgrpo history`)."
     )
-    console.say("puts an earlier library into force (`tfgrpo history`).")

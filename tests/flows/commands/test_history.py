@@ -13,6 +13,7 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.accounts import AccountEvent, append_events
 from tfgrpo.stores.experiences.library import Promotion, promotions
+from tfgrpo.stores.experiences.measured import MeasuredLine, append_measured
 from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -129,6 +130,29 @@ def test_a_review_shows_what_counts_for_and_against_each_known_lesson_and_what_t
     ]
     origin = next(promotions(task.paths.promotions)).run_id
     assert {each["first_run"] for each in lessons[:2]} == {origin}
+
+
+def test_a_review_shows_measured_effects_and_why_a_lesson_is_out(task):
+    first, second = task.ids
+    fields = {
+        "run_id": "n1",
+        "simulated": True,
+        "model": "m",
+        "night": 0,
+        "item_id": "q",
+        "spread": 1.0,
+        "created_at": NOW,
+    }
+    halves = {"drawn": (first,), "complement": (), "with_drawn": (1.0, 1.0, 1.0), "with_complement": (0.0, 1.0, 0.0)}
+    append_measured(task.paths.measured, [MeasuredLine(group_id=f"g{n}", **fields, **halves) for n in range(9)])
+    task.tell("experiences", "retire", second, "--why", "harms refunds")
+    printed = task.tell("experiences", "review").out
+    assert f"{first}  in force, net 2.00 (2 for, 0 against), effect +" in printed
+    assert f"{second}  retired (harms refunds), net 2.00" in printed
+    lessons = {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
+    assert lessons[first]["effect"]["rollouts"] == 54
+    assert (lessons[second]["effect"], lessons[second]["retired"]) == (None, True)
+    assert all(each["tokens"] > 0 for each in lessons.values())
 
 
 def test_lessons_in_force_from_before_there_were_accounts_are_reviewed_too(task):
