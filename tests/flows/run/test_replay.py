@@ -153,9 +153,11 @@ def edit_promotion(out):
 
 
 def damage_rollouts(out):
-    with paths(out).rollouts.open("a") as file:
+    path = paths(out).rollouts
+    number = len(lines(path)) + 1
+    with path.open("a") as file:
         file.write("{\n")
-    return f"{paths(out).rollouts}: line {len(lines(paths(out).groups)) * 2 + 1} is no JSON"
+    return f"{path}: line {number} is no JSON"
 
 
 @pytest.mark.parametrize(
