@@ -41,7 +41,10 @@ os.environ |= {
 from tests.support.records.otlp_receiver import OtlpReceiver  # noqa: E402 - after the path is set
 
 # Examples are not timed: on a busy machine any of them may take a second.
-hypothesis.settings.register_profile("tfgrpo", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# Fifty of them, where a test names no number: a hundred take another minute.
+hypothesis.settings.register_profile(
+    "tfgrpo", deadline=None, max_examples=50, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.register_profile("quick", parent=hypothesis.settings.get_profile("tfgrpo"), max_examples=5)
 hypothesis.settings.load_profile("tfgrpo")
 
