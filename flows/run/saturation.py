@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tfgrpo.flows.console.figures import plus_unknown
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import nights_unchanged, promotions
 from tfgrpo.stores.ledger.state import Totals
 
@@ -17,13 +18,14 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
 
     A candidate that is kept because the evidence so far speaks for it is such a change. ``calls`` is None when unknown.
     """
-    decision = session.books.gate
-    if decision is None:
+    if session.books.gate is None:
         return None
-    capital = decision.capital
-    tested = capital is not None and capital.log_value > 0
-    nights = nights_unchanged(promotions(session.task.promotions), simulated=session.plan.simulated)
-    if nights < _NIGHTS or (decision.decision == "undecided" and tested):
+    decisions = [one for one in promotions(session.task.promotions) if one.simulated == session.plan.simulated]
+    nights = nights_unchanged(decisions)
+    if nights < _NIGHTS:
+        return None
+    last = decisions[-1]
+    if last.decision == "undecided" and last.capital and Capital(last.capital).log_value > 0:
         return None
     calls = plus_unknown(f"{totals.calls:,}", totals)
     return {

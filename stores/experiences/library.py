@@ -216,10 +216,9 @@ def nights_before(decisions: Iterable[Promotion]) -> int:
     return sum(one.decision not in own and not (one.decision == "promote" and one.pairs == 0) for one in decisions)
 
 
-def nights_unchanged(decisions: Iterable[Promotion], *, simulated: bool) -> int:
+def nights_unchanged(decisions: Iterable[Promotion]) -> int:
     """Return how many decisions in a row, up to the last, left the library in force as it was."""
     count = 0
     for one in decisions:
-        if one.simulated == simulated:
-            count = 0 if one.decision in IN_FORCE else count + 1
+        count = 0 if one.decision in IN_FORCE else count + 1
     return count

@@ -15,8 +15,6 @@ from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import Promotion
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.tasks.evaluation import PairedEvidence
-from tfgrpo.tasks.gate import GateDecision
 
 
 def test_the_third_night_without_a_change_says_so_everywhere(tmp_path):
@@ -37,21 +35,15 @@ def test_the_third_night_without_a_change_says_so_everywhere(tmp_path):
     assert (again.status, again.details["saturated"]) == ("finished", None)
 
 
-def decision(kind, capital=None):
-    evidence = PairedEvidence((), (), identical=False)
-    figures = {"interval": None, "loss_chance": 1.0, "regressions": (), "recoveries": ()}
-    return GateDecision(evidence, kind, ("why",), **figures, capital=capital)
-
-
-def nights(path, *kinds):
+def nights(path, *kinds, capital=None):
     for kind in kinds:
         simulated = not kind.startswith("real ")
-        figures = {"estimate": None, "low": None, "high": None, "pairs": 0}
+        figures = {"estimate": None, "low": None, "high": None, "pairs": 0, "capital": capital}
         one = {"run_id": "n", "decided_at": NOW, "decision": kind.removeprefix("real "), "library_id": ""}
         record_promotion(path, Promotion(**one, **figures, experience_ids=(), simulated=simulated))
 
 
-def session(folder, gate):
+def session(folder, gate="a decision"):
     books, plan = SimpleNamespace(gate=gate), SimpleNamespace(simulated=True)
     return SimpleNamespace(books=books, plan=plan, task=TaskPaths(folder))
 
@@ -70,21 +62,27 @@ def session(folder, gate):
 )
 def test_only_nights_in_a_row_that_leave_the_library_of_the_same_model_count(tmp_path, kinds, expected):
     nights(tmp_path / "promotions.jsonl", *kinds)
-    found = saturation(session(tmp_path, decision("undecided")), Totals(calls=7))
+    found = saturation(session(tmp_path), Totals(calls=7))
     assert (found and (found["nights"], found["calls"])) == (expected and (expected, 7))
 
 
-def test_a_candidate_that_the_evidence_speaks_for_is_no_saturation(tmp_path):
+@pytest.mark.parametrize(
+    ("decided", "differences", "saturated"),
+    [("undecided", [1.0], False), ("undecided", [-1.0], True), ("undecided", None, True), ("reject", [1.0], True)],
+)
+def test_a_candidate_that_the_evidence_speaks_for_is_no_saturation(tmp_path, decided, differences, saturated):
+    capital = None if differences is None else Capital().after(differences).logs
+    nights(tmp_path / "promotions.jsonl", *["undecided"] * 2, decided, capital=capital)
+    assert (saturation(session(tmp_path), Totals()) is not None) == saturated
+
+
+def test_before_the_gate_nothing_is_said(tmp_path):
     nights(tmp_path / "promotions.jsonl", *["undecided"] * 3)
-    gains, losses = Capital().after([1.0]), Capital().after([-1.0])
-    assert saturation(session(tmp_path, decision("undecided", gains)), Totals()) is None
-    assert saturation(session(tmp_path, decision("undecided", losses)), Totals()) is not None
-    assert saturation(session(tmp_path, decision("reject", gains)), Totals()) is not None
     assert saturation(session(tmp_path, None), Totals()) is None
 
 
 def test_calls_that_were_not_measured_are_unknown(tmp_path):
     nights(tmp_path / "promotions.jsonl", *["undecided"] * 3)
-    found = saturation(session(tmp_path, decision("undecided")), Totals(calls=7, unmeasured_attempts=1))
+    found = saturation(session(tmp_path), Totals(calls=7, unmeasured_attempts=1))
     assert found["calls"] is None
     assert "7 + unknown calls" in found["explanation"]
