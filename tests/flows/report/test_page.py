@@ -472,3 +472,12 @@ def test_every_share_of_a_judge_names_its_base(own_run):
     edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(calibration=block))
     [row] = cells(own_run, "How far the judges can be believed")
     assert row == ["judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–"]
+
+
+def test_the_page_says_what_counts_for_and_against_each_lesson(own_run):
+    accounts = json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["accounts"]
+    text = page_of(own_run).text
+    for account in accounts.values():
+        assert f"{account['for']:g} for, {account['against']:g} against, net {account['net']:.1f}" in text
+    edit(own_run.paths.manifest, lambda value: value["tfgrpo"].pop("accounts"))
+    assert " against, net " not in page_of(own_run).text
