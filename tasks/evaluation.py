@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
@@ -124,6 +124,40 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
         lost_pairs=tuple(map(pair, paired.excluded)),
         identical=_prompts(champion) == _prompts(candidate),
     )
+
+
+@dataclass(slots=True)
+class LearningEvidence:
+    """Pairs of the split groups of one night, by epoch.
+
+    An item counts in the first batch that has it, split or not: afterwards the candidate has learned from it.
+    """
+
+    _pairs: dict[int, list[ItemPair]] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+
+    def add(self, results: Iterable[GroupResult]) -> None:
+        """Add the groups of a batch, before anything is learned from them."""
+        for result in results:
+            if result.key.item in self._seen:
+                continue
+            self._seen.add(result.key.item)
+            if result.halves:
+                self._pairs.setdefault(result.key.epoch, []).append(_pair_of_halves(result))
+
+    def without(self, failed: Collection[int]) -> PairedEvidence:
+        """Return the evidence of all epochs but those whose evidence is void."""
+        every = [pair for epoch, pairs in self._pairs.items() if epoch not in failed for pair in pairs]
+        scored = tuple(pair for pair in every if pair.champion and pair.candidate)
+        lost = tuple(pair for pair in every if not (pair.champion and pair.candidate))
+        return PairedEvidence(scored, lost, identical=not every)
+
+
+def _pair_of_halves(result: GroupResult) -> ItemPair:
+    first = result.halves[0].arm
+    outcomes = [[each.outcome for each in result.rollouts if (each.key.arm == first) == own] for own in (True, False)]
+    before, after = (scored_rewards(each) for each in outcomes)
+    return ItemPair(result.key.item, before, after, len(outcomes[0]) - len(before), len(outcomes[1]) - len(after))
 
 
 def noise_floor(pairs: Sequence[ItemPair]) -> float | None:

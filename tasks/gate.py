@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.pipelines.settings.learning import GateSettings
@@ -53,6 +53,18 @@ class GateDecision:
     """Evidence of the stream after this sweep; None under learning rules before 4."""
     nights: int = 0
     """Nights with evidence behind the capital, with this one."""
+    learned: int = 0
+    """Items of the learning batches that are part of it."""
+    given_up: bool = False
+    """Whether the evidence starts anew, undecided after so many nights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Evidence that a night begins with."""
+
+    capital: Capital = field(default_factory=Capital)
+    nights: int = 0
 
 
 def decide_gate(
@@ -60,12 +72,12 @@ def decide_gate(
     settings: GateSettings,
     score_range: Range = UNIT,
     *,
-    capital: Capital | None = None,
-    nights: int = 1,
+    carried: Carried | None = None,
+    learned: PairedEvidence | None = None,
 ) -> GateDecision:
     """Decide by the settings; ``score_range`` is that of the rewards. Never raises.
 
-    ``capital``: evidence before the sweep, of this number of ``nights`` with this one; None: the sweep alone decides.
+    ``carried``: the evidence of earlier nights; None: the sweep alone decides. ``learned``: that of the learning batches.
     """
     chance = fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
     unequal = chance <= 1.0 - settings.confidence
@@ -73,10 +85,14 @@ def decide_gate(
     swept: tuple[float, ...] = ()
     if interval is not None and not _abstention(evidence, settings):
         swept = _differences(evidence, score_range, (score_range[1], score_range[0]) if unequal else None)
-    stream = None if capital is None else _Stream.of(capital, nights, swept, score_range)
+    stream = None if carried is None else _Stream.of(carried, learned, swept, settings, score_range)
     decision, reasons = _decide(evidence, interval, settings, score_range, stream)
     if unequal and interval is not None:
         reasons = (*reasons, _unequal_losses(evidence, chance))
+    given_up = stream is not None and decision == "undecided" and stream.nights >= settings.patience_nights
+    if stream is not None:
+        given = (f"given up after {pluralize(stream.nights, 'night')}: the evidence starts anew",) if given_up else ()
+        reasons = (*reasons, *stream.notes, *given)
     return GateDecision(
         evidence=evidence,
         decision=decision,
@@ -87,6 +103,8 @@ def decide_gate(
         recoveries=_flipped(evidence, "recovered", score_range),
         capital=stream.capital if stream else None,
         nights=stream.nights if stream else 0,
+        learned=stream.learned if stream else 0,
+        given_up=given_up,
     )
 
 
@@ -97,12 +115,26 @@ class _Stream(NamedTuple):
     nights: int
     mean: float
     """Mean difference of this sweep, at its worst if the arms lost unequal shares of their attempts."""
+    learned: int
+    notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, capital: Capital, nights: int, swept: Sequence[float], score_range: Range) -> Self:
-        """Add the differences of the sweep; none when it counts for nothing."""
-        after = capital.after(swept, bound=score_range[1] - score_range[0])
-        return cls(after, nights, math.fsum(swept) / len(swept) if swept else 0.0)
+    def of(
+        cls,
+        carried: Carried,
+        learned: PairedEvidence | None,
+        swept: Sequence[float],
+        settings: GateSettings,
+        score_range: Range,
+    ) -> Self:
+        """Add the differences of the learning batches and of the sweep; none where they count for nothing."""
+        left_out = "" if learned is None else _unusable(learned, settings, score_range)
+        tested = () if learned is None or left_out else _differences(learned, score_range)
+        after = carried.capital.after((*tested, *swept), bound=score_range[1] - score_range[0])
+        nights = carried.nights + bool(tested or swept)
+        mean = math.fsum(swept) / len(swept) if swept else 0.0
+        notes = (f"the evidence of the learning batches is left out: {left_out}",) if left_out else ()
+        return cls(after, nights, mean, len(tested), notes)
 
     def verdict(self, interval: Interval, confidence: float) -> tuple[GateVerdict, tuple[str, ...]]:
         """Promote with enough evidence and a sweep that does not speak against it."""
@@ -114,6 +146,14 @@ class _Stream(NamedTuple):
         if self.mean < 0.0:
             return "undecided", (f"{evidence}, but this sweep alone speaks against it: {self.mean:+.3f}", swept)
         return "promote", (evidence, swept)
+
+
+def _unusable(learned: PairedEvidence, settings: GateSettings, score_range: Range) -> str:
+    """Return the reason why pairs of learning batches prove nothing; empty if they do."""
+    if off_scale(_all_rewards(learned), score_range):
+        return f"rewards outside {_range_text(score_range)}, their declared range"
+    chance = fisher_test(learned.champion_attempts, learned.candidate_attempts)
+    return _lost_unequally(learned, chance) if chance <= 1.0 - settings.confidence else ""
 
 
 def evidence_text(capital: Capital) -> str:
@@ -249,10 +289,14 @@ def _all_rewards(evidence: PairedEvidence) -> list[float]:
 
 
 def _unequal_losses(evidence: PairedEvidence, chance: float) -> str:
+    return f"{_lost_unequally(evidence, chance)}, so each end of the interval counts the lost ones at their worst"
+
+
+def _lost_unequally(evidence: PairedEvidence, chance: float) -> str:
     before, after = evidence.champion_attempts, evidence.candidate_attempts
     return (
         f"the arms lost unequal shares of their attempts (champion {before.lost} of {before.made}, candidate {after.lost} of "
-        f"{after.made}, Fisher's exact test p = {chance:.2g}), so each end of the interval counts the lost ones at their worst"
+        f"{after.made}, Fisher's exact test p = {chance:.2g})"
     )
 
 

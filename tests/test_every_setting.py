@@ -129,6 +129,8 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.retrieval.min_reward": Demo(shown, "0.75"),
     "tfgrpo.retrieval.max_per_group": Demo(shown, "1"),
     "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
+    "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
+    "gate.patience_nights": Demo(gate(evidence(better=1, worse=0), nights=2), "3"),
     "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
     "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),
     "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),

@@ -61,10 +61,11 @@ class Progress(Observer):
         if plan.simulated:
             self._print(SIMULATED_BANNER, "bold yellow")
         settings = plan.settings
+        swept = f" ({plan.sweep_size} for each library in the sweep)" if plan.learns else ""
         epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
         self._print(
             f"task {settings.task_id}: {pluralize(len(plan.learn_items), 'item')} to learn on; "
-            f"{held_out(plan)}; groups of {plan.group_size}, {epochs}"
+            f"{held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
         )
         self._print(f"forecast: {plan.forecast}")
 

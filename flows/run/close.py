@@ -6,9 +6,10 @@ All of it is computed from the files, so that a resumed run writes it again afte
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.page import write_report
@@ -23,6 +24,10 @@ from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import noise_floor
+from tfgrpo.tasks.gate import GateDecision
+
+_LARGEST_LOG: Final = 700.0
+"""Of a number that a float can hold."""
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -98,6 +103,20 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "recoveries": list(decision.recoveries),
         "noise_floor": noise_floor(evidence.pairs),
         "sum_of_effects": _sum_of_effects(session),
+        "evidence": _evidence(decision, session.settings.gate.confidence),
+    }
+
+
+def _evidence(decision: GateDecision, confidence: float) -> dict[str, Any] | None:
+    """Return the evidence of all nights of the stream; None under learning rules before 4."""
+    if decision.capital is None:
+        return None
+    return {
+        "value": math.exp(min(decision.capital.log_value, _LARGEST_LOG)),
+        "needed": 1.0 / (1.0 - confidence),
+        "nights": decision.nights,
+        "learned_items": decision.learned,
+        "given_up": decision.given_up,
     }
 
 

@@ -20,6 +20,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.flows.run.loop.books import Books, voided_groups
 from tfgrpo.flows.run.loop.knowledge import Evidence, LearningState
+from tfgrpo.flows.run.loop.promotion import carried_evidence
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
@@ -28,6 +29,7 @@ from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.rewarders.judge.model import judge_loads
+from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
@@ -44,6 +46,7 @@ from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
+from tfgrpo.tasks.gate import Carried
 from tfgrpo.tasks.learning.curation import limits_for
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
@@ -73,7 +76,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
-        books = Books(context.paths, run_id, plan.group_size, plan.rewarders)
+        books = Books(context.paths, run_id, plan.rewarders)
         fields = _opening_fields(prepared, context, champion, clock)
         books.manifest.update(**fields, **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
@@ -92,6 +95,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             learning=_learning(plan, task, champion, fields.get("began_with"), clock),
             champion=champion,
             measures=prepared.request.measures,
+            carried=_carried(fields.get("began_with")),
             fan_out=fan_out,
             clock=clock,
             lock=lock,
@@ -115,11 +119,19 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     ended = [one for one in manifests if one.get("simulated") == prepared.plan.simulated and "tfgrpo" in one]
     last = max(ended, key=lambda one: str(one.get("started_at")), default={})
     remembered = last.get("tfgrpo", {}).get("remembered", {})
+    carried = carried_evidence(prepared.plan)
     return {
         "account_events": len(read_events(paths.accounts)),
         "measured_groups": len(read_measured(paths.measured)),
         "remembered": remembered,
+        "capital": list(carried.capital.logs),
+        "nights": carried.nights,
     }
+
+
+def _carried(began_with: Mapping[str, Any] | None) -> Carried | None:
+    """Return the evidence that a run begins with; None under older learning rules."""
+    return None if began_with is None else Carried(Capital(tuple(began_with["capital"])), began_with["nights"])
 
 
 def _learning(

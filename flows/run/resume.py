@@ -68,6 +68,10 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     model = stored.get("model")
     if isinstance(model, dict) and "max_tokens" in model:
         model.setdefault("learner_max_tokens", model["max_tokens"])
+    # Runs from before gate.group_size swept with the size of their learning groups.
+    gate, learning = stored.get("gate"), stored.get("tfgrpo")
+    if isinstance(gate, dict) and isinstance(learning, dict) and "group_size" in learning:
+        gate.setdefault("group_size", learning["group_size"])
     sources = {leaf.key: "default" for leaf in setting_fields()} | dict(manifest["sources"])
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")

@@ -4,17 +4,18 @@ Low: one turn a rollout, no informative group, no lesson to measure, no sweep, e
 turns, every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both
 arms, every output judged separately; where attempts may be long, two digests for each reflection. Retries after faults are
 not included. With n items, groups of G, t turns, m informative groups and S batches, an epoch is n·(G·t) + m + S calls,
-plus those of judges; a batch with more proposals than fit into one reply takes several curations.
+plus those of judges; a batch with more proposals than fit into one reply takes several curations. Sweep and measuring have
+group sizes of their own.
 
-Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no repairs
-or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a sixteenth
-for learning calls. For later runs: where the last decided run with the same model ended between its bounds.
+Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no
+repairs or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a
+sixteenth for learning calls. For later runs: where the last decided run with the same model ended between its bounds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -146,6 +147,10 @@ class _Use:
         return _Use(self.calls, prompt, completion)
 
 
+def _no_judges(_size: int) -> Sequence[JudgeLoad]:
+    return ()
+
+
 def forecast(
     settings: Settings,
     *,
@@ -153,28 +158,25 @@ def forecast(
     pack: LoadedPack,
     cohorts: Sequence[Cohort],
     evaluation: Sequence[Item],
-    judges: Sequence[JudgeLoad] = (),
+    judges: Callable[[int], Sequence[JudgeLoad]] = _no_judges,
     measured: Sequence[Item] = (),
-    measuring_judges: Sequence[JudgeLoad] = (),
 ) -> Forecast:
     """Return the forecast of a run over these cohorts and this sweep; an empty ``evaluation`` has no comparison.
 
-    ``measured``: items of the groups that measure lessons. ``judges``, ``measuring_judges``: the calls of the rewarders for
-    each group.
+    ``measured``: items of the groups that measure lessons. ``judges``: the calls of the rewarders for a group of a size.
     """
     estimate = _Estimate(settings, pack)
     learned_on = [item for cohort in cohorts for item in cohort.items]
-    size = settings.tfgrpo.actors_per_item
-    acting = estimate.rollouts(learned_on, size) + _two_arms_or_none(estimate.rollouts(evaluation, size))
-    acting += _or_none(estimate.rollouts(measured, MEASURING_SIZE))
+    phases: tuple[tuple[Sequence[Item], int, Callable[[_Use], _Use]], ...] = (
+        (learned_on, settings.tfgrpo.actors_per_item, lambda use: use),
+        (evaluation, settings.gate.group_size, lambda use: _or_none(use + use)),
+        (measured, MEASURING_SIZE, _or_none),
+    )
     learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
-    uses = [(models.name, acting), (models.reflection_name, learning)]
-    for load in judges:
-        judging = estimate.judging(load, learned_on) + _two_arms_or_none(estimate.judging(load, evaluation))
-        uses.append((models.judge(load.options.model), judging))
-    uses += [
-        (models.judge(load.options.model), _or_none(estimate.judging(load, measured))) for load in measuring_judges
-    ]
+    uses = [(models.reflection_name, learning)]
+    for items, size, bounded in phases:
+        uses.append((models.name, bounded(estimate.rollouts(items, size))))
+        uses += [(models.judge(load.options.model), bounded(estimate.judging(load, items))) for load in judges(size)]
     uses = [(model, use.with_likely_tokens()) for model, use in uses]
     total = sum((use for _, use in uses), _Use())
     return Forecast(
@@ -285,13 +287,8 @@ class _Estimate:
         )
 
 
-def _two_arms_or_none(arm: _Use) -> _Use:
-    """Return the use of a sweep: two arms, or none without lessons."""
-    return _or_none(arm + arm)
-
-
 def _or_none(use: _Use) -> _Use:
-    """Return the use of what may not be run at all."""
+    """Return the use of what may not be run at all, such as a sweep without lessons."""
     return _Use(replace(use.calls, low=0), replace(use.prompt, low=0), replace(use.completion, low=0))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,7 +18,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
-from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort, Difficulty, draw_evaluation, measuring_groups
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -99,8 +100,13 @@ class Plan(BasePlan):
 
     @property
     def group_size(self) -> int:
-        """Actors per item."""
+        """Actors per item of a learning epoch, or of the only one."""
         return self.settings.tfgrpo.actors_per_item
+
+    @property
+    def sweep_size(self) -> int:
+        """Actors per held-out item and library."""
+        return self.settings.gate.group_size
 
     def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
         """Return the items of a learning epoch; always the same ones for the same ``difficulty``."""
@@ -128,12 +134,12 @@ def build_plan(
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     split, learning = data[0].split, settings.tfgrpo
-    evaluation = draw_evaluation(split.held_out, settings=learning)
+    evaluation = draw_evaluation(split.held_out, settings=learning, actors=settings.gate.group_size)
     models = choose_models(settings)
     # With the feature flag off one epoch is measured, and there is no sweep.
     cohorts = data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
     learned = sum(len(cohort.items) for cohort in cohorts)
-    attempts = (learned + 2 * len(evaluation.items)) * learning.actors_per_item
+    attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
     groups = measuring_groups(learning, attempts) if measuring is None else measuring
     ahead = forecast(
         settings,
@@ -141,9 +147,8 @@ def build_plan(
         pack=pack[0],
         cohorts=cohorts if measuring is None else (),
         evaluation=evaluation.items if learning.enabled and measuring is None else (),
-        judges=_judge_loads(rewarders[0], learning.actors_per_item),
+        judges=partial(_judge_loads, rewarders[0]),
         measured=list(islice(cycle(cohorts[0].items), groups)),
-        measuring_judges=_judge_loads(rewarders[0], MEASURING_SIZE),
     )
     ahead = _corrected(ahead, paths[0], models) if measuring is None else ahead
     warnings = (
@@ -191,7 +196,9 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewar
     built = build_rewarders(settings, mix)
     try_graders(settings, built)
     if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
-        check_rewarders(built, group_size=settings.tfgrpo.actors_per_item)
+        learning = settings.tfgrpo
+        smallest = min(learning.group_size, settings.gate.group_size) if learning.enabled else 1
+        check_rewarders(built, group_size=smallest)
     return built
 
 

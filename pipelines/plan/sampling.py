@@ -85,13 +85,18 @@ def _draws(
     return islice(_consecutive(pool, size, settings.seed), settings.epochs_before + first - 1, None)
 
 
-def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings) -> Cohort:
-    """Draw the held-out items of the sweep: all, or ``sample_size`` of them by the seed."""
+def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings, actors: int | None = None) -> Cohort:
+    """Draw the held-out items of the sweep: all, or ``sample_size`` of them by the seed; ``actors``: of each library."""
     pool = _by_id(items)
     size = min(settings.sample_size, len(pool))
     drawn = stream(settings.seed, "evaluation").sample(pool, size)
     return cohort_of(
-        take(items, drawn), epoch=settings.epochs, population=len(pool), settings=settings, purpose="evaluation"
+        take(items, drawn),
+        epoch=settings.epochs,
+        population=len(pool),
+        settings=settings,
+        purpose="evaluation",
+        actors=actors,
     )
 
 
@@ -118,11 +123,20 @@ def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int
 
 
 def cohort_of(
-    drawn: Sequence[Item], *, epoch: int, population: int, settings: LearningSettings, purpose: str
+    drawn: Sequence[Item],
+    *,
+    epoch: int,
+    population: int,
+    settings: LearningSettings,
+    purpose: str,
+    actors: int | None = None,
 ) -> Cohort:
-    """Return drawn items as a cohort: cut into batches, with the record of the draw."""
-    step, target = settings.batch_size, settings.actors_per_item
-    low, high = settings.instance_bounds if settings.enabled else (target, target)
+    """Return drawn items as a cohort: cut into batches, with the record of the draw.
+
+    ``actors`` per item; None: as the settings say.
+    """
+    step, target = settings.batch_size, actors or settings.actors_per_item
+    low, high = settings.instance_bounds if settings.enabled and actors is None else (target, target)
     times: Counter[str] = Counter()
     draws = []
     for item in drawn:

@@ -133,7 +133,11 @@ class GateSettings(Section):
     """Conditions for promoting the candidate library."""
 
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
-    """Coverage of the anytime-valid interval of the paired difference."""
+    """Coverage of the anytime-valid interval of the paired difference; a promotion needs evidence of 1 / (1 - confidence)."""
+    group_size: int = Field(default=5, ge=1, le=MAX_GROUP_SIZE)
+    """Attempts of each library at a held-out item."""
+    patience_nights: int = Field(default=10, ge=1, le=MAX_EPOCHS)
+    """Nights without a decision after which the evidence so far is given up and starts anew."""
     max_lost_share: Fraction = 0.2
     """Share of pairs that may be lost before the gate abstains."""
     max_regressions: Fraction = 0.1

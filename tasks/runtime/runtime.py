@@ -58,7 +58,7 @@ LEARNING_RULES: Final = 4
 depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
 freely, a cut-off answer is requested again, and equal libraries are swept. Under 1 and 2, the signals of groups assume
 rewards of 0 to 1. Before 4 a reflection is asked for lessons alone, and sees the ends of long attempts; there are no
-accounts: what curation adds is in the candidate, and stays in it."""
+accounts: what curation adds is in the candidate, and stays in it; no group is split, and the sweep alone decides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ def test_the_figures_of_the_tutorial_are_those_of_its_run(desk):
     )
     assert tutorial("prompt") == items["ar-0162"]["prompt"]
     outputs = [row["output"] for row in rollouts.values() if row["item_id"] == "ar-0162" and row["epoch"] == 1]
-    assert outputs == [tutorial("wrong"), tutorial("right")]
+    assert outputs[:2] == [tutorial("wrong"), tutorial("right")]
     stored = Path("out/tfgrpo-learning/experiences.jsonl").read_text().splitlines()
     lessons = [json.loads(line)["summary32"] for line in stored]
     assert tutorial("lesson") in lessons

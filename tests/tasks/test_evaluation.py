@@ -12,7 +12,7 @@ from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
-from tfgrpo.tasks.gate import decide_gate, evidence_text, fisher_test, narrow_scale, sign_test
+from tfgrpo.tasks.gate import Carried, decide_gate, evidence_text, fisher_test, narrow_scale, sign_test
 
 
 def outcome(reward):
@@ -200,8 +200,8 @@ def test_items_that_lost_their_evidence_do_not_make_regressions_rarer():
 
 def weigh(champion, candidate, before=(), nights=1, **settings):
     """The decision with evidence that earlier differences brought."""
-    capital = Capital().after(before)
-    return decide_gate(evidence(champion, candidate), GateSettings(**settings), capital=capital, nights=nights)
+    carried = Carried(Capital().after(before), nights - 1)
+    return decide_gate(evidence(champion, candidate), GateSettings(**settings), carried=carried)
 
 
 def test_evidence_of_earlier_nights_and_batches_promotes_what_a_sweep_alone_cannot_show():
@@ -232,12 +232,39 @@ def test_a_sweep_that_speaks_against_the_candidate_promotes_nothing_however_much
     assert weigh(items(40, [1.0]), items(40, [0.0]), [1.0] * 500).decision == "reject"
 
 
+def test_learning_batches_and_the_sweep_count_alike_unless_the_halves_lost_unequal_shares():
+    swept = evidence(items(10, [0.0, 1.0]), items(10, [0.0, 1.0]))
+    learned = evidence(items(20, [0.0, 1.0]), items(20, [1.0, 1.0]))
+    decision = decide_gate(swept, GateSettings(), carried=Carried(), learned=learned)
+    assert decision.capital.logs == pytest.approx(Capital().after([0.5] * 20 + [0.0] * 10).logs)
+    assert (decision.learned, decision.nights, len(decision.reasons)) == (20, 1, 2)
+    losing = evidence(items(20, [0.0, 1.0]), items(20, [None, 1.0]))
+    decision = decide_gate(swept, GateSettings(), carried=Carried(), learned=losing)
+    assert decision.capital.logs == pytest.approx(Capital().after([0.0] * 10).logs)
+    assert (
+        "left out: the arms lost unequal shares of their attempts (champion 0 of 40, candidate 20 of 40"
+        in decision.reasons[2]
+    )
+    off = decide_gate(swept, GateSettings(), carried=Carried(), learned=evidence(items(2, [0.0]), items(2, [7.0])))
+    assert "left out: rewards outside 0 … 1" in off.reasons[2]
+
+
+@pytest.mark.parametrize(("nights", "given_up"), [(1, False), (2, True)])
+def test_evidence_that_decides_nothing_for_long_is_given_up(nights, given_up):
+    champion, candidate = items(10, [0.0, 1.0]), items(10, [1.0, 0.0])
+    decision = weigh(champion, candidate, nights=nights, patience_nights=2)
+    assert (decision.decision, decision.given_up) == ("undecided", given_up)
+    assert given_up == ("given up after 2 nights: the evidence starts anew" in decision.reasons)
+
+
 def test_a_sweep_that_proves_nothing_leaves_the_evidence_as_it_was():
     capital = Capital().after([0.5, 0.5])
-    same = decide_gate(evidence(items(30, [1.0]), items(30, [1.0]), ("same", "same")), GateSettings(), capital=capital)
-    off = decide_gate(evidence(items(30, [0.0]), items(30, [5.0])), GateSettings(), capital=capital)
+    carried = Carried(capital, 2)
+    same = decide_gate(evidence(items(30, [1.0]), items(30, [1.0]), ("same", "same")), GateSettings(), carried=carried)
+    off = decide_gate(evidence(items(30, [0.0]), items(30, [5.0])), GateSettings(), carried=carried)
     assert (same.decision, off.decision) == ("undecided", "undecided")
     assert same.capital == off.capital == capital
+    assert same.nights == off.nights == 2
 
 
 def test_unequal_losses_of_the_sweep_enter_the_evidence_at_their_worst():

@@ -38,26 +38,34 @@ def prompt(session: Session, library: Library) -> PackText:
 
 
 def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:
-    """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for."""
+    """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for.
+
+    Learning groups are split between the champion and the candidate once these differ.
+    """
     draws = zip(count(), cohort.items, cohort.draws, strict=False)
+    size = session.plan.group_size
     for batch, items in enumerate(cohort.batches):
         learning = session.learning
-        pack = prompt(session, learning.champion if arm == "champion" else learning.candidate)
-        yield [
-            group_spec(session, GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id), position, item, pack)
+        pack, champion = prompt(session, learning.champion if arm == "champion" else learning.candidate), None
+        if phase == "train" and session.carried is not None:
+            before = prompt(session, learning.champion)
+            champion = before if before.digest != pack.digest else None
+        keyed = (
+            (GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id), position, item)
             for position, item, draw in islice(draws, len(items))
-        ]
+        )
+        yield [replace(group_spec(session, *each, pack, size), champion=champion) for each in keyed]
 
 
-def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack: PackText) -> GroupSpec:
-    """Specify one group; ``position`` is the item's index within the epoch."""
+def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack: PackText, size: int) -> GroupSpec:
+    """Specify one group of ``size``; ``position`` is the item's index within the epoch."""
     settings = session.settings.tfgrpo
     group_id = f"{key.run}:e{key.epoch}:{key.arm}:{position:05d}"
     return GroupSpec(
         group_id=group_id,
         key=key,
         item=item,
-        size=session.plan.group_size,
+        size=size,
         temperature=settings.temperature.eval if key.phase == "eval" else settings.temperature.train,
         pack=pack,
         reflect=key.phase == "train" and settings.enabled and group_id not in session.voided,

@@ -50,9 +50,7 @@ def voided_groups(paths: RunPaths) -> dict[str, str]:
 class Books:
     """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
-    def __init__(
-        self, paths: RunPaths, run_id: str, group_size: int, rewarders: Sequence[WeightedRewarder] = ()
-    ) -> None:
+    def __init__(self, paths: RunPaths, run_id: str, rewarders: Sequence[WeightedRewarder] = ()) -> None:
         self.manifest = ManifestFile(paths.manifest)
         self.epochs: list[EpochEnd] = []
         self.failed_epochs: dict[int, str] = {}
@@ -63,7 +61,6 @@ class Books:
         """Completed rollouts without a reward."""
         self.gate: GateDecision | None = None
         self._run_id = run_id
-        self._group_size = group_size
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
         self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
         self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
@@ -153,7 +150,6 @@ class Books:
                     **dataclasses.asdict(end),
                     # The specification's own names for two fields.
                     "tfgrpo_epoch": end.epoch,
-                    "group_size": self._group_size,
                     **to_builtins(self._epoch_use.get((end.epoch, end.phase), _EpochSum())),
                 }
                 for end in self.epochs
@@ -194,7 +190,7 @@ class Books:
             run_id=self._run_id,
             tfgrpo_epoch=result.key.epoch,
             group_id=result.group_id,
-            group_size=self._group_size,
+            group_size=len(result.rollouts),
             phase=result.key.phase,
             arm=result.key.arm,
             signal=result.signal,
@@ -237,10 +233,12 @@ def _half_metrics(half: HalfResult, rollouts: Iterable[RolloutRecord]) -> HalfMe
 
 @dataclasses.dataclass(slots=True)
 class _EpochSum:
+    group_size: int = 0
     tool_cost_usd: float | None = 0.0
     latency_ms: float = 0.0
 
     def add(self, rollout: RolloutRecord) -> None:
+        self.group_size = max(self.group_size, rollout.index + 1)
         unmeasured = [None] if rollout.usage.calls is None else []
         costs = [event.cost_usd for event in rollout.tools]
         self.tool_cost_usd = add_costs([self.tool_cost_usd, *costs, *unmeasured])

@@ -83,7 +83,9 @@ def _span(session: Session, start: EpochStart) -> OpenSpan:
         epoch=start.epoch,
         phase=start.phase,
         temperature=start.temperature,
-        group_size=session.plan.group_size,
+        group_size=session.plan.sweep_size
+        if start.phase == "eval" and session.plan.learns
+        else session.plan.group_size,
         sample_size=start.groups,
         pack_id=pack.id,
         pack_stamp=pack.stamp,

@@ -1,4 +1,4 @@
-"""The algorithm of a run: epochs of batches of groups, curation, the sweep over held-out items, and the promotion.
+"""The algorithm of a run: epochs of batches of groups, each tested before it is learned from, curation, and the sweep.
 
 It knows no Prefect: groups run through ``session.fan_out``.
 """
@@ -6,12 +6,11 @@ It knows no Prefect: groups run through ``session.fan_out``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
     cohort_groups,
@@ -24,15 +23,15 @@ from tfgrpo.flows.run.loop.batches import (
 )
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.measuring import measure_lessons
+from tfgrpo.flows.run.loop.promotion import promote, retire
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
-from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, Scored, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
-from tfgrpo.tasks.gate import GateDecision, decide_gate, narrow_scale, off_scale
+from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence, pair_results
+from tfgrpo.tasks.gate import GateDecision, off_scale
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
 from tfgrpo.tasks.runtime.host import call_blocking
@@ -48,18 +47,20 @@ _OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {
 
 def learn(session: Session) -> GateDecision:
     """Learn in epochs 1 … E−1, measure both libraries in epoch E, and return the recorded decision of the gate."""
+    evidence = LearningEvidence()
     for epoch in range(1, session.settings.tfgrpo.epochs):
         cohort = draw_cohort(session, epoch)
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
             for groups in cohort_groups(session, cohort, epoch, "train", "train"):
                 results = run_batch(session, groups)
+                evidence.add(results)
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
                 curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
                 sums.add(results)
     measure_lessons(session)
-    evidence = sweep(session)
+    swept = sweep(session)
     retire(session)
-    return promote(session, evidence)
+    return promote(session, swept, evidence.without(session.books.failed_epochs))
 
 
 def sweep(session: Session) -> PairedEvidence:
@@ -80,7 +81,7 @@ def sweep(session: Session) -> PairedEvidence:
     def group(position: int, arm: Arm, pack: PackText) -> GroupSpec:
         item = items[position]
         key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
-        return group_spec(session, key, position, item, pack)
+        return group_spec(session, key, position, item, pack, session.plan.sweep_size)
 
     batches = [
         [group(at, *arm) for at in range(first, min(first + size, len(items))) for arm in arms.items()]
@@ -119,107 +120,6 @@ def _without_texts(result: GroupResult) -> GroupResult:
 
 def _bare(outcome: Outcome) -> Outcome:
     return Scored(outcome.reward, ()) if isinstance(outcome, Scored) else outcome
-
-
-_OVERTAKEN: Final = "another library was put into force since this run began, and this one was not compared with that"
-_RECORDED: Final = "this is on record since the run first ended, and now it would be"
-
-
-def promote(session: Session, evidence: PairedEvidence) -> GateDecision:
-    """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
-
-    A run that is resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that
-    no library replaces one that it was not compared with.
-    """
-    score_range = session.plan.score_range
-    if narrow := narrow_scale(evidence, score_range):
-        session.books.manifest.warn(narrow)
-    decision = _recorded(session, decide_gate(evidence, session.settings.gate, score_range))
-    session.books.gate = decision
-    session.observer.gate_decided(decision)
-    return decision
-
-
-def _recorded(session: Session, decision: GateDecision) -> GateDecision:
-    """Record the decision unless the run has one on record, and return the one on record.
-
-    A promotion over a library that the candidate was not compared with becomes undecided.
-    """
-
-    def decide(earlier: Sequence[Promotion]) -> Promotion:
-        overtaken = decision.decision == "promote" and _overtaken(session, earlier, session.learning.champion)
-        decided = replace(decision, decision="undecided") if overtaken else decision
-        return _of_run(session.run_id, earlier) or _promotion(session, decided)
-
-    recorded = record_decided(session.task.promotions, decide)
-    decided = recorded.decision if recorded else decision.decision
-    verdict = decision.decision if decided == "retire" or decided == "rollback" else decided  # noqa: PLR1714
-    if verdict == decision.decision:
-        return decision
-    overtaken = (decision.decision, verdict) == ("promote", "undecided")
-    why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
-    return replace(decision, decision=verdict, reasons=(why, *decision.reasons))
-
-
-def retire(session: Session) -> None:
-    """Record the lessons that left the champion in this run, unless another library is in force by now."""
-    learning = session.learning
-
-    def decide(earlier: Sequence[Promotion]) -> Promotion | None:
-        if done := _of_run(session.run_id, earlier, retired=True):
-            return done
-        if session.replay_of is not None:
-            if _of_run(session.run_id, promotions(session.replay_of.promotions), retired=True) is None:
-                return None
-        elif _overtaken(session, earlier, session.champion):
-            return None
-        return Promotion(
-            run_id=session.run_id,
-            decided_at=session.clock(),
-            decision="retire",
-            experience_ids=tuple(entry.experience_id for entry in learning.champion.entries),
-            library_id=learning.champion.library_id,
-            estimate=None,
-            low=None,
-            high=None,
-            pairs=0,
-            simulated=session.plan.simulated,
-            signatures=signatures_in(session.store, learning.champion),
-            reasons=dict(learning.left),
-        )
-
-    if learning.left:
-        record_decided(session.task.promotions, decide)
-
-
-def _of_run(run_id: str, earlier: Iterable[Promotion], *, retired: bool = False) -> Promotion | None:
-    return next((one for one in earlier if one.run_id == run_id and (one.decision == "retire") is retired), None)
-
-
-def _overtaken(session: Session, earlier: Sequence[Promotion], champion: Library) -> bool:
-    """Return whether another library than this is in force; for a replay, whether it was when its run ended."""
-    if session.replay_of is not None:
-        then = _of_run(session.run_id, promotions(session.replay_of.promotions))
-        return then is not None and then.decision == "undecided"
-    now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
-    return verified(now, session.store).library_id != champion.library_id
-
-
-def _promotion(session: Session, decision: GateDecision) -> Promotion:
-    interval = decision.interval
-    return Promotion(
-        run_id=session.run_id,
-        decided_at=session.clock(),
-        decision=decision.decision,
-        experience_ids=tuple(entry.experience_id for entry in session.learning.candidate.entries),
-        library_id=session.learning.candidate.library_id,
-        estimate=interval.estimate if interval else None,
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
-        pairs=len(decision.evidence.pairs),
-        simulated=session.plan.simulated,
-        signatures=signatures_in(session.store, session.learning.candidate),
-    )
 
 
 def curate(

@@ -141,8 +141,8 @@ def _batches(
             key = GroupKey(epoch, "measure", "measure", batch, item.id, draws[item.id], session.run_id)
             draws[item.id] += 1
             first, second = texts(position)
-            spec = group_spec(session, key, position, item, second)
-            specs.append(replace(spec, size=MEASURING_SIZE, champion=first, arms=arms))
+            spec = group_spec(session, key, position, item, second, MEASURING_SIZE)
+            specs.append(replace(spec, champion=first, arms=arms))
         yield specs
 
 

@@ -24,6 +24,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.tasks.gate import Carried
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
@@ -71,6 +72,8 @@ class Session:
     """The library in force when the run started."""
     measures: Measuring | None
     """What is measured in place of learning; None in a run that learns."""
+    carried: Carried | None
+    """Evidence of earlier nights; None for a run of learning rules before 4."""
     fan_out: RunGroups
     clock: Clock
     lock: BaseFileLock

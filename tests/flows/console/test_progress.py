@@ -37,7 +37,10 @@ def screen(*, terminal):
 
 def group(*rewards, arm="train"):
     rollouts = [
-        SimpleNamespace(outcome=Failed("E", "r") if reward is None else Scored(reward, ())) for reward in rewards
+        SimpleNamespace(
+            key=SimpleNamespace(arm=arm), outcome=Failed("E", "r") if reward is None else Scored(reward, ())
+        )
+        for reward in rewards
     ]
     return SimpleNamespace(rollouts=rollouts, key=SimpleNamespace(arm=arm), signal="mixed", reflected=False)
 
@@ -157,9 +160,10 @@ def opening(plan):
 
 def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
     plan = plan_of(small_run)
-    assert "289 items to learn on; 12 of 111 held out are measured; groups of 2" in opening(plan)
+    measured = "289 items to learn on; 12 of 111 held out are measured"
+    assert f"{measured}; groups of 4 (2 for each library in the sweep), 3 epochs" in opening(plan)
     every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
-    assert "289 items to learn on; 111 held out; groups of 2" in opening(every)
+    assert "289 items to learn on; 111 held out; groups of 4" in opening(every)
 
 
 def plan_of(small_run):

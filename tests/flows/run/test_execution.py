@@ -123,8 +123,8 @@ def no_number(prompt):
 def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent):
     more = {"tfgrpo__max_lost_share": 1.0, "actor__kind": f"tests.flows.run.test_execution:{agent}"}
     summary = run(tmp_path, run_id=RUN, **SMALL, **more)
-    assert summary.message.startswith("RunAborted: not one of 20 rollouts of epoch 1 brought a reward")
-    assert summary.details["lost"] == {"rollouts": 20, "of": 20}
+    assert summary.message.startswith("RunAborted: not one of 40 rollouts of epoch 1 brought a reward")
+    assert summary.details["lost"] == {"rollouts": 40, "of": 40}
     assert run(tmp_path, resume=RUN).message == summary.message
 
 
@@ -147,9 +147,9 @@ def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
     rewarders = '[{"name": "tests.flows.run.test_execution:raises"}]'
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert "10 of 10 rollouts of a batch failed" in summary.message
+    assert "20 of 20 rollouts of a batch failed" in summary.message
     assert summary.message.endswith("rewarder_broke: tests.flows.run.test_execution:raises: raised KeyError: 'S'")
-    assert summary.details["ledger"]["calls"] == 10
+    assert summary.details["ledger"]["calls"] == 20
 
 
 def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
@@ -157,7 +157,7 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         options = {"url": f"http://127.0.0.1:{nobody.getsockname()[1]}/grade", "retries": 0}
         summary = run(tmp_path, rewarders=json.dumps([{"name": "remote", "options": options}]), **SMALL)
-    assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 10)
+    assert (summary.status, summary.details["ledger"]["calls"]) == ("failed", 20)
     assert "rewarder_broke: remote: " in summary.message
 
 
@@ -165,9 +165,9 @@ def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
     rewarders = '[{"name": "tests.flows.run.test_execution:none_known"}]'
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert "not one of 20 rollouts of epoch 1 brought a reward" in summary.message
+    assert "not one of 40 rollouts of epoch 1 brought a reward" in summary.message
     assert summary.message.endswith(
-        "most often 20 × ungraded: tests.flows.run.test_execution:none_known: returned None"
+        "most often 40 × ungraded: tests.flows.run.test_execution:none_known: returned None"
     )
     assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
 

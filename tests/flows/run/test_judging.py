@@ -71,7 +71,7 @@ def test_calibration_is_in_the_manifest_the_summary_and_the_closing_table(judged
     assert block == json.loads(json.dumps(summary.details["calibration"]))
     assert (block["truth"], list(block["rewarders"])) == ("gt", ["composite", "composite/judge", "relative"])
     voted, compared = block["rewarders"]["composite/judge"], block["rewarders"]["relative"]
-    assert voted["attempts"] == 12 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 3
+    assert voted["attempts"] == 12 * 3 + 2 * len(manifest(out)["cohorts"]["2"]["items"]) * 2
     assert voted["vote_difference"] > 0
     assert compared["swaps"] > 0
     buffer = io.StringIO()

@@ -101,7 +101,7 @@ def test_a_journal_without_checksums_is_replayed(copy):
 
 def test_edited_answers_that_turn_the_verdict_fail_the_replay(copy):
     def wrong(row):
-        if "/candidate/" in row["key"]:
+        if row["key"].startswith("3/candidate/"):
             row["payload"]["content"] = "Answer: 1"
         return row
 

@@ -130,7 +130,7 @@ def test_a_run_resumed_late_does_not_bring_an_old_champion_back(tmp_path, unkill
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
     with Server() as server:
-        second = run(out, run_id="second", seed=5, **on_server(server, sample_size=30, batch_size=15))
+        second = run(out, run_id="second", seed=5, **on_server(server, sample_size=30, batch_size=10))
         assert second.exit_code == 0, second.message
         state = json.loads(TaskPaths.of(out, TASK).state.read_text())
         run(out, resume=RUN, base_url=server.url)

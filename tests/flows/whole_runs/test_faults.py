@@ -64,7 +64,7 @@ def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kin
 
 def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_path):
     faults = FaultSettings(**dict.fromkeys(KINDS, 0.1 / len(KINDS)))
-    server, summary = broken_run(tmp_path, faults, model__max_retries=4, sample_size=30, batch_size=15)
+    server, summary = broken_run(tmp_path, faults, model__max_retries=4, sample_size=30, batch_size=10)
     assert summary.exit_code == 0, summary.message
     lost = summary.details["lost"]
     assert lost["rollouts"] <= 0.1 * lost["of"]
@@ -74,7 +74,7 @@ def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_pa
 
 def test_an_endpoint_that_goes_down_ends_the_run_in_one_sentence_and_it_can_be_resumed(tmp_path):
     with Server() as server:
-        server.before_answer = lambda number: 500 if number > 44 else None
+        server.before_answer = lambda number: 500 if number > 28 else None
         asked = on_server(server, model__max_retries=0)
         summary = run(tmp_path, run_id=RUN, **asked)
         assert (summary.status, summary.exit_code) == ("failed", 1)

@@ -29,11 +29,12 @@ def gates(out: Path, world: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.untraced
-def test_lessons_lift_held_out_reward_clear_of_zero_for_nine_of_ten_seeds(tmp_path):
+def test_lessons_that_lift_held_out_reward_are_promoted_for_each_of_ten_seeds(tmp_path):
     decided = gates(tmp_path, "arithmetic")
-    clear = [gate for gate in decided if gate["decision"] == "promote" and gate["difference"]["low"] > 0.0]
-    assert len(clear) >= 9, [gate["explanation"] for gate in decided]
-    assert all(gate["candidate"]["estimate"] > gate["champion"]["estimate"] for gate in clear)
+    assert {gate["decision"] for gate in decided} == {"promote"}, [gate["explanation"] for gate in decided]
+    assert all(gate["candidate"]["estimate"] > gate["champion"]["estimate"] for gate in decided)
+    clear = [gate for gate in decided if gate["difference"]["low"] > 0.0]
+    assert len(clear) >= 9, "the sweep alone shows most of them"
 
 
 @pytest.mark.untraced
@@ -56,8 +57,9 @@ def test_prompts_of_the_second_epoch_hold_the_lessons_of_the_first_byte_for_byte
     assert {row["system"] for row in written.values()} == sent
 
     second = {row["prompt_digest"] for row in lines(paths(tmp_path).rollouts) if row["epoch"] == 2}
-    (prompt,) = [written[digest] for digest in second]
+    prompt, champion = sorted((written[digest] for digest in second), key=lambda row: not row["experience_ids"])
     assert prompt["experience_ids"], "the first epoch taught nothing"
+    assert not champion["experience_ids"], "the other half of each group has the champion's prompt"
     known = {row["experience_id"]: row for row in learned}
     for name in prompt["experience_ids"]:
         lesson = known[name]
@@ -70,7 +72,7 @@ def test_prompts_of_the_second_epoch_hold_the_lessons_of_the_first_byte_for_byte
 def test_the_same_seed_gives_the_same_run(tmp_path):
     stores = []
     for name in ("one", "two"):
-        summary = run(tmp_path / name, run_id=RUN, seed=3, tfgrpo__concurrency=2 if name == "one" else 32, **SMALL)
+        summary = run(tmp_path / name, run_id=RUN, seed=3, tfgrpo__concurrency=4 if name == "one" else 32, **SMALL)
         stores.append((summary.details["gate"], store(tmp_path / name)))
     assert stores[0] == stores[1]
     assert stores[0][1]

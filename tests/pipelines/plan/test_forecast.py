@@ -36,8 +36,8 @@ def ahead(make_items: MakeItems, pack: LoadedPack) -> Callable[..., Forecast]:
 
 def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
     calm = {"max_repairs": 0, "lessons_per_group": 1, "edit_budget": 1, "group_size": 5, "batch_size": 50}
-    found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3})
-    rollouts, sweep, batches = 2 * 100 * 5, 30 * 5, 2 * 2
+    found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7})
+    rollouts, sweep, batches = 2 * 100 * 5, 30 * 7, 2 * 2
     reflected, shortened = 2 * 100, 2 * 100 + batches
     digested = 2 * reflected
     assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
@@ -127,8 +127,8 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
     found = ahead()
     assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
     assert str(found).endswith(" (SIMULATED)")
-    assert f"{found.calls.low:,} to {found.calls.high:,} calls, likely about 590; " in str(found)
-    assert found.calls.likely == 591
+    assert f"{found.calls.low:,} to {found.calls.high:,} calls, likely about 770; " in str(found)
+    assert found.calls.likely == 771
 
 
 def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecast]) -> None:
@@ -153,8 +153,9 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
 
 
 def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..., Forecast]) -> None:
-    found = ahead(tfgrpo={"group_size": 5, "batch_size": 50}, actor={"kind": "tools", "max_turns": 8})
-    turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 5
+    learning = {"group_size": 5, "batch_size": 50}
+    found = ahead(tfgrpo=learning, actor={"kind": "tools", "max_turns": 8}, gate={"group_size": 2})
+    turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 2
     assert found.calls.likely == turns * (rollouts + sweep) + math.ceil(2 * 100 / 3) + 2 * 2
 
 

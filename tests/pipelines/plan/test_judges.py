@@ -74,16 +74,15 @@ def test_a_judge_without_a_model_uses_the_reflection_model() -> None:
 def ahead(make_items: Callable[..., tuple[Item, ...]], pack: LoadedPack) -> Callable[..., Forecast]:
     def make(*judges: Any, **sections: Any) -> Forecast:
         tfgrpo = {"enabled": True, "group_size": 4, "epochs": 2, "sample_size": 10, "batch_size": 10}
-        chosen = Settings.model_validate({"tfgrpo": tfgrpo, **sections})
+        chosen = Settings.model_validate({"tfgrpo": tfgrpo, "gate": {"group_size": 3}, **sections})
         cohorts = [draw_cohort(make_items(10), epoch=1, settings=chosen.tfgrpo)]
-        loads = [load for judge in judges for load in judge.judge_loads(4)]
         return forecast(
             chosen,
             models=choose_models(chosen),
             pack=pack,
             cohorts=cohorts,
             evaluation=make_items(5, "e"),
-            judges=loads,
+            judges=lambda size: [load for judge in judges for load in judge.judge_loads(size)],
         )
 
     return make
@@ -93,10 +92,10 @@ def test_calls_of_judges_follow_the_formula(ahead: Callable[..., Forecast]) -> N
     bare = ahead()
     voting = ahead(JudgeRewarder(JudgeOptions(votes=3, retries=1)))
     assert voting.calls.low - bare.calls.low == 3 * 10  # the least is a run that learns nothing, and pays no sweep
-    assert voting.calls.high - bare.calls.high == 4 * 3 * 2 * (10 + 2 * 5)
+    assert voting.calls.high - bare.calls.high == 3 * 2 * (4 * 10 + 2 * 3 * 5)
     pairs = ahead(PairwiseRewarder(JudgeOptions(votes=2, retries=0)))
     assert pairs.calls.low == bare.calls.low
-    assert pairs.calls.high - bare.calls.high == 6 * 2 * 2 * (10 + 2 * 5)
+    assert pairs.calls.high - bare.calls.high == 2 * 2 * (6 * 10 + 2 * 3 * 5)
 
 
 def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_judge(

@@ -185,3 +185,27 @@ def test_a_small_gain_is_seen_within_some_nights_that_no_single_night_shows():
     generator = np.random.default_rng(8)
     assert _ever_promoted(generator, items, gains, nights=1) < 0.4
     assert _ever_promoted(generator, items, gains, nights=15) > 0.8
+
+
+def _promoting_night(generator, gain, nights):
+    """The first night whose evidence and sweep promote: 150 items to learn on, 50 held out, two attempts of each library."""
+    chances = generator.beta(0.8, 0.6, 280)
+    capital = Capital()
+    for night in range(1, nights + 1):
+        learned = generator.choice(np.arange(50, 280), 150, replace=False)
+        before = chances[np.concatenate([learned, np.arange(50)])]
+        after = np.clip(before + gain, 0, 1)
+        difference = (generator.binomial(2, after) - generator.binomial(2, before)) / 2
+        capital = capital.after(difference)
+        if capital.reaches(0.95) and difference[-50:].mean() >= 0:
+            return night
+    return None
+
+
+@pytest.mark.untraced
+def test_the_figures_of_the_page_on_learning_are_those_of_such_nights():
+    generator = np.random.default_rng(9)
+    found = [_promoting_night(generator, 0.05, 5) for _ in range(200)]
+    assert 0.05 < np.mean([night == 1 for night in found]) < 0.2
+    assert 0.7 < np.mean([night is not None for night in found]) < 0.95
+    assert np.mean([_promoting_night(generator, 0.0, 10) is not None for _ in range(300)]) < 0.03

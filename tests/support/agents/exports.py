@@ -66,7 +66,7 @@ async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) ->
     run = TaskPaths.of(folder, "t").run("run")
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]
-    books = Books(run, "run", specs[0].size)
+    books = Books(run, "run")
     for spec in specs:
         for half, _ in spec.halves:
             books.prompt(half.pack)

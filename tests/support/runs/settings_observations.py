@@ -38,7 +38,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_rec
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
-from tfgrpo.tasks.gate import decide_gate
+from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
@@ -89,8 +89,9 @@ def runner_asked_for(probe: SettingsProbe, options: Options) -> list[str]:
     return asked
 
 
-def gate(evidence: PairedEvidence) -> Observe:
-    return lambda probe, options: decide_gate(evidence, probe.settings(options).gate)
+def gate(evidence: PairedEvidence, nights: int | None = None) -> Observe:
+    carried = None if nights is None else Carried(nights=nights)
+    return lambda probe, options: decide_gate(evidence, probe.settings(options).gate, carried=carried)
 
 
 def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvidence:

@@ -1,0 +1,149 @@
+"""Decide on the candidate of a run once, by all evidence there is, and record the decision.
+
+The evidence of an undecided run is what the next one begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified
+from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.tasks.evaluation import PairedEvidence
+from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
+
+_OVERTAKEN: Final = "another library was put into force since this run began, and this one was not compared with that"
+_RECORDED: Final = "this is on record since the run first ended, and now it would be"
+
+
+def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
+    """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
+
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches. A run that is resumed after its end keeps
+    its recorded decision. Decisions of concurrent runs are serialized, so that no library replaces one that it was not
+    compared with.
+    """
+    score_range = session.plan.score_range
+    if narrow := narrow_scale(evidence, score_range):
+        session.books.manifest.warn(narrow)
+    decided = decide_gate(evidence, session.settings.gate, score_range, carried=session.carried, learned=learned)
+    decision = _recorded(session, decided)
+    session.books.gate = decision
+    session.observer.gate_decided(decision)
+    return decision
+
+
+def _recorded(session: Session, decision: GateDecision) -> GateDecision:
+    """Record the decision unless the run has one on record, and return the one on record.
+
+    A promotion over a library that the candidate was not compared with becomes undecided; evidence against another
+    champion than the one in force is not carried on.
+    """
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion:
+        overtaken = _overtaken(session, earlier, session.learning.champion, decision)
+        lost = overtaken and decision.decision == "promote"
+        decided = replace(decision, decision="undecided") if lost else decision
+        return _of_run(session.run_id, earlier) or _promotion(session, decided, overtaken=overtaken)
+
+    recorded = record_decided(session.task.promotions, decide)
+    decided = recorded.decision if recorded else decision.decision
+    verdict = decision.decision if decided == "retire" or decided == "rollback" else decided  # noqa: PLR1714
+    if verdict == decision.decision:
+        return decision
+    overtaken = (decision.decision, verdict) == ("promote", "undecided")
+    why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
+    return replace(decision, decision=verdict, reasons=(why, *decision.reasons))
+
+
+def retire(session: Session) -> None:
+    """Record the lessons that left the champion in this run, unless another library is in force by now."""
+    learning = session.learning
+
+    def decide(earlier: Sequence[Promotion]) -> Promotion | None:
+        if done := _of_run(session.run_id, earlier, retired=True):
+            return done
+        if session.replay_of is not None:
+            if _of_run(session.run_id, promotions(session.replay_of.promotions), retired=True) is None:
+                return None
+        elif _overtaken(session, earlier, session.champion):
+            return None
+        return Promotion(
+            run_id=session.run_id,
+            decided_at=session.clock(),
+            decision="retire",
+            experience_ids=tuple(entry.experience_id for entry in learning.champion.entries),
+            library_id=learning.champion.library_id,
+            estimate=None,
+            low=None,
+            high=None,
+            pairs=0,
+            simulated=session.plan.simulated,
+            signatures=signatures_in(session.store, learning.champion),
+            reasons=dict(learning.left),
+        )
+
+    if learning.left:
+        record_decided(session.task.promotions, decide)
+
+
+def _of_run(run_id: str, earlier: Iterable[Promotion], *, retired: bool = False) -> Promotion | None:
+    return next((one for one in earlier if one.run_id == run_id and (one.decision == "retire") is retired), None)
+
+
+def _overtaken(
+    session: Session, earlier: Sequence[Promotion], champion: Library, decision: GateDecision | None = None
+) -> bool:
+    """Return whether another library than this is in force; for a replay, whether it was when its run ended."""
+    if session.replay_of is not None:
+        then = _of_run(session.run_id, promotions(session.replay_of.promotions))
+        if then is None or then.decision != "undecided":
+            return False
+        return then.nights == 0 or decision is None or decision.decision == "promote"
+    now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
+    return verified(now, session.store).library_id != champion.library_id
+
+
+def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> Promotion:
+    interval, capital = decision.interval, decision.capital
+    nights = 0 if overtaken or decision.given_up else decision.nights
+    return Promotion(
+        run_id=session.run_id,
+        decided_at=session.clock(),
+        decision=decision.decision,
+        experience_ids=tuple(entry.experience_id for entry in session.learning.candidate.entries),
+        library_id=session.learning.candidate.library_id,
+        estimate=interval.estimate if interval else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        pairs=len(decision.evidence.pairs),
+        simulated=session.plan.simulated,
+        signatures=signatures_in(session.store, session.learning.candidate),
+        capital=capital.logs if capital and nights else None,
+        nights=nights if capital else None,
+    )
+
+
+def carried_evidence(plan: Plan) -> Carried:
+    """Return the evidence that a new run of a task begins with: that of the last decision, if it was undecided.
+
+    Evidence of another model or another version of the pack proves nothing here.
+    """
+    decided = [one for one in promotions(plan.paths.promotions) if one.simulated == plan.simulated]
+    last = next((one for one in reversed(decided) if one.decision != "retire"), None)
+    if last is None or last.decision != "undecided" or not last.capital or not last.nights:
+        return Carried()
+    manifest = {}
+    with suppress(OSError, CorruptFile):  # then it is unknown whose evidence it is
+        manifest = ManifestFile(plan.paths.run(last.run_id).manifest).read()
+    then = manifest.get("model"), manifest.get("pack", {}).get("stamp")
+    same = then == (plan.models.name, plan.pack.manifest.stamp)
+    return Carried(Capital(last.capital), last.nights) if same else Carried()

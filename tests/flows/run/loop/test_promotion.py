@@ -1,0 +1,132 @@
+"""Evidence is taken before it is learned from, adds up over nights, and decides once a night, resumed and replayed alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.agents.steps import group, record
+from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.outcomes import Failed, Scored
+from tfgrpo.tasks.evaluation import LearningEvidence
+from tfgrpo.tasks.shapes import HalfResult
+
+NIGHT = {"sample_size": 8, "batch_size": 4}
+WORLD = {**NIGHT, "world": "unlearnable"}
+
+
+def split(item, before, after, epoch=1):
+    """A split group with these rewards; None is a lost rollout."""
+    rewards = [(reward, arm) for arm, some in (("champion", before), ("candidate", after)) for reward in some]
+    outcomes = [(Failed("E", "r") if reward is None else Scored(reward, ()), arm) for reward, arm in rewards]
+    rollouts = tuple(
+        record(number, name=item, arm=arm, epoch=epoch, outcome=outcome)
+        for number, (outcome, arm) in enumerate(outcomes)
+    )
+    halves = tuple(HalfResult(arm, "mixed", None, None) for arm in ("champion", "candidate"))
+    return group(rollouts, arm="train", halves=halves)
+
+
+def test_an_item_counts_once_a_night_and_never_after_something_was_learned_from_it():
+    evidence = LearningEvidence()
+    evidence.add([group((record(0, name="a"),))])  # not split: the libraries were equal
+    evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0, 1.0), (1.0, 1.0)), split("b", (0.0,), (1.0,))])
+    evidence.add([split("b", (1.0,), (0.0,), epoch=2), split("c", (1.0,), (0.5,), epoch=2)])
+    found = evidence.without(())
+    assert {pair.item_id: pair.difference for pair in found.pairs} == {"b": 0.5, "c": -0.5}
+    assert [pair.item_id for pair in evidence.without({2}).pairs] == ["b"]
+    assert LearningEvidence().without(()).identical
+
+
+def test_lost_attempts_of_the_halves_are_counted_by_arm():
+    evidence = LearningEvidence()
+    evidence.add([split("a", (0.0, None), (1.0, 1.0)), split("b", (1.0, 1.0), (None, None))])
+    found = evidence.without(())
+    assert (found.champion_attempts.lost, found.champion_attempts.made) == (1, 4)
+    assert (found.candidate_attempts.lost, found.lost) == (2, ("b",))
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory):
+    """Two undecided nights of a task in which nothing can be learned."""
+    out = tmp_path_factory.mktemp("nights")
+    with pytest.MonkeyPatch.context() as patched:
+        one_group_teaches(patched)
+        for name in ("first", "second"):
+            assert run(out, run_id=name, **WORLD).exit_code == 0
+        yield out
+
+
+def test_groups_are_split_once_the_candidate_differs_and_all_of_it_is_on_record(nights):
+    written = lines(paths(nights, "second").groups)
+    (learned, swept) = (
+        [row for row in written if row["phase"] == "train"],
+        [row for row in written if row["phase"] == "eval"],
+    )
+    assert all("halves" in row for row in learned), "the second night begins with lessons of the first"
+    assert not any("halves" in row for row in swept)
+    assert {row["arm"] for row in learned} == {"train"}
+    rollouts = [row for row in lines(paths(nights, "second").rollouts) if row["phase"] == "train"]
+    assert {row["arm"] for row in rollouts} == {"champion", "candidate"}
+    epochs = json.loads(paths(nights, "second").per_epoch.read_text())["epochs"]
+    assert sorted(epochs["1"]["arms"]) == ["candidate", "champion"]
+    assert [epoch["group_size"] for epoch in manifest(nights, "second")["tfgrpo"]["epochs"]] == [4, 4, 2]
+    assert all(stage.get("ok", True) for stage in manifest(nights, "second")["stages"])
+
+
+def test_an_undecided_night_carries_its_evidence_on_to_the_next(nights):
+    first, second = [one for one in promotions(TaskPaths.of(nights, TASK).promotions) if one.decision == "undecided"]
+    assert (first.nights, second.nights) == (1, 2)
+    began = manifest(nights, "second")["began_with"]
+    assert (tuple(began["capital"]), began["nights"]) == (first.capital, 1)
+    assert manifest(nights, "first")["began_with"]["capital"] == list(Capital().logs)
+    evidence = manifest(nights, "second")["gate"]["evidence"]
+    assert evidence["nights"] == 2
+    assert evidence["learned_items"] > 0
+    assert "of the 20 needed, over 2 nights" in manifest(nights, "second")["gate"]["explanation"]
+    assert ">evidence<" in paths(nights, "second").report.read_text()
+
+
+def test_a_night_that_has_ended_is_replayed_and_resumed_from_the_evidence_it_began_with(nights):
+    before = [one.model_dump() for one in promotions(TaskPaths.of(nights, TASK).promotions)]
+    for name in ("first", "second"):
+        again = run(nights, replay=name)
+        assert again.exit_code == 0, again.message
+        assert run(nights, resume=name).exit_code == 0
+    assert [one.model_dump() for one in promotions(TaskPaths.of(nights, TASK).promotions)] == before
+
+
+def test_evidence_starts_anew_when_patience_is_over_and_with_another_model(nights, tmp_path):
+    given_up = run(nights, run_id="third", gate__patience_nights=3, **WORLD)
+    assert "given up after 3 nights" in given_up.message
+    assert given_up.details["gate"]["evidence"]["given_up"] is True
+    *_, last = promotions(TaskPaths.of(nights, TASK).promotions)
+    assert (last.nights, last.capital) == (0, None)
+    run(nights, run_id="fourth", **WORLD)
+    assert manifest(nights, "fourth")["began_with"]["nights"] == 0
+    path = paths(nights, "fourth").manifest
+    path.write_text(path.read_text().replace('"model": "simulated"', '"model": "another"'))
+    run(nights, run_id="fifth", **WORLD)
+    assert manifest(nights, "fifth")["began_with"]["nights"] == 0
+
+
+def test_a_run_of_the_rules_before_is_neither_split_nor_weighed_and_is_replayed_with_one_group_size(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tfgrpo.flows.run.open.LEARNING_RULES", 3)
+    assert run(tmp_path, run_id=RUN, group_size=3, gate__group_size=3, **NIGHT).exit_code == 0
+    path = paths(tmp_path).manifest
+    older = json.loads(path.read_text())
+    assert older["gate"]["evidence"] is None
+    del older["settings"]["gate"]["group_size"], older["settings"]["gate"]["patience_nights"]
+    path.write_text(json.dumps(older))
+    again = run(tmp_path, replay=RUN)
+    assert again.exit_code == 0, again.message
+    assert not any("halves" in row for row in lines(paths(tmp_path).groups))
+    assert {row["arm"] for row in lines(paths(tmp_path).rollouts) if row["phase"] == "train"} == {"train"}
+    (decided,) = promotions(TaskPaths.of(tmp_path, TASK).promotions)
+    assert (decided.capital, decided.nights) == (None, None)
