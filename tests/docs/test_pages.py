@@ -166,7 +166,7 @@ def test_epochs_learn_at_one_temperature_and_measure_at_the_other(tmp_path, monk
         summary = run(tmp_path, **asked)
     assert summary.exit_code == 0, summary.message
     acting = [body for body in map(json.loads, server.bodies) if "response_format" not in body]
-    assert Counter(body["temperature"] for body in acting) == {0.7: 2 * 4 * 2, 0.3: 2 * 4 * 2}
+    assert Counter(body["temperature"] for body in acting) == {0.7: 2 * 4 * 4, 0.3: 2 * 4 * 2}
 
 
 def test_files_of_the_code_named_on_the_pages_exist():
