@@ -28,7 +28,7 @@ _DECLARED: Final[Mapping[str, Any]] = {
     name: command for name, command in packaged_yaml(__file__, "commands.yaml").items() if not name.startswith(".")
 }
 COMMANDS: Final = {name: command["help"] for name, command in _DECLARED.items()}
-_STOPPABLE = frozenset({"run", "select"})
+_STOPPABLE = frozenset({"run", "select", "test"})
 """Commands that SIGTERM stops as Ctrl-C does. Servers handle it themselves."""
 _STOPPED = 3
 CHECKING: Final = "checking settings, data and endpoint …"
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _execute(arguments: list[str], console: Console) -> int:
     command: str = _command_of(arguments) or parse(build_parser(), arguments).action  # which raises
     arguments.remove(command)
-    if command == "run" and not {"-h", "--help"} & set(arguments):
+    if command in {"run", "test"} and not {"-h", "--help"} & set(arguments):
         console.say(CHECKING)  # before its modules are imported, which takes a second
     options = parse(build_parser(command), arguments)
     with run_signals() if command in _STOPPABLE else nullcontext():

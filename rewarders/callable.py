@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.base import Abstained, Range, RewardContext, Verdict, declared_range
 from tfgrpo.rewarders.faults import described, each_alone
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, RewardError
@@ -36,6 +36,11 @@ class CallableRewarder:
     function: Callable[..., Any]
     calling: Calling
 
+    @property
+    def score_range(self) -> Range:
+        """Range that the function declares as an attribute."""
+        return declared_range(self.function)
+
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts of the function; an abstention where it raised or returned no verdict."""
         if self.calling == "context":
@@ -56,6 +61,11 @@ class AsyncCallableRewarder:
     rewarder_id: str
     function: Callable[..., Awaitable[Any]]
     calling: Calling
+
+    @property
+    def score_range(self) -> Range:
+        """Range that the function declares as an attribute."""
+        return declared_range(self.function)
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts, as ``CallableRewarder.score`` does."""

@@ -66,6 +66,13 @@ class Carried:
     capital: Capital = field(default_factory=Capital)
     nights: int = 0
 
+    @classmethod
+    def after(cls, decision: str, capital: Capital | None, nights: int | None) -> Self:
+        """Return the evidence after a decision: carried on, or anew after a rejection or without ``nights``, or none."""
+        if capital is None or decision == "promote":
+            return cls()
+        return cls(capital, nights) if decision == "undecided" and nights else cls(capital.anew())
+
 
 def decide_gate(
     evidence: PairedEvidence,

@@ -148,6 +148,8 @@ DEMOS: dict[str, Demo] = {
         ],
         "5",
     ),
+    "dataset.sealed": Demo(of_plan(lambda plan: len(plan.data.sealed)), "0.5"),
+    "dataset.sealed_path": Demo(of_plan(lambda plan: len(plan.data.sealed)), lambda probe: str(probe.items())),
     "dataset.held_out": Demo(of_plan(lambda plan: len(plan.learn_items)), "0.5"),
     "dataset.fields.id": Demo(of_items(lambda item: item.id), "id_2"),
     "dataset.fields.prompt": Demo(of_items(lambda item: item.prompt), "prompt_2"),

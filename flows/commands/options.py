@@ -69,14 +69,14 @@ def asked_settings(options: argparse.Namespace) -> dict[str, str]:
     return assigned | flagged
 
 
-def prepared_run(options: argparse.Namespace, *, preflight: bool = True) -> Prepared:
+def prepared_run(options: argparse.Namespace, *, preflight: bool = True, test: bool = False) -> Prepared:
     """Return the checked run that the options ask for. Raise ``ConfigError`` with every problem."""
     # Everything a run consists of takes most of a second to import; other commands do not need it.
     from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415
     from tfgrpo.flows.run.prepare import prepare  # noqa: PLC0415
 
     named = {name: vars(options).get(name) for name in ("run_id", "resume", "replay")}
-    request = RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options)), **named)
+    request = RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options)), test=test, **named)
     return prepare(request, os.environ, preflight=preflight)
 
 

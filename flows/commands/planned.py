@@ -34,7 +34,8 @@ def config(options: argparse.Namespace, console: Console) -> None:
 def estimate(options: argparse.Namespace, console: Console) -> None:
     """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
     forecast = prepared_run(options, preflight=False).plan.forecast
-    console.answer(dataclasses.asdict(forecast), str(forecast))
+    text = str(forecast) if forecast.gain is None else f"{forecast}\n{forecast.gain}"
+    console.answer(dataclasses.asdict(forecast), text)
 
 
 def doctor(options: argparse.Namespace, console: Console) -> None:
@@ -54,6 +55,7 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         "forecast": str(plan.forecast),
+        **({} if plan.forecast.gain is None else {"gate": str(plan.forecast.gain)}),
     }
     warnings = [*prepared.warnings, *starting_library(plan)[1]]
     lines = [*facts.items(), *(("warnings", warning) for warning in warnings), ("ok", "nothing was spent")]

@@ -30,7 +30,15 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything cheap first, then start Prefect and learn."""
     if options.resume is not None and options.replay is not None:
         raise SettingsError.one("--replay", "it with --resume", "only one of the two")
-    prepared = prepared_run(options)
+    return _execute(prepared_run(options), console)
+
+
+def test(options: argparse.Namespace, console: Console) -> int:
+    """Compare the champion with no lessons on the sealed items, as a run."""
+    return _execute(prepared_run(options, test=True), console)
+
+
+def _execute(prepared: Prepared, console: Console) -> int:
     check_prefect_home(os.environ, make=True)
     progress = Progress(console.people)
     progress.announce(prepared.plan)

@@ -68,6 +68,8 @@ class Progress(Observer):
             f"{held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
         )
         self._print(f"forecast: {plan.forecast}")
+        if plan.forecast.gain is not None:
+            self._print(str(plan.forecast.gain))
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Print the run id and the warnings."""

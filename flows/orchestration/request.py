@@ -95,6 +95,8 @@ class RunRequest(FlowRequest):
     """Run id to run again from its journal, without an endpoint, into a separate store, or ``latest``."""
     measures: Measuring | None = None
     """Measure with the settings of the task's newest run, and learn nothing."""
+    test: bool = False
+    """Learn nothing: compare the champion with no lessons on the sealed items."""
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None

@@ -20,6 +20,7 @@ from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.sealed import refuse_second_test
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
@@ -35,7 +36,7 @@ from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
-from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.runtime.runtime import SAME_SWEEPS, RunContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,12 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         resolved = _with_night(resolved)
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
     measuring = None if request.measures is None else max(1, request.measures.rollouts // MEASURING_SIZE)
-    plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring)
+    nightly = earlier is None or int(earlier.get("learning_rules", 1)) > SAME_SWEEPS
+    sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
+    plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring, nightly=nightly, sealed=sealed)
     refuse_taken(request, plan.paths)
+    if sealed and earlier is None:
+        refuse_second_test(plan)
     warnings: tuple[str, ...] = ()
     if preflight:
         _check_out(plan.paths)

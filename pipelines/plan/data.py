@@ -31,6 +31,7 @@ MIN_LEARN = 1
 MIN_HELD_OUT = 2
 """An interval of a paired difference needs two pairs."""
 _SALT = "tfgrpo held out\x1f"
+_SEALING_SALT = "tfgrpo sealed\x1f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,30 @@ class Split:
 
 def split_items(items: Sequence[Item], held_out: float) -> Split:
     """Hold out about the share ``held_out`` of the items. Raise ``DatasetError`` if a side is too small."""
+    split = Split(*_sides(items, held_out, _SALT))
+    _refuse_too_few(split, f"{pluralize(len(items), 'item')}, {len(split.held_out)} of them held out")
+    return split
+
+
+def seal_items(split: Split, share: float) -> tuple[Split, Sequence[Item]]:
+    """Take about this share of the held-out items away, as sealed ones. Raise ``DatasetError`` if a side is too small."""
+    held_out, sealed = _sides(split.held_out, share, _SEALING_SALT)
+    if min(len(held_out), len(sealed)) < MIN_HELD_OUT:
+        given = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
+        raise DatasetError.one("dataset.sealed", given, f"at least {MIN_HELD_OUT} sealed and as many others")
+    return Split(split.learn, held_out), sealed
+
+
+def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[Sequence[Item], Sequence[Item]]:
+    """Split items by a hash of their ids, about this share on the second side; equal texts stay together."""
     ids = ids_of(items)
     deciding = {index: min(ids[each] for each in group) for group in equals(texts_of(items)) for index in group}
     sides: tuple[list[int], list[int]] = ([], [])
     for index, name in enumerate(ids):
-        digest = hashlib.sha256(f"{_SALT}{deciding.get(index, name)}".encode()).digest()
-        share = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
-        sides[share < held_out].append(index)
-    split = Split(learn=pick(items, sides[False]), held_out=pick(items, sides[True]))
-    _refuse_too_few(split, f"{pluralize(len(items), 'item')}, {len(split.held_out)} of them held out")
-    return split
+        digest = hashlib.sha256(f"{salt}{deciding.get(index, name)}".encode()).digest()
+        place = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
+        sides[place < share].append(index)
+    return pick(items, sides[False]), pick(items, sides[True])
 
 
 def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
@@ -91,6 +106,8 @@ class RunData:
     """Fields of knowledge of the items."""
     mix: LearningMix | None
     """The staged mix of the items; None for a dataset."""
+    sealed: Sequence[Item] = ()
+    """Items that only ``tfgrpo test`` attempts."""
 
     def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
         """Return the items of a learning epoch. ``difficulty`` is used only with ``tfgrpo.curriculum: difficulty``."""
@@ -124,6 +141,23 @@ class RunData:
 
 
 def read_data(settings: Settings, config: MixConfig | None) -> RunData:
+    """Return the data of a run, and seal what the settings say. Raise ``DatasetError`` or ``SettingsError``."""
+    data, share, path = _open_data(settings, config), settings.dataset.sealed, settings.dataset.sealed_path
+    if path is not None:
+        if share:
+            raise SettingsError.one("dataset.sealed", f"{share:g} beside dataset.sealed_path", "one of the two")
+        sealed = read_dataset(path, settings.dataset.fields)
+        _refuse_without_answers(settings, [sealed])
+        for seen in (data.split.learn, data.split.held_out):
+            pair_datasets(seen, sealed.items)
+        return replace(data, sealed=sealed.items)
+    if not share:
+        return data
+    split, items = seal_items(data.split, share)
+    return replace(data, split=split, sealed=items)
+
+
+def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
     """Return the data of a run on a staged mix, or without one on one or two datasets.
 
     Raise ``DatasetError`` with the problems of all, as ``learning_mix`` does.

@@ -17,10 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort
+from tfgrpo.pipelines.plan.visible import VisibleGain, visible_gain
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
@@ -90,6 +92,8 @@ class Forecast:
     seconds: Amounts | None
     """None for a real endpoint, whose latency is unknown."""
     simulated: bool
+    gain: VisibleGain | None = None
+    """What the sweep can show; None without one."""
 
     def __str__(self) -> str:
         money = "price unknown"
@@ -173,11 +177,17 @@ def forecast(
         (measured, MEASURING_SIZE, _or_none),
     )
     learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
-    uses = [(models.reflection_name, learning)]
-    for items, size, bounded in phases:
-        uses.append((models.name, bounded(estimate.rollouts(items, size))))
-        uses += [(models.judge(load.options.model), bounded(estimate.judging(load, items))) for load in judges(size)]
-    uses = [(model, use.with_likely_tokens()) for model, use in uses]
+    by_phase = [
+        [
+            (models.name, bounded(estimate.rollouts(items, size)).with_likely_tokens()),
+            *(
+                (models.judge(load.options.model), bounded(estimate.judging(load, items)).with_likely_tokens())
+                for load in judges(size)
+            ),
+        ]
+        for items, size, bounded in phases
+    ]
+    uses = [(models.reflection_name, learning.with_likely_tokens()), *chain(*by_phase)]
     total = sum((use for _, use in uses), _Use())
     return Forecast(
         calls=total.calls,
@@ -186,7 +196,19 @@ def forecast(
         usd=_money(models, uses),
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
+        gain=_visible(settings, cohorts, evaluation, by_phase[1], models) if evaluation and cohorts else None,
     )
+
+
+def _visible(
+    settings: Settings,
+    cohorts: Sequence[Cohort],
+    evaluation: Sequence[Item],
+    swept: Sequence[tuple[str, _Use]],
+    models: ModelChoice,
+) -> VisibleGain:
+    price, calls = _money(models, swept), sum(use.calls.likely for _, use in swept)
+    return visible_gain(settings, cohorts, len(evaluation), calls, price.likely if price else None)
 
 
 class _Estimate:

@@ -18,7 +18,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
-from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups
+from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups, sealed_cohort
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -82,6 +82,8 @@ class Plan(BasePlan):
     """Groups that measure the effects of lessons; none of a run too small for it."""
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
+    opens_sealed: bool = False
+    """Whether the run learns nothing and compares the champion with no lessons, on the sealed items."""
 
     @property
     def learn_items(self) -> Sequence[Item]:
@@ -114,11 +116,19 @@ class Plan(BasePlan):
 
 
 def build_plan(
-    resolved: Resolved, env: Mapping[str, str], *, extra_checks: Sequence[ExtraCheck] = (), measuring: int | None = None
+    resolved: Resolved,
+    env: Mapping[str, str],
+    *,
+    extra_checks: Sequence[ExtraCheck] = (),
+    measuring: int | None = None,
+    nightly: bool = True,
+    sealed: bool = False,
 ) -> Plan:
-    """Check and load all that the settings name. ``extra_checks`` are those of higher floors.
+    """Check and load all that the settings name.
 
-    ``measuring``: groups of a run that measures lessons and does nothing else.
+    ``extra_checks`` are those of higher floors; ``measuring``: groups of a run that measures lessons and does nothing else;
+    ``nightly``: the sweep draws its items anew every night; ``sealed``: it has the sealed ones instead, and
+    nothing is learned.
 
     Raise one ``ConfigError`` with all problems, of the class of the first check that failed.
     """
@@ -134,23 +144,27 @@ def build_plan(
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     split, learning = data[0].split, settings.tfgrpo
-    evaluation = draw_evaluation(split.held_out, settings=learning, actors=settings.gate.group_size)
+    actors = settings.gate.group_size
+    if sealed:
+        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
+    else:
+        evaluation = draw_evaluation(split.held_out, settings=learning, actors=actors, nightly=nightly)
     models = choose_models(settings)
     # With the feature flag off one epoch is measured, and there is no sweep.
     cohorts = data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
     learned = sum(len(cohort.items) for cohort in cohorts)
     attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
-    groups = measuring_groups(learning, attempts) if measuring is None else measuring
+    groups = 0 if sealed else measuring_groups(learning, attempts) if measuring is None else measuring
     ahead = forecast(
         settings,
         models=models,
         pack=pack[0],
-        cohorts=cohorts if measuring is None else (),
-        evaluation=evaluation.items if learning.enabled and measuring is None else (),
+        cohorts=cohorts if measuring is None and not sealed else (),
+        evaluation=evaluation.items if (learning.enabled or sealed) and measuring is None else (),
         judges=partial(_judge_loads, rewarders[0]),
         measured=list(islice(cycle(cohorts[0].items), groups)),
     )
-    ahead = _corrected(ahead, paths[0], models) if measuring is None else ahead
+    ahead = _corrected(ahead, paths[0], models, settings) if measuring is None and not sealed else ahead
     warnings = (
         *guard_warnings(settings, env, resolved.sources),
         *data[0].warnings,
@@ -169,6 +183,7 @@ def build_plan(
         measured_groups=groups,
         warnings=warnings,
         paths=paths[0],
+        opens_sealed=sealed,
     )
 
 
@@ -206,12 +221,14 @@ def _judge_loads(rewarders: Sequence[WeightedRewarder], size: int) -> list[Judge
     return [load for each in rewarders for load in judge_loads(each.rewarder, size)]
 
 
-def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
+def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: Settings) -> Forecast:
     """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
     with suppress(StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
         last = ManifestFile(task.run((read_state(task.state) or {})["last_run"]).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
-            return ahead.after(last)
+            ahead = ahead.after(last)
+            if ahead.gain is not None:
+                return replace(ahead, gain=ahead.gain.after(last, settings.gate.confidence))
     return ahead
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tfgrpo.pipelines.datasets.items import Item, ids_of, take
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.canonical import stream
-from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
@@ -85,17 +85,39 @@ def _draws(
     return islice(_consecutive(pool, size, settings.seed), settings.epochs_before + first - 1, None)
 
 
-def draw_evaluation(items: Sequence[Item], *, settings: LearningSettings, actors: int | None = None) -> Cohort:
-    """Draw the held-out items of the sweep: all, or ``sample_size`` of them by the seed; ``actors``: of each library."""
+def draw_evaluation(
+    items: Sequence[Item], *, settings: LearningSettings, actors: int | None = None, nightly: bool = True
+) -> Cohort:
+    """Draw the held-out items of the sweep: all, or ``sample_size`` of them by the seed, others every night.
+
+    So the evidence of several nights is about all held-out items, and no candidate is chosen by the luck of some of them.
+    ``actors``: of each library. Without ``nightly``: the same items every night, as before learning rules 4.
+    """
     pool = _by_id(items)
     size = min(settings.sample_size, len(pool))
-    drawn = stream(settings.seed, "evaluation").sample(pool, size)
+    seed = settings.seed_of("train") if nightly else settings.seed
+    drawn = stream(seed, "evaluation").sample(pool, size)
     return cohort_of(
         take(items, drawn),
         epoch=settings.epochs,
         population=len(pool),
         settings=settings,
         purpose="evaluation",
+        actors=actors,
+    )
+
+
+def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: int) -> Cohort:
+    """Return all sealed items. Raise ``SettingsError`` without any."""
+    if not items:
+        accepted = "a share of the held-out items, or a file as dataset.sealed_path"
+        raise SettingsError.one("dataset.sealed", "no sealed items", accepted)
+    return cohort_of(
+        take(items, _by_id(items)),
+        epoch=settings.epochs,
+        population=len(items),
+        settings=settings,
+        purpose="sealed",
         actors=actors,
     )
 

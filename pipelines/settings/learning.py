@@ -109,7 +109,7 @@ class LearningSettings(Section):
     retrieval: RetrievalSettings = RetrievalSettings()
 
     def seed_of(self, phase: Literal["train", "eval", "measure"]) -> int:
-        """Return the seed of a phase: another one every night, but always the run's for the sweep."""
+        """Return the seed of a phase: another one every night; of the sweep only from learning rules 4 on (``RunContext``)."""
         return derive_seed(self.seed, "night", self.night) if self.night and phase != "eval" else self.seed
 
     @property

@@ -64,6 +64,10 @@ class DatasetSettings(Section):
     """Dataset of held-out items. None: split off ``path`` by a stable hash of the id, or the world's own held-out items."""
     held_out: float = Field(default=0.3, gt=0.0, lt=1.0)
     """Share of ``path`` or ``mix`` that is held out when there is no ``eval_path``."""
+    sealed: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Share of the held-out items that no night sees: only ``tfgrpo test`` attempts them."""
+    sealed_path: Text | None = None
+    """Dataset of such items instead."""
     mix: Text | None = option(None, flag="--data-config", env="TFGRPO_DATA_CONFIG")
     """Staged data mix instead of ``path``: a file of the ``rl_data_config.yaml`` form, graders included."""
     mix_stride: int = Field(default=1, ge=1, le=1_000_000)

@@ -31,7 +31,8 @@ from tfgrpo.rewarders.statistics.summary import Floats, Interval
 
 _GAMBLERS: Final = 32
 """On each side, with evenly spaced stakes between 0 and 1."""
-_STAKES: Final[Floats] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
+STAKES: Final[Floats] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
+_LEAST_LOG: Final = math.log(0.1)
 _HALVINGS: Final = 45
 """Bisection steps: ends are exact to about 1e-13 of the range, rounded outward."""
 _EDGE: Final = 1e-12
@@ -76,8 +77,8 @@ class Capital:
     symmetric polynomial of the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the
     power n, hence at most 1. A whole sweep is the case n = N, the inequality of arithmetic and geometric means. So the
     expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha per
-    stream, however unequal the items. A stream ends where the capital starts anew. What is proven is about the stream and
-    these items, not the last candidate alone or other items.
+    stream, however unequal the items. A stream ends where the capital starts anew: at 1 against a new champion, else as
+    ``anew`` says. What is proven is about the stream and these items, not the last candidate alone or other items.
     """
 
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS
@@ -88,13 +89,21 @@ class Capital:
         if not len(differences):
             return self
         unit = 2 * np.sort(_unit_scale(differences, bound)) - 1
-        growth = np.log1p(_STAKES[:, None] * unit).sum(axis=1)
+        growth = np.log1p(STAKES[:, None] * unit).sum(axis=1)
         return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
+
+    def anew(self) -> Capital:
+        """Return the capital of the next stream against the same champion: what is left, evenly over the stakes.
+
+        It is between a tenth and 1. Each new stream adds at most a tenth to the expected capital, so that a month with r
+        of them promotes falsely with probability at most (1 + r / 10) alpha, and not (1 + r) alpha.
+        """
+        return Capital((min(0.0, max(self.log_value, _LEAST_LOG)),) * _GAMBLERS)
 
     @property
     def log_value(self) -> float:
         """Natural logarithm of the mean capital."""
-        return float(_log_average(np.asarray(self.logs)))
+        return float(log_average(np.asarray(self.logs)))
 
     def reaches(self, confidence: float) -> bool:
         """Return whether the value is at least ``1 / (1 - confidence)``."""
@@ -111,7 +120,7 @@ def capital_path(differences: Sequence[float], mean: float = 0.0, *, bound: floa
     if not -bound < mean < bound:
         raise ValueError(f"mean is {mean}; accepted: strictly between {-bound} and {bound}")
     growth = np.cumsum(_log_returns(unit, (mean / bound + 1) / 2), axis=1)
-    return np.asarray(np.exp(_log_average(growth)), dtype=np.float64)
+    return np.asarray(np.exp(log_average(growth)), dtype=np.float64)
 
 
 def _unit_scale(differences: Sequence[float], bound: float) -> Floats:
@@ -127,13 +136,13 @@ def _unit_scale(differences: Sequence[float], bound: float) -> Floats:
 
 def _log_returns(values: Floats, mean: float) -> Floats:
     """Return the log return of every gambler on every value, shape ``(2 * gamblers, n)``: those on *above* first."""
-    stakes = _STAKES[:, None]
+    stakes = STAKES[:, None]
     above = np.log1p(stakes * (values / mean - 1))
     below = np.log1p(stakes * ((1 - values) / (1 - mean) - 1))
     return np.concatenate([above, below])
 
 
-def _log_average(log_capitals: Floats) -> Floats:
+def log_average(log_capitals: Floats) -> Floats:
     """Return the log of the average over gamblers (first axis), without overflow."""
     peak = log_capitals.max(axis=0)
     return np.asarray(peak + np.log(np.exp(log_capitals - peak).mean(axis=0)), dtype=np.float64)
@@ -143,7 +152,7 @@ def _end(values: Floats, counts: npt.NDArray[np.int64], centre: float, edge: flo
     """Return the m towards ``edge`` at which the capital, convex and at most 1 at the sample mean, reaches the threshold."""
 
     def rejected(mean: float) -> bool:
-        return float(_log_average(_log_returns(values, mean) @ counts)) >= threshold
+        return float(log_average(_log_returns(values, mean) @ counts)) >= threshold
 
     outside = abs(edge - _EDGE)
     if not rejected(outside):

@@ -1,3 +1,3 @@
 """The experience store of a task: stamped records, the library in force, promotions."""
 
-__all__ = ["accounts", "library", "measured", "record", "store"]
+__all__ = ["accounts", "library", "measured", "record", "store", "tests"]

@@ -64,6 +64,8 @@ class TaskPaths:
     """What counts for and against each lesson, append-only."""
     measured = _File("measured.jsonl")
     """Groups that measured single lessons, append-only."""
+    tests = _File("tests.jsonl")
+    """What each ``tfgrpo test`` found on the sealed items, append-only."""
     state = _File("state.json")
     """A view: champion library and last run."""
     selections = _File("selections.jsonl")

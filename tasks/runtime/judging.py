@@ -75,7 +75,7 @@ class GroupJudge:
         spec, context = self._spec, self._runtime.context
         rollout, turn, attempt = question.rollout, question.turn, question.attempt
         key = CallKey(spec.key, rollout, turn, ROLE, attempt)
-        run_seed = context.settings.tfgrpo.seed_of(spec.key.phase)
+        run_seed = context.run_seed(spec.key.phase)
         request = ChatRequest(
             model=context.models.judge(question.model),
             messages=tuple(Message(role, text) for role, text in question.messages),

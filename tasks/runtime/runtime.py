@@ -36,6 +36,7 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
+from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
@@ -58,7 +59,10 @@ LEARNING_RULES: Final = 4
 depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
 freely, a cut-off answer is requested again, and equal libraries are swept. Under 1 and 2, the signals of groups assume
 rewards of 0 to 1. Before 4 a reflection is asked for lessons alone, and sees the ends of long attempts; there are no
-accounts: what curation adds is in the candidate, and stays in it; no group is split, and the sweep alone decides."""
+accounts: what curation adds is in the candidate, and stays in it; no group is split, and the sweep alone decides,
+of the same items and seeds every night."""
+SAME_SWEEPS: Final = 3
+"""Last version of the learning rules with the same items and seeds in every sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,10 @@ class RunContext:
     def paths(self) -> RunPaths:
         """Files of the run."""
         return RunPaths(self.run_dir)
+
+    def run_seed(self, phase: Phase) -> int:
+        """Return the seed of a phase, another one every night: evidence that adds up over nights must not repeat itself."""
+        return self.settings.tfgrpo.seed_of("train" if self.rules > SAME_SWEEPS else phase)
 
 
 T = TypeVar("T")
@@ -323,7 +331,7 @@ class AttemptContext:
     def _seed(self, *turn: int) -> int:
         """Return a seed that champion and candidate share, so that their difference is not one of luck."""
         key = self._spec.key
-        run_seed = self.runtime.context.settings.tfgrpo.seed_of(key.phase)
+        run_seed = self.runtime.context.run_seed(key.phase)
         return derive_seed(run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
 
     def _slot(self) -> int:

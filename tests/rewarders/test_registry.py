@@ -13,9 +13,9 @@ from tfgrpo.rewarders.callable import adapt
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.registry import build_rewarder, known_rewarders
 from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group, total_range
 from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.errors import OptionError, PipelineError
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +205,18 @@ def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, a
         build_rewarder(f"{file}:Own")
     (problem,) = caught.value.problems
     assert (problem.given, problem.accepted) == (given, accepted)
+
+
+def test_the_range_that_a_function_declares_is_the_range_of_its_reward():
+    def stars(output, answer):
+        return 4
+
+    async def later(context):
+        return [4]
+
+    stars.score_range = (1, 5)
+    assert total_range([WeightedRewarder(adapt("stars", stars))]) == (1.0, 5.0)
+    assert total_range([WeightedRewarder(adapt("later", later))]) == (0.0, 1.0)
+    later.score_range = (5, 1)
+    with pytest.raises(OptionError, match="score_range"):
+        total_range([WeightedRewarder(adapt("later", later))])

@@ -395,3 +395,13 @@ def test_rewards_on_less_than_a_tenth_of_their_range_are_warned_of(low, high, de
 
 def test_equal_rewards_are_no_matter_of_the_scale():
     assert narrow_scale(evidence(items(5, [1.0]), items(5, [1.0])), (0.0, 1.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("decision", "nights", "begins"),
+    [("undecided", 2, "carried"), ("undecided", 0, "anew"), ("reject", 2, "anew"), ("promote", 2, "none")],
+)
+def test_the_next_night_begins_with_the_evidence_that_the_decision_leaves(decision, nights, begins):
+    capital = Capital().after([-0.5, 0.25])
+    left = {"carried": Carried(capital, 2), "anew": Carried(capital.anew()), "none": Carried()}
+    assert Carried.after(decision, capital, nights) == left[begins]

@@ -26,6 +26,7 @@ from tfgrpo.flows.run.loop.measuring import measure_lessons
 from tfgrpo.flows.run.loop.promotion import promote, retire
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, Scored, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
@@ -58,20 +59,20 @@ def learn(session: Session) -> GateDecision:
                 curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
                 sums.add(results)
     measure_lessons(session)
-    swept = sweep(session)
+    swept = sweep(session, session.learning.champion, session.learning.candidate)
     retire(session)
     return promote(session, swept, evidence.without(session.books.failed_epochs))
 
 
-def sweep(session: Session) -> PairedEvidence:
+def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:
     """Run champion and candidate on the same held-out items, with the same seeds, at the evaluation temperature.
 
     Nothing is run for equal libraries, whose calls would be the same; runs of the first learning rules run one arm.
     """
-    arms: dict[Arm, PackText] = {"champion": prompt(session, session.learning.champion)}
-    candidate = prompt(session, session.learning.candidate)
-    if candidate.digest != arms["champion"].digest:
-        arms["candidate"] = candidate
+    arms: dict[Arm, PackText] = {"champion": prompt(session, champion)}
+    text = prompt(session, candidate)
+    if text.digest != arms["champion"].digest:
+        arms["candidate"] = text
     elif session.context.rules > 1:
         return PairedEvidence((), (), identical=True)
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size

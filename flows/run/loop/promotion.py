@@ -107,7 +107,7 @@ def _overtaken(
         then = _of_run(session.run_id, promotions(session.replay_of.promotions))
         if then is None or then.decision != "undecided":
             return False
-        return then.nights == 0 or decision is None or decision.decision == "promote"
+        return then.capital is None or decision is None or decision.decision == "promote"
     now = promoted_library(session.store, in_force(earlier, simulated=session.plan.simulated))
     return verified(now, session.store).library_id != champion.library_id
 
@@ -127,23 +127,23 @@ def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> 
         pairs=len(decision.evidence.pairs),
         simulated=session.plan.simulated,
         signatures=signatures_in(session.store, session.learning.candidate),
-        capital=capital.logs if capital and nights else None,
+        capital=capital.logs if capital and decision.nights and not overtaken else None,
         nights=nights if capital else None,
     )
 
 
 def carried_evidence(plan: Plan) -> Carried:
-    """Return the evidence that a new run of a task begins with: that of the last decision, if it was undecided.
+    """Return the evidence that a new run of a task begins with: that of the last decision, as ``Carried.after`` it.
 
     Evidence of another model or another version of the pack proves nothing here.
     """
     decided = [one for one in promotions(plan.paths.promotions) if one.simulated == plan.simulated]
     last = next((one for one in reversed(decided) if one.decision != "retire"), None)
-    if last is None or last.decision != "undecided" or not last.capital or not last.nights:
+    if last is None or not last.capital:
         return Carried()
     manifest = {}
     with suppress(OSError, CorruptFile):  # then it is unknown whose evidence it is
         manifest = ManifestFile(plan.paths.run(last.run_id).manifest).read()
     then = manifest.get("model"), manifest.get("pack", {}).get("stamp")
     same = then == (plan.models.name, plan.pack.manifest.stamp)
-    return Carried(Capital(last.capital), last.nights) if same else Carried()
+    return Carried.after(last.decision, Capital(last.capital), last.nights) if same else Carried()

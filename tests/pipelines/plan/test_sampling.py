@@ -147,4 +147,7 @@ def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items: Make
     many = draw_evaluation(make_items(60), settings=learning())
     assert len(set(ids(many))) == 10
     assert ids(many) != ids(draw_evaluation(make_items(60), settings=learning(seed=1)))
+    later = draw_evaluation(make_items(60), settings=learning(night=1))
+    assert ids(many) != ids(later)
+    assert ids(many) == ids(draw_evaluation(make_items(60), settings=learning(night=1), nightly=False))
     assert (many.metadata["purpose"], many.metadata["epoch"]) == ("evaluation", 3)

@@ -209,3 +209,13 @@ def test_the_figures_of_the_page_on_learning_are_those_of_such_nights():
     assert 0.05 < np.mean([night == 1 for night in found]) < 0.2
     assert 0.7 < np.mean([night is not None for night in found]) < 0.95
     assert np.mean([_promoting_night(generator, 0.0, 10) is not None for _ in range(300)]) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("differences", "value"),
+    [([], 1.0), ([0.5] * 50, 1.0), ([-0.9] * 200, 0.1), ([-0.1], math.exp(Capital().after([-0.1]).log_value))],
+)
+def test_a_new_stream_begins_with_what_is_left_between_a_tenth_and_one_evenly_over_the_stakes(differences, value):
+    capital = Capital().after(differences).anew()
+    assert len(set(capital.logs)) == 1
+    assert math.exp(capital.log_value) == pytest.approx(value)

@@ -1,0 +1,62 @@
+"""Keep what tests on sealed items found: one line per library, append-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime
+
+from tfgrpo.stores.experiences.record import Strict
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.line_file import exclusively
+
+
+class SealedTest(Strict):
+    """A library against no lessons, on the sealed items."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    tested_at: AwareDatetime
+    library_id: str
+    experience_ids: tuple[str, ...]
+    model: str
+    simulated: bool
+    estimate: float | None
+    """Mean difference, library minus no lessons; None when nothing could be compared."""
+    low: float | None
+    high: float | None
+    confidence: float
+    pairs: int
+    """Sealed items scored in both arms."""
+    lost: int
+    """Those without a score in one of them."""
+    group_size: int
+    seen: int
+    """Sealed items that earlier runs of the task had attempted: they were not sealed then."""
+
+    @property
+    def result(self) -> str:
+        """The finding in a few words."""
+        if self.estimate is None or self.low is None or self.high is None:
+            return "nothing could be compared"
+        interval = f"{self.confidence:.0%} interval {self.low:+.3f} … {self.high:+.3f}"
+        seen = f", {self.seen} of which earlier runs had attempted" if self.seen else ""
+        return f"{self.estimate:+.3f}, {interval}, {self.pairs} sealed items{seen}"
+
+
+def sealed_tests(path: Path) -> Iterator[SealedTest]:
+    """Yield all tests, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
+    return SealedTest.of_lines(path, read_lines(path), "a test on sealed items")
+
+
+def record_test(path: Path, test: SealedTest) -> SealedTest:
+    """Append a test unless its run has one on record, and return the one on record. Raises ``StoreError``."""
+    with exclusively(path) as file:
+        tests = SealedTest.of_lines(path, [line.data for line in file.lines()], "a test on sealed items")
+        for one in tests:
+            if one.run_id == test.run_id:
+                return one
+        file.append_lines([test.model_dump_json()], fsync=True)
+    return test
