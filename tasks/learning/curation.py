@@ -59,6 +59,8 @@ class CurationInput:
     """``memory`` of the curation before."""
     accounts: Mapping[str, Account] = field(default_factory=dict)
     """Of the known lessons, by id."""
+    effects: Mapping[str, str] = field(default_factory=dict)
+    """Measured effects of lessons in words, by id."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Domains of the batch's items by item id, as far as the dataset names them."""
 

@@ -223,8 +223,10 @@ class SignedCuration(Curation):
         shown |= {"cause": record.cause} if record.cause else {}
         if account is None:  # added by a part of this batch
             return shown | {"for": support_of(record), "against": 0, "nights": 0}
-        families = {"families": list(account.families)} if account.families else {}
-        return shown | {"for": account.in_favour, "against": account.against, "nights": account.age, **families}
+        shown |= {"for": account.in_favour, "against": account.against, "nights": account.age}
+        shown |= {"families": list(account.families)} if account.families else {}
+        effect = self.batch.effects.get(record.experience_id)
+        return shown | ({"effect": effect} if effect else {})
 
 
 def _groups(sources: Sequence[Candidate]) -> dict[str, str]:

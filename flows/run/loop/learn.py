@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
     cohort_groups,
@@ -184,6 +185,7 @@ def _ask(
         answers={spec.item.id: spec.item.answer for spec in specs},
         rejected_before=learning.remembered,
         accounts=learning.accounts,
+        effects={name: effect_text(each) for name, each in learning.effects.items()},
         families={spec.item.id: spec.item.domain for spec in specs if spec.item.domain},
     )
     with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):

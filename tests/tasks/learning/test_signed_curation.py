@@ -39,6 +39,7 @@ async def curate(script, tmp_path, batch_groups, library=(), events=(), before=N
         answers={},
         rejected_before=before or {},
         accounts=accounts_of(library, events, 0),
+        effects={"a": "+2.0 points (+0.5 … +3.5), 600 rollouts"},
         families={"q1": "shop"},
     )
     return await curate_batch(batch, runtime(model, tmp_path, **sections))
@@ -91,6 +92,8 @@ async def test_the_model_classes_what_the_words_do_not_tell(tmp_path):
     model = ScriptedModel(lambda *_: answer)
     result = await curate(model, tmp_path, groups(*TEXTS[2:]), library, [event("a"), event("b")])
     texts = [each["text"] for each in model.asked("curate")[0]["proposals"]]
+    effects = [each.get("effect") for each in model.asked("curate")[0]["library"]]
+    assert effects == ["+2.0 points (+0.5 … +3.5), 600 rollouts", None], "of the lesson that was measured"
     [made] = result.records
     assert made.summary32 == texts[1]
     assert said(result) == {
@@ -108,7 +111,8 @@ async def test_the_model_sees_the_accounts_and_how_often_a_text_was_turned_down(
     await curate(model, tmp_path, groups(CONVERT), [lesson("a", CARRY)], known, {"Be careful.": 2})
     [asked] = model.asked("curate")
     assert asked["library"] == [
-        {"id": "L1", "polarity": "do", "text": CARRY, "for": 2.0, "against": 1.0, "nights": 0, "families": ["shop"]}
+        {"id": "L1", "polarity": "do", "text": CARRY, "for": 2.0, "against": 1.0, "nights": 0}
+        | {"families": ["shop"], "effect": "+2.0 points (+0.5 … +3.5), 600 rollouts"}
     ]
     assert asked["rejected_before"] == {"Be careful.": 2}
 
