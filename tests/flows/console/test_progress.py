@@ -55,8 +55,8 @@ def test_plain_lines_are_few_and_complete(small_run):
     said = plain(small_run)
     lines = said.splitlines()
     assert lines[0] == SIMULATED_BANNER
-    for epoch in (1, 2, 3):
-        ours = [at for at, line in enumerate(lines) if line.startswith(f"epoch {epoch}")]
+    for epoch in ("epoch 1", "epoch 2", "epoch 3/3 measure", "epoch 3/3 eval"):
+        ours = [at for at, line in enumerate(lines) if line.startswith(epoch)]
         assert ours[-1] - ours[0] < 10
     assert lines[-1].startswith("gate: PROMOTE")
     assert "forecast: " in said
@@ -91,11 +91,11 @@ def test_a_terminal_gets_a_live_view_that_is_gone_at_the_end(small_run):
                 console.print(progress._view())
             views.append(capture.get())
     assert "epoch 1/3 train" in views[0]
-    assert "12/12 groups" in views[11]
-    assert "reward " in views[11]
-    assert "calls" in views[11]
-    assert "$" in views[11]
-    assert "left" in views[11]
+    assert "24/24 groups" in views[23]
+    assert "reward " in views[23]
+    assert "calls" in views[23]
+    assert "$" in views[23]
+    assert "left" in views[23]
     assert progress._live is None
     said = console.file.getvalue()
     assert "gate: PROMOTE" in said
@@ -160,7 +160,7 @@ def opening(plan):
 
 def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
     plan = plan_of(small_run)
-    measured = "289 items to learn on; 12 of 111 held out are measured"
+    measured = "289 items to learn on; 24 of 111 held out are measured"
     assert f"{measured}; groups of 4 (2 for each library in the sweep), 3 epochs" in opening(plan)
     every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
     assert "289 items to learn on; 111 held out; groups of 4" in opening(every)
@@ -209,7 +209,8 @@ def test_the_risk_of_lost_calls_is_shown_with_the_cost():
 
 def test_a_run_that_only_measures_counts_its_groups(small_run):
     plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-    assert RunCounts.of(plan).groups == 2 * 12 + 2 * 12
+    assert plan.measured_groups > 0
+    assert RunCounts.of(plan).groups == 2 * 24 + plan.measured_groups + 2 * 24
 
 
 class Broken:
