@@ -21,8 +21,8 @@ def test_lessons_on_some_kinds_of_business_are_promoted_on_others(tmp_path):
 
     rollouts = lines(paths(tmp_path, task=TASK).rollouts)
     learned_on = {item.id for item in load_dataset(shipped_dataset("powl"))}
-    assert {row["item_id"] for row in rollouts if row["epoch"] < 3} == learned_on
-    assert not {row["item_id"] for row in rollouts if row["epoch"] == 3} & learned_on
+    assert {row["item_id"] for row in rollouts if row["phase"] == "train"} == learned_on
+    assert not {row["item_id"] for row in rollouts if row["phase"] == "eval"} & learned_on
 
     labels = {label for item in load_dataset(shipped_dataset("powl")) for label in item.metadata["labels"]}
     lessons = [row["summary32"] for row in store(tmp_path, TASK) if row["summary32"]]
