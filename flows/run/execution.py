@@ -26,7 +26,6 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.promotion import retire
-from tfgrpo.flows.run.loop.sealed import open_sealed
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, prepare
@@ -221,6 +220,8 @@ def _ended(session: Session) -> _End:
 
 def _whole_run(session: Session) -> str:
     if session.plan.opens_sealed:
+        from tfgrpo.flows.run.loop.sealed import open_sealed  # noqa: PLC0415 - for tests on sealed items only
+
         return open_sealed(session)
     if not session.settings.tfgrpo.enabled and session.measures is None:
         measure(session)

@@ -20,7 +20,6 @@ from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import earlier_run
-from tfgrpo.flows.run.sealed import refuse_second_test
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
@@ -77,6 +76,8 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring, nightly=nightly, sealed=sealed)
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
+        from tfgrpo.flows.run.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
+
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()
     if preflight:
