@@ -19,7 +19,7 @@ from benchmarks.table import Row, table
 
 UNLEARNABLE, LEARNABLE = 200, 10
 """Runs of the unlearnable world, and of each learnable one."""
-SMALL: Final = 40
+SMALL: Final = 30
 PIPELINES: Final = ("tfgrpo-learning", "ledger-tools", "powl")
 """Shipped pipelines of the worlds in which something can be learned."""
 
