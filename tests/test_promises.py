@@ -118,10 +118,11 @@ def test_the_manifest_and_the_rollouts_record_the_group_index(learned: tuple[Pat
     task, run = learned
     assigned = run.manifest["cohorts"]["1"]["sampling"]["assignments"]
     assert assigned == {"min_instances": 3, "max_instances": 3, "target": 3, "group_index": [0, 1, 2]}
-    indices: dict[str, list[int]] = {}
+    indices: dict[tuple[str, str], list[int]] = {}
     for row in lines(task / "runs" / "run" / "rollouts.jsonl"):
-        indices.setdefault(row["group_id"], []).append(row["index"])
-    assert {tuple(sorted(given)) for given in indices.values()} == {(0, 1, 2)}
+        indices.setdefault((row["phase"], row["group_id"]), []).append(row["index"])
+    found = {(phase, tuple(sorted(given))) for (phase, _), given in indices.items()}
+    assert found == {("train", (0, 1, 2)), ("eval", (0, 1))}
 
 
 def test_the_spec_guard_is_the_last_stage_of_the_manifest_with_its_evidence(learned: tuple[Path, TinyRun]) -> None:
@@ -345,7 +346,7 @@ def test_a_stamp_that_does_not_hold_on_writing_is_a_warning_and_the_run_goes_on(
 def test_the_assignments_of_the_sweep_are_recorded_as_those_of_learning_are(learned: tuple[Path, TinyRun]) -> None:
     _, run = learned
     sweep = run.manifest["cohorts"]["2"]["sampling"]
-    assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1, 2])
+    assert (sweep["purpose"], sweep["assignments"]["group_index"]) == ("evaluation", [0, 1])
 
 
 def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(
