@@ -275,7 +275,9 @@ def test_cancelling_stops_the_run_so_that_it_can_be_resumed():
         return double(prompt)
 
     async def cancelled():
-        learning = asyncio.ensure_future(tfgrpo.alearn(ROWS, agent=agent, task_id="t", **{**SMALL, "concurrency": 2}))
+        learning = asyncio.ensure_future(
+            tfgrpo.alearn(ROWS, agent=agent, task_id="t", **{**SMALL, "concurrency": 2, "group_size": 2})
+        )
         assert await asyncio.to_thread(started.wait, 30)
         learning.cancel()
         await learning
@@ -300,7 +302,7 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
                 return "Answer: 1"
             rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(200)]
             try:
-                tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2)
+                tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
             except KeyboardInterrupt:
                 print(tfgrpo.load_run("latest").status)
             """

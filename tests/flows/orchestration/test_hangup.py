@@ -39,7 +39,7 @@ def test_a_run_goes_on_and_finishes_when_its_terminal_is_closed(tmp_path):
         "--sample-size",
         "10",
         "--concurrency",
-        "2",
+        "4",
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_API_URL": prefect_server(), "TERM": "xterm"}
     done = subprocess.run(
