@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tfgrpo.flows.commands.experiences import open_experiences, shown_champion
+from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_champion
 from tfgrpo.flows.commands.options import packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import most_valuable

@@ -150,21 +150,18 @@ def build_plan(
     else:
         evaluation = draw_evaluation(split.held_out, settings=learning, actors=actors, nightly=nightly)
     models = choose_models(settings)
-    # With the feature flag off one epoch is measured, and there is no sweep.
-    cohorts = data[0].cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
-    learned = sum(len(cohort.items) for cohort in cohorts)
-    attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
-    groups = 0 if sealed else measuring_groups(learning, attempts) if measuring is None else measuring
-    ahead = forecast(
+    ahead, groups = _ahead(
         settings,
         models=models,
         pack=pack[0],
-        cohorts=cohorts if measuring is None and not sealed else (),
-        evaluation=evaluation.items if (learning.enabled or sealed) and measuring is None else (),
-        judges=partial(_judge_loads, rewarders[0]),
-        measured=list(islice(cycle(cohorts[0].items), groups)),
+        rewarders=rewarders[0],
+        data=data[0],
+        evaluation=evaluation,
+        measuring=measuring,
+        sealed=sealed,
     )
-    ahead = _corrected(ahead, paths[0], models, settings) if measuring is None and not sealed else ahead
+    if measuring is None and not sealed:
+        ahead = _corrected(ahead, paths[0], models, settings)
     warnings = (
         *guard_warnings(settings, env, resolved.sources),
         *data[0].warnings,
@@ -185,6 +182,37 @@ def build_plan(
         paths=paths[0],
         opens_sealed=sealed,
     )
+
+
+def _ahead(
+    settings: Settings,
+    *,
+    models: ModelChoice,
+    pack: LoadedPack,
+    rewarders: Sequence[WeightedRewarder],
+    data: RunData,
+    evaluation: Cohort,
+    measuring: int | None,
+    sealed: bool,
+) -> tuple[Forecast, int]:
+    """Return the forecast and the number of measuring groups."""
+    learning = settings.tfgrpo
+    # With the feature flag off one epoch is measured, and there is no sweep.
+    cohorts = data.cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
+    learned = sum(len(cohort.items) for cohort in cohorts)
+    attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
+    groups = 0 if sealed else measuring_groups(learning, attempts) if measuring is None else measuring
+    sweeps = (learning.enabled or sealed) and measuring is None
+    found = forecast(
+        settings,
+        models=models,
+        pack=pack,
+        cohorts=cohorts if measuring is None and not sealed else (),
+        evaluation=evaluation.items if sweeps else (),
+        judges=partial(_judge_loads, rewarders),
+        measured=list(islice(cycle(cohorts[0].items), groups)),
+    )
+    return found, groups
 
 
 def _task_paths(settings: Settings) -> TaskPaths:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
-from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.lessons.review import Known, known_lessons
 from tfgrpo.flows.commands.options import checked_text
-from tfgrpo.flows.commands.review import Known, known_lessons
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified, write_view
 from tfgrpo.stores.clock import utc_now

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import promoted_library
 from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects

@@ -7,7 +7,7 @@ import os
 from functools import partial
 from threading import Event
 
-from tfgrpo.flows.commands.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress

@@ -1,0 +1,3 @@
+"""Sub-commands that look at what was learned, change it, or take it back."""
+
+__all__ = ["experiences"]
