@@ -69,9 +69,10 @@ class PrefectArtifacts(Observer):
         self._show("running", str(plan.forecast))
 
     def epoch_started(self, start: EpochStart) -> None:
-        """Move the bar to the beginning of the epoch."""
-        self._start, self._groups = start, 0
-        self._move(start)
+        """Move the bar to the beginning of the epoch. It waits while lessons are measured, within the epoch of the sweep."""
+        self._start, self._groups = None if start.phase == "measure" else start, 0
+        if self._start is not None:
+            self._move(start)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
         """Move the bar at every tenth of the epoch."""

@@ -67,7 +67,7 @@ def test_a_pack_is_rendered_with_the_lessons_of_a_task_as_an_actor_got_them(caps
     assert cli.main(arguments) == 0
     text = json.loads(capsys.readouterr().out)["text"]
     sent = [json.loads(line)["system"] for line in small_run.paths.prompts.read_text().splitlines()]
-    assert text == sent[-1]
+    assert text in sent
     assert "<lessons>" in text
 
 

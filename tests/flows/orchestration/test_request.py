@@ -28,6 +28,8 @@ def test_fields_are_the_flags_and_no_others():
         "replay",
         "settings",
         "flow_run_id",
+        "measures",
+        "test",
     }
 
 
