@@ -56,7 +56,7 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
     assert shown == sorted(shown)
     assert calls.of("update_progress_artifact")[-1][1][1] == 100.0
     pages = [call[1][0] for call in calls.made if "markdown" in call[0]]
-    assert len(pages) == 5
+    assert len(pages) == 6
     assert all("SIMULATED" in page and "small" in page for page in pages)
     assert "tfgrpo run --resume small" in pages[0]
 
