@@ -56,7 +56,7 @@ def test_importing_it_loads_none_of_its_rooms():
 
 
 def test_the_keywords_are_the_fields_of_the_requests():
-    options = set(RunRequest.model_fields) - {"dataset", "actor", "flow_run_id"}
+    options = set(RunRequest.model_fields) - {"dataset", "actor", "flow_run_id", "measures", "test"}
     assert set(RunOptions.__annotations__) == options | {"agent", "tools", "rewarders"}
     options = set(SelectRequest.model_fields) - {"prompt", "k", "actor"}
     assert set(SelectOptions.__annotations__) == options | {"agent"}
