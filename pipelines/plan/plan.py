@@ -143,12 +143,7 @@ def build_plan(
     rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
-    split, learning = data[0].split, settings.tfgrpo
-    actors = settings.gate.group_size
-    if sealed:
-        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
-    else:
-        evaluation = draw_evaluation(split.held_out, settings=learning, actors=actors, nightly=nightly)
+    evaluation = _evaluation(settings, data[0], nightly=nightly, sealed=sealed)
     models = choose_models(settings)
     ahead, groups = _ahead(
         settings,
@@ -162,12 +157,6 @@ def build_plan(
     )
     if measuring is None and not sealed:
         ahead = _corrected(ahead, paths[0], models, settings)
-    warnings = (
-        *guard_warnings(settings, env, resolved.sources),
-        *data[0].warnings,
-        *item_warnings((each.rewarder for each in rewarders[0]), chain(split.learn, split.held_out)),
-        *_advice(settings, data[0], pack[0], ahead),
-    )
     return Plan(
         settings=settings,
         sources=resolved.sources,
@@ -178,10 +167,28 @@ def build_plan(
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=warnings,
+        warnings=(
+            *guard_warnings(settings, env, resolved.sources),
+            *_data_warnings(settings, data[0], pack[0], rewarders[0], ahead),
+        ),
         paths=paths[0],
         opens_sealed=sealed,
     )
+
+
+def _evaluation(settings: Settings, data: RunData, *, nightly: bool, sealed: bool) -> Cohort:
+    learning, actors = settings.tfgrpo, settings.gate.group_size
+    if sealed:
+        return sealed_cohort(data.sealed, settings=learning, actors=actors)
+    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, nightly=nightly)
+
+
+def _data_warnings(
+    settings: Settings, data: RunData, pack: LoadedPack, rewarders: Sequence[WeightedRewarder], ahead: Forecast
+) -> tuple[str, ...]:
+    items = chain(data.split.learn, data.split.held_out)
+    warned = item_warnings((each.rewarder for each in rewarders), items)
+    return (*data.warnings, *warned, *_advice(settings, data, pack, ahead))
 
 
 def _ahead(
