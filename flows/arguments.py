@@ -35,6 +35,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
 _NAMES: Final = {"--actor": "agent", "--set actor.tools": "tools", "--set rewarders": "rewarders", "--dataset": "items"}
 """Names of options in messages of the command line that Python names otherwise."""
+_ELSEWHERE: Final = {
+    "dataset": "items, the first argument",
+    "measures": "the command tfgrpo experiences measure",
+    "test": "the command tfgrpo test",
+}
+"""Fields of a request that are no keywords."""
 
 
 class DataFrameLike(Protocol):
@@ -131,8 +137,9 @@ def lists_options(options: type) -> Callable[[F], F]:
 def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     """Return options as fields of a ``RunRequest``, with names for the callables."""
     fields: dict[str, Any] = dict(options)
-    if "dataset" in fields:
-        raise SettingsError.one("dataset", "an unknown option", "items, the first argument")
+    for name, accepted in _ELSEWHERE.items():
+        if name in fields:
+            raise SettingsError.one(name, "an unknown option", accepted)
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:

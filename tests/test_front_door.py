@@ -184,6 +184,9 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
         assert part in said
     with pytest.raises(SettingsError, match="dataset: got an unknown option; accepted: items"):
         tfgrpo.learn(dataset="own.jsonl", dry_run=True)
+    for command in ({"test": True}, {"measures": {"rollouts": 60}}):  # the sealed items are opened by the command alone
+        with pytest.raises(SettingsError, match="got an unknown option; accepted: the command tfgrpo"):
+            tfgrpo.plan(dry_run=True, **command)
     with pytest.raises(SettingsError, match=r"(?s)agent: got .*items: got|actor"):
         tfgrpo.learn(ROWS, agent="nowhere:agent", dry_run=True)
     with pytest.raises(tfgrpo.ConfigError):

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import starting_library
+from tfgrpo.flows.run.index import runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
 from tfgrpo.flows.run.loop.knowledge import Evidence, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
@@ -115,15 +116,15 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         earlier: dict[str, Any] = prepared.earlier["began_with"]
         return earlier
     paths = prepared.plan.paths
-    manifests = (ManifestFile(path).read() for path in paths.root.glob("runs/*/manifest.json"))
-    ended = [one for one in manifests if one.get("simulated") == prepared.plan.simulated and "tfgrpo" in one]
-    last = max(ended, key=lambda one: str(one.get("started_at")), default={})
-    remembered = last.get("tfgrpo", {}).get("remembered", {})
+    # An entry without lessons is a damaged manifest, or that of a run that ended no epoch.
+    ended = (one for one in runs_of(paths) if one.simulated == prepared.plan.simulated and one.lessons is not None)
+    last = next(ended, None)
+    block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
     carried = carried_evidence(prepared.plan)
     return {
         "account_events": len(read_events(paths.accounts)),
         "measured_groups": len(read_measured(paths.measured)),
-        "remembered": remembered,
+        "remembered": block.get("remembered", {}),
         "capital": list(carried.capital.logs),
         "nights": carried.nights,
     }

@@ -42,8 +42,8 @@ class AccountEvent(Strict):
     """One line of ``accounts.jsonl``: what one group, or a measurement, says of a lesson."""
 
     schema_version: Literal[1] = 1
-    event_id: str
-    """Digest of what happened and where, so that a resumed run writes it once."""
+    event_id: str = ""
+    """Digest of what happened and where, so that a resumed run writes it once; set by ``named``."""
     experience_id: str
     kind: EventKind
     """``retired`` and ``restored`` count nothing: the lesson stays out, or comes back."""
@@ -56,9 +56,9 @@ class AccountEvent(Strict):
     simulated: bool
     night: int = Field(ge=0)
     """Decisions of the task's gate before the run."""
-    epoch: int = Field(ge=0)
+    epoch: int = Field(default=0, ge=0)
     """0 for what is known when a run begins."""
-    batch: int = Field(ge=0)
+    batch: int = Field(default=0, ge=0)
     group_id: str = ""
     """Empty for what no group of attempts says."""
     family: str = ""
@@ -104,15 +104,12 @@ def opening_event(
     """
     groups = float(support_of(record) if support is None else support)
     return AccountEvent(
-        event_id="",
         experience_id=record.experience_id,
         kind="taught",
         weight=min(max(groups, LEAST_SUPPORT), _MOST_AT_OPENING),
         run_id=record.run_id,
         simulated=simulated,
         night=night,
-        epoch=0,
-        batch=0,
         why=why,
         created_at=now,
     ).named()

@@ -147,6 +147,20 @@ class Promotion(Strict):
     """SHA-256 of the line before, set when recorded; None in the first line."""
 
 
+def uncompared(library: Library, decision: Decision, **fields: Any) -> Promotion:
+    """Return a decision behind which there is no comparison: a retirement, a rollback, an import."""
+    return Promotion(
+        decision=decision,
+        experience_ids=tuple(entry.experience_id for entry in library.entries),
+        library_id=library.library_id,
+        estimate=None,
+        low=None,
+        high=None,
+        pairs=0,
+        **fields,
+    )
+
+
 def record_decided(path: Path, decide: Callable[[Sequence[Promotion]], Promotion | None]) -> Promotion | None:
     """Append and return the result of ``decide`` on the decisions so far, under the lock of the file.
 

@@ -181,7 +181,6 @@ class SignedCuration(Curation):
         batch, context = self.batch, self.runtime.context
         for group, item in groups.items():
             event = AccountEvent(
-                event_id="",
                 experience_id=experience_id,
                 kind=kind,
                 judgement=None if judged is None else judged.judgement,

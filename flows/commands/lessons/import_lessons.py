@@ -34,6 +34,7 @@ from tfgrpo.stores.experiences.library import (
     promotions,
     read_state,
     record_decided,
+    uncompared,
 )
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -232,16 +233,11 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
         champion = fold(base, [*known, *records])
         if champion.library_id == base.library_id:
             return None
-        return Promotion(
+        return uncompared(
+            champion,
+            "promote",
             run_id=review.import_id,
             decided_at=utc_now(),
-            decision="promote",
-            experience_ids=tuple(entry.experience_id for entry in champion.entries),
-            library_id=champion.library_id,
-            estimate=None,
-            low=None,
-            high=None,
-            pairs=0,
             simulated=simulated,
             signatures=signatures_in(source.store, champion),
             who=review.reviewed_by,

@@ -29,6 +29,7 @@ from tfgrpo.stores.experiences.library import (
     promotions,
     read_state,
     record_decided,
+    uncompared,
 )
 from tfgrpo.stores.text import clean_text, pluralize
 
@@ -129,14 +130,11 @@ def _events(
     now = utc_now()
     return [
         AccountEvent(
-            event_id="",
             experience_id=each.record.experience_id,
             kind=kind,
             run_id=line,
             simulated=simulated,
             night=night,
-            epoch=0,
-            batch=0,
             why=why,
             created_at=now,
         ).named()
@@ -147,18 +145,8 @@ def _events(
 def _line(
     experiences: TaskExperiences, library: Library, decision: Literal["retire", "rollback"], **fields: Any
 ) -> Promotion:
-    return Promotion(
-        decided_at=utc_now(),
-        decision=decision,
-        experience_ids=tuple(entry.experience_id for entry in library.entries),
-        library_id=library.library_id,
-        estimate=None,
-        low=None,
-        high=None,
-        pairs=0,
-        signatures=signatures_in(experiences.store, library),
-        **fields,
-    )
+    signatures = signatures_in(experiences.store, library)
+    return uncompared(library, decision, decided_at=utc_now(), signatures=signatures, **fields)
 
 
 def _finish(experiences: TaskExperiences, console: Console, done: Promotion | None, unchanged: str) -> None:

@@ -204,14 +204,12 @@ def _conclude(session: Session, lessons: Sequence[ExperienceRecord]) -> None:
 
 def _event(session: Session, entry: ExperienceRecord, kind: _Verdict, effect: Effect, epoch: int) -> AccountEvent:
     return AccountEvent(
-        event_id="",
         experience_id=entry.experience_id,
         kind=kind,
         run_id=session.run_id,
         simulated=session.plan.simulated,
         night=session.settings.tfgrpo.night or 0,
         epoch=epoch,
-        batch=0,
         why=f"measured effect {effect_text(effect)}, probability of harm {effect.harm:.2f}",
         created_at=session.clock(),
     ).named()

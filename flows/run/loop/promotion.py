@@ -15,7 +15,7 @@ from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided
+from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided, uncompared
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
@@ -76,16 +76,11 @@ def retire(session: Session) -> None:
                 return None
         elif _overtaken(session, earlier, session.champion):
             return None
-        return Promotion(
+        return uncompared(
+            learning.champion,
+            "retire",
             run_id=session.run_id,
             decided_at=session.clock(),
-            decision="retire",
-            experience_ids=tuple(entry.experience_id for entry in learning.champion.entries),
-            library_id=learning.champion.library_id,
-            estimate=None,
-            low=None,
-            high=None,
-            pairs=0,
             simulated=session.plan.simulated,
             signatures=signatures_in(session.store, learning.champion),
             reasons=dict(learning.left),

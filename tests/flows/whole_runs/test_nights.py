@@ -98,3 +98,13 @@ def test_unreadable_decisions_are_refused_before_any_spending(tmp_path):
     place.write_text("nonsense\n")
     with pytest.raises(SettingsError, match="line 1 is not a decision of the gate"):
         prepare(request(tmp_path, **ASKED), {})
+
+
+def test_a_damaged_manifest_of_an_earlier_night_does_not_stop_the_next(tmp_path):
+    small = {"sample_size": 4, "batch_size": 4}
+    for name in ("one", "two"):
+        run(tmp_path, run_id=name, **small)
+    remembered = manifest(tmp_path, "one")["tfgrpo"]["remembered"]
+    paths(tmp_path, "two").manifest.write_text('{"torn')
+    assert run(tmp_path, run_id="three", **small).status == "finished"
+    assert manifest(tmp_path, "three")["began_with"]["remembered"] == remembered
