@@ -1,23 +1,24 @@
-"""ASGI app of the simulated model: the OpenAI chat protocol, every answer labelled, and faults on request."""
+"""ASGI app of the simulated model: chat completions, responses and messages, every answer labelled, faults on request."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import httpx
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, FaultKind, SimulatedOptions, digest_of
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Dialect, encoded
+from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, FaultKind, SimulatedOptions, digest_of, prompt_tokens
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
 ABORT: Final = "tfgrpo.abort"
@@ -31,11 +32,31 @@ _HEADERS: Final = {"x-simulated": LABEL}
 _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
 
 
+_STREAM: Final = "text/event-stream"
+
+
+def _dialect_of(path: str) -> Dialect:
+    # Imported when asked for: most runs speak one dialect, and schemas take time to build.
+    if "/messages" in path:
+        from tfgrpo.tasks.models.simulated.messages import MessagesDialect  # noqa: PLC0415
+
+        return MessagesDialect()
+    if path.endswith("/responses"):
+        from tfgrpo.tasks.models.simulated.responses import ResponsesDialect  # noqa: PLC0415
+
+        return ResponsesDialect()
+    return ChatDialect()
+
+
 class _Refused(Exception):
-    """A request that is answered with an error."""
+    """A request that is answered with an error, in the form of its dialect."""
 
     def __init__(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-        self.response = _answer(_encoded(body), status, headers)
+        self.status, self.body, self.headers = status, body, headers
+
+    def response(self, path: str) -> Response:
+        """Return the answer to a request on a path."""
+        return _answer(encoded(_dialect_of(path).error(self.status, self.body)), self.status, self.headers)
 
 
 def _unknown_model(name: str) -> _Refused:
@@ -43,12 +64,17 @@ def _unknown_model(name: str) -> _Refused:
     return _Refused(404, error_body(message, param="model", code="model_not_found"))
 
 
-def _encoded(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
 def _answer(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(raw, status, {**_HEADERS, **(headers or {})}, "application/json")
+
+
+class _Asked(NamedTuple):
+    """A request: as it came, and as a chat request with its digest."""
+
+    dialect: Dialect
+    value: Mapping[str, Any]
+    body: ChatBody
+    digest: str
 
 
 class _Service:
@@ -66,64 +92,108 @@ class _Service:
         name = request.path_params.get("name", MODEL_NAME)
         if name != MODEL_NAME:
             raise _unknown_model(name)
-        return _answer(_encoded(_MODEL if request.path_params else {"object": "list", "data": [_MODEL]}))
+        return _answer(encoded(_MODEL if request.path_params else {"object": "list", "data": [_MODEL]}))
 
-    async def completions(self, request: Request) -> Response:
-        """Answer one chat completion, or break as the faults ask."""
+    async def answered(self, request: Request) -> Response:
+        """Answer one request in its dialect, or break as the faults ask."""
         clock = asyncio.get_running_loop().time
         due = clock() + self._options.latency_s
         self._authorise(request)
-        value, body = _read(await request.body())
-        digest = digest_of(value)
-        response = self._respond(digest, *self._engine.answer(body, digest))
+        asked = _read(await request.body(), _dialect_of(request.url.path))
+        fault, completion = self._engine.answer(asked.body, asked.digest)
         # The time to compute the answer is part of the latency asked for, not added to it.
-        if (left := due - clock()) > 0.0:
-            await asyncio.sleep(left)
-        return response
+        left = max(0.0, due - clock())
+        # The second half of it passes while the answer is streamed.
+        streamed_s = left / 2.0 if asked.body.stream else 0.0
+        if left:
+            await asyncio.sleep(left - streamed_s)
+        return self._respond(asked, fault, completion, streamed_s)
+
+    async def counted(self, request: Request) -> Response:
+        """Count the tokens of a request in Anthropic's dialect."""
+        self._authorise(request)
+        asked = _read(await request.body(), _dialect_of(request.url.path), {"max_tokens": 1})
+        return _answer(encoded({"input_tokens": prompt_tokens(asked.body)}))
 
     def _authorise(self, request: Request) -> None:
         key = self._options.api_key
-        sent = request.headers.get("authorization", "")
-        if key is not None and not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
+        accepted = {"authorization": f"Bearer {key}", "x-api-key": key, "api-key": key}
+        if key is not None and not any(
+            hmac.compare_digest(request.headers.get(name, "").encode(), f"{wanted}".encode())
+            for name, wanted in accepted.items()
+        ):
             raise _Refused(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
 
-    def _respond(self, digest: str, fault: FaultKind | None, value: dict[str, Any]) -> Response:
-        match fault:
-            case "rate_limit":
-                limited = error_body("Rate limit reached.", kind="rate_limit_error", code="rate_limit_exceeded")
-                return _Refused(429, limited, {"Retry-After": str(_RETRY_AFTER_S)}).response
-            case "server_error":
-                return _Refused(500, error_body("The server had an error.", kind="server_error")).response
-            case "hang":
-                return _HangingResponse(self.closing)
+    def _respond(
+        self, asked: _Asked, fault: FaultKind | None, completion: dict[str, Any], streamed_s: float
+    ) -> Response:
+        failed = error_body("The server had an error.", kind="server_error")
+        # By the digest, half of the streams that fail begin well.
+        midway = asked.body.stream and int(asked.digest[0], 16) % 2 == 1
+        if fault == "rate_limit":
+            limited = error_body("Rate limit reached.", kind="rate_limit_error", code="rate_limit_exceeded")
+            raise _Refused(429, limited, {"Retry-After": str(_RETRY_AFTER_S)})
+        if fault == "server_error" and not midway:
+            raise _Refused(500, failed)
+        if fault == "hang":
+            return _HangingResponse(self.closing)
         if fault == "empty":
-            value["choices"][0]["message"] = {"role": "assistant", "content": "", "refusal": None}
-        raw = _encoded(value)
+            completion["choices"][0]["message"] = {"role": "assistant", "content": "", "refusal": None}
+        headers = {**_HEADERS, "x-request-id": f"req_{asked.digest[:24]}"}
+        if asked.body.stream:
+            frames = _frames(asked, fault, completion, failed)
+            if fault == "reset":
+                return _ResettingResponse(b"".join(frames), headers=_HEADERS, media_type=_STREAM)
+            return StreamingResponse(_paced(frames, streamed_s), headers=headers, media_type=_STREAM)
+        raw = encoded(asked.dialect.reply(completion, asked.value))
         if fault == "reset":
             return _ResettingResponse(raw, headers=_HEADERS, media_type="application/json")
-        headers = {"x-request-id": f"req_{digest[:24]}"}
         return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw, headers=headers)
 
 
-def _read(raw: bytes) -> tuple[Any, ChatBody]:
-    """Return the request as JSON and as a body."""
+def _read(raw: bytes, dialect: Dialect, further: Mapping[str, Any] | None = None) -> _Asked:
+    """Return a request with further fields. Raise ``_Refused`` for an invalid one."""
     try:
         value = json.loads(raw)
-        body = ChatBody.model_validate(value)
+        chat = dialect.translated({**value, **further} if further and isinstance(value, dict) else value)
+        body = ChatBody.model_validate(chat)
     except ValidationError as error:
         raise _Refused(400, refusal(error)) from None
     except (ValueError, RecursionError):
         raise _Refused(400, error_body("The request body is not valid JSON.")) from None
     if body.model != MODEL_NAME:
         raise _unknown_model(body.model)
-    return value, body
+    return _Asked(dialect, value, body, digest_of(chat))
 
 
-async def _on_refused(_: Request, error: Exception) -> Response:
-    if isinstance(error, _Refused):
-        return error.response
-    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "internal error")
-    return _Refused(status, error_body(detail)).response
+def _frames(
+    asked: _Asked, fault: FaultKind | None, completion: Mapping[str, Any], failed: Mapping[str, Any]
+) -> list[bytes]:
+    """Return the events of a stream as sent; a fault shows in the middle."""
+    events = list(asked.dialect.events(completion, asked.value))
+    frames, half = [event.framed(event.payload) for event in events], len(events) // 2
+    if fault == "server_error":
+        broken = asked.dialect.broken(failed, half)
+        return [*frames[:half], broken.framed(broken.payload)]
+    if fault == "bad_json":
+        payload = events[half].payload
+        return [*frames[:half], events[half].framed(payload[: len(payload) // 2])]
+    return frames
+
+
+async def _paced(frames: list[bytes], within_s: float) -> AsyncIterator[bytes]:
+    """Yield the frames evenly over a time."""
+    for frame in frames:
+        yield frame
+        if within_s:
+            await asyncio.sleep(within_s / len(frames))
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    if not isinstance(error, _Refused):
+        said = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "internal error")
+        error = _Refused(said[0], error_body(said[1]))
+    return error.response(request.url.path)
 
 
 def _abort_of(scope: Scope) -> Callable[[], None] | None:
@@ -160,8 +230,9 @@ class _ResettingResponse(Response):
     """Half an answer, then a reset of the connection."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The headers announce the whole length, so that the client waits for the second half.
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        # The headers announce the whole length, so that the client waits for the second half; a stream has no length.
+        headers = [line for line in self.raw_headers if self.media_type != _STREAM or line[0] != b"content-length"]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": bytes(self.body[: len(self.body) // 2]), "more_body": True})
         abort = _abort_of(scope)
         if abort is None:
@@ -177,7 +248,10 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
         Route(f"{root}{path}", endpoint, methods=[method])
         for root in ("/v1", "")
         for path, endpoint, method in (
-            ("/chat/completions", service.completions, "POST"),
+            ("/chat/completions", service.answered, "POST"),
+            ("/responses", service.answered, "POST"),
+            ("/messages", service.answered, "POST"),
+            ("/messages/count_tokens", service.counted, "POST"),
             ("/models", service.models, "GET"),
             ("/models/{name:path}", service.models, "GET"),
         )

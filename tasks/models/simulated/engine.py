@@ -66,14 +66,16 @@ LABEL = "SIMULATED"
 _REMEMBERED = 100_000
 """Requests whose count is kept; the oldest are forgotten first."""
 _LIMIT = 1024
-_CHARS_PER_TOKEN = 4
+CHARS_PER_TOKEN = 4
 
 
 def digest_of(value: Mapping[str, Any]) -> str:
-    """Return a digest of a request's content, independent of spacing, order of keys and token limit.
+    """Return a digest of a request's content, independent of spacing, order of keys, token limit and streaming.
 
     A limit cuts a reply; it does not change what the model would answer. The constant keeps seeded figures as they were.
     """
+    if value.get("stream"):
+        value = {name: part for name, part in value.items() if name not in {"stream", "stream_options"}}
     if "max_tokens" in value:
         value = {**value, "max_tokens": _LIMIT}
     return sha256_hex(canonical_json(value).encode("utf-8", "surrogatepass"))
@@ -119,12 +121,12 @@ def _completion(body: ChatBody, digest: str, turn: Turn, *, cut_off: bool) -> di
     limit = max(1, whole // 2) if cut_off else body.limit
     text, finish = turn.text, "tool_calls" if calls else "stop"
     if limit is not None and (cut_off or whole > limit):
-        text, calls, arguments, finish = turn.text[: limit * _CHARS_PER_TOKEN], [], "", "length"
+        text, calls, arguments, finish = turn.text[: limit * CHARS_PER_TOKEN], [], "", "length"
     message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
     if calls:
         message["tool_calls"] = calls
     logprobs = _logprobs(text, digest) if body.logprobs else None
-    prompt, completion = _prompt_tokens(body), _count_tokens(text + arguments)
+    prompt, completion = prompt_tokens(body), _count_tokens(text + arguments)
     return {
         "id": f"chatcmpl-simulated-{digest[:24]}",
         "object": "chat.completion",
@@ -148,7 +150,7 @@ def _call(digest: str, index: int, call: ToolCall) -> dict[str, Any]:
 
 def _logprobs(text: str, digest: str) -> dict[str, Any]:
     rng = stream(0, "logprobs", digest)
-    tokens = (text[start : start + _CHARS_PER_TOKEN] for start in range(0, len(text), _CHARS_PER_TOKEN))
+    tokens = (text[start : start + CHARS_PER_TOKEN] for start in range(0, len(text), CHARS_PER_TOKEN))
     content = [
         {"token": token, "logprob": -rng.expovariate(4.0), "bytes": list(token.encode()), "top_logprobs": []}
         for token in tokens
@@ -158,10 +160,11 @@ def _logprobs(text: str, digest: str) -> dict[str, Any]:
 
 def _count_tokens(text: str) -> int:
     """Return one token for four characters, rounded up: never more than the UTF-8 bytes of the text."""
-    return -(-len(text) // _CHARS_PER_TOKEN)
+    return -(-len(text) // CHARS_PER_TOKEN)
 
 
-def _prompt_tokens(body: ChatBody) -> int:
+def prompt_tokens(body: ChatBody) -> int:
+    """Return the tokens of messages, tools and schema."""
     shown = [message.text for message in body.messages]
     shown += [call.function.name + call.function.arguments for m in body.messages for call in m.tool_calls or ()]
     schemas: list[object] = [tool.model_dump(exclude_unset=True) for tool in body.tools or ()]
@@ -259,12 +262,13 @@ def turned_rules(world: WorldName, seed: int) -> frozenset[str]:
 
 
 def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Random) -> Turn:
-    """Return the actor's next turn; ``UNKNOWN`` for a prompt without an item of the world."""
+    """Return the actor's next turn at the last item of the user's messages; ``UNKNOWN`` without an item of the world."""
     system = "\n".join(message.text for message in body.messages if message.role in {"system", "developer"})
-    user = max((i for i, message in enumerate(body.messages) if message.role == "user"), default=None)
-    prompt = "" if user is None else body.messages[user].text
-    puzzle = world.puzzle.recognise(prompt)
-    if user is None or puzzle is None:
+    # Agents remind, observe and ask again after the item, so that the last message of the user may be none.
+    asked = ((i, m.text) for i, m in reversed(list(enumerate(body.messages))) if m.role == "user")
+    found = ((i, text, puzzle) for i, text in asked if (puzzle := world.puzzle.recognise(text)) is not None)
+    user, prompt, puzzle = next(found, (0, "", None))
+    if puzzle is None:
         return Turn(UNKNOWN)
     temperature = 1.0 if body.temperature is None else body.temperature  # 1 is the default of the OpenAI API
     drifted = options.drift is not None and options.night >= options.drift

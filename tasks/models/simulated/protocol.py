@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 MODEL_NAME = "simulated"
-_NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
-_ONE = Annotated[float, Field(ge=1.0, le=1.0)]
+NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
+ONE = Annotated[float, Field(ge=1.0, le=1.0)]
 _ZERO = Annotated[float, Field(ge=0.0, le=0.0)]
-_EMPTY = Annotated[list[str], Field(max_length=0)]
+EMPTY = Annotated[list[str], Field(max_length=0)]
 
 
 def strict_fault(schema: Mapping[str, Any]) -> str | None:
@@ -42,27 +42,29 @@ def _objects(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]
             yield from _objects(inner, f"{path}.{index}")
 
 
-class _Wire(BaseModel):
+class Wire(BaseModel):
+    """Part of a request, with no field beyond those named."""
+
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class _TextPart(_Wire):
+class _TextPart(Wire):
     type: Literal["text"]
     text: str
 
 
-class _CalledFunction(_Wire):
-    name: str = Field(pattern=_NAME)
+class _CalledFunction(Wire):
+    name: str = Field(pattern=NAME)
     arguments: str
 
 
-class _WireToolCall(_Wire):
+class _WireToolCall(Wire):
     id: str
     type: Literal["function"] = "function"
     function: _CalledFunction
 
 
-class WireMessage(_Wire):
+class WireMessage(Wire):
     """One message of the dialogue."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -90,8 +92,8 @@ class WireMessage(_Wire):
         return self
 
 
-class _OfferedFunction(_Wire):
-    name: str = Field(pattern=_NAME)
+class _OfferedFunction(Wire):
+    name: str = Field(pattern=NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
@@ -103,13 +105,13 @@ class _OfferedFunction(_Wire):
         return self
 
 
-class _OfferedTool(_Wire):
+class _OfferedTool(Wire):
     type: Literal["function"]
     function: _OfferedFunction
 
 
-class _NamedSchema(_Wire):
-    name: str = Field(pattern=_NAME)
+class _NamedSchema(Wire):
+    name: str = Field(pattern=NAME)
     body: dict[str, Any] = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
     description: str | None = None
@@ -121,7 +123,7 @@ class _NamedSchema(_Wire):
         return self
 
 
-class _ResponseFormat(_Wire):
+class _ResponseFormat(Wire):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _NamedSchema | None = None
 
@@ -132,7 +134,12 @@ class _ResponseFormat(_Wire):
         return self
 
 
-class ChatBody(_Wire):
+class _StreamOptions(Wire):
+    include_usage: bool = False
+    include_obfuscation: bool | None = None
+
+
+class ChatBody(Wire):
     """The body of ``POST /v1/chat/completions``. Options without effect here are accepted with their neutral value only."""
 
     model: str
@@ -147,17 +154,18 @@ class ChatBody(_Wire):
     response_format: _ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: Literal[0] | None = None
-    top_p: _ONE | None = None
+    top_p: ONE | None = None
     presence_penalty: _ZERO | None = None
     frequency_penalty: _ZERO | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
-    stop: _EMPTY | None = None
+    stop: EMPTY | None = None
     modalities: list[Literal["text"]] | None = None
     service_tier: Literal["auto", "default"] | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     n: Literal[1] | None = None
-    stream: Literal[False] | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
@@ -173,6 +181,12 @@ class ChatBody(_Wire):
         if self.tool_choice == "none":
             return frozenset()
         return frozenset(tool.function.name for tool in self.tools or ())
+
+    @model_validator(mode="after")
+    def _options_of_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options are only allowed when stream is true")
+        return self
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:

@@ -1,0 +1,117 @@
+"""Dialects of the service: what translates a vendor's requests into chat requests, and renders completions in its form.
+
+A stream is a rendering of the finished completion.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tfgrpo.tasks.models.simulated.engine import CHARS_PER_TOKEN
+
+_PIECE: Final = 4 * CHARS_PER_TOKEN
+"""Characters of one delta."""
+
+
+def encoded(value: object) -> bytes:
+    """Return compact UTF-8 JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class Event(NamedTuple):
+    """One server-sent event."""
+
+    data: Mapping[str, Any] | str
+    name: str | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """Return what follows ``data:``."""
+        return self.data.encode() if isinstance(self.data, str) else encoded(self.data)
+
+    def framed(self, payload: bytes) -> bytes:
+        """Return the event as sent, with this payload."""
+        name = b"" if self.name is None else f"event: {self.name}\n".encode()
+        return b"%sdata: %s\n\n" % (name, payload)
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a text into the deltas of a stream."""
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+def assistant_turn(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a chat message of the assistant; ``calls`` as ``called`` makes them."""
+    turn: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text}
+    return {**turn, "tool_calls": list(calls)} if calls else turn
+
+
+def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return a tool call of a chat message."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+class Dialect(ABC):
+    """One way to ask and to be answered."""
+
+    @abstractmethod
+    def translated(self, value: Any) -> Any:
+        """Return the chat request that asks the same, with ``stream``. Raises pydantic's ``ValidationError``."""
+
+    @abstractmethod
+    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a chat completion as the answer to a request."""
+
+    @abstractmethod
+    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield the answer as a stream."""
+
+    def error(self, status: int, body: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return an error body, as ``error_body`` makes it, in the form of the dialect."""
+        return body
+
+    def broken(self, body: Mapping[str, Any], sent: int) -> Event:  # noqa: ARG002
+        """Return the event with which a stream fails after ``sent`` events."""
+        return Event(body)
+
+
+class ChatDialect(Dialect):
+    """``/chat/completions``."""
+
+    def translated(self, value: Any) -> Any:
+        """Return the request itself."""
+        return value
+
+    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the completion itself."""
+        return completion
+
+    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield chunks: the role, text, one call each, the finish reason, the usage if asked for; then ``[DONE]``."""
+        choice, usage = completion["choices"][0], (asked.get("stream_options") or {}).get("include_usage")
+        common = {key: completion[key] for key in ("id", "created", "model", "system_fingerprint")}
+        common["object"] = "chat.completion.chunk"
+        if usage:
+            common["usage"] = None
+
+        def chunk(delta: Mapping[str, Any], logprobs: object = None, finish: str | None = None) -> Event:
+            only = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+            return Event({**common, "choices": [only]})
+
+        yield chunk({"role": "assistant", "content": "", "refusal": None})
+        tokens = (choice["logprobs"] or {}).get("content")
+        for index, piece in enumerate(pieces(choice["message"]["content"] or "")):
+            shown = None if tokens is None else {"content": tokens[4 * index : 4 * index + 4], "refusal": None}
+            yield chunk({"content": piece}, shown)
+        for index, call in enumerate(choice["message"].get("tool_calls", ())):
+            function = call["function"]
+            yield chunk({"tool_calls": [{"index": index, **call, "function": {**function, "arguments": ""}}]})
+            for piece in pieces(function["arguments"]):
+                yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        yield chunk({}, finish=choice["finish_reason"])
+        if usage:
+            yield Event({**common, "choices": [], "usage": completion["usage"]})
+        yield Event("[DONE]")

@@ -1,0 +1,238 @@
+"""OpenAI's Responses dialect: ``/responses``. Nothing is stored, so a request carries its whole conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_turn, called, pieces
+from tfgrpo.tasks.models.simulated.protocol import NAME, ONE, Wire
+
+_Status = Literal["in_progress", "completed", "incomplete"]
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""Parts of a request that its answer repeats."""
+
+
+class _Part(Wire):
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class _Item(Wire):
+    id: str | None = None
+    status: _Status | None = None
+
+
+class _Message(_Item):
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[_Part]
+    phase: str | None = None
+
+
+class _FunctionCall(_Item):
+    type: Literal["function_call"]
+    call_id: str
+    name: str = Field(pattern=NAME)
+    arguments: str
+    namespace: None = None
+
+
+class _FunctionCallOutput(_Item):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[_Part]
+
+
+class _Function(Wire):
+    type: Literal["function"]
+    name: str = Field(pattern=NAME)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _Format(Wire):
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    body: dict[str, Any] | None = Field(alias="schema", default=None)
+    strict: bool | None = None
+    description: str | None = None
+
+
+class _Text(Wire):
+    format: _Format | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class _StreamOptions(Wire):
+    include_obfuscation: bool | None = None
+
+
+class ResponsesBody(Wire):
+    """The body of ``POST /v1/responses``; options without effect are accepted with their neutral value only."""
+
+    model: str
+    input: str | list[_Message | _FunctionCall | _FunctionCallOutput] = Field(min_length=1)
+    instructions: str | None = None
+    temperature: float | None = None
+    max_output_tokens: Annotated[int, Field(ge=16)] | None = None
+    tools: list[_Function] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    text: _Text | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    parallel_tool_calls: bool | None = None
+    top_p: ONE | None = None
+    top_logprobs: Literal[0] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    include: list[str] | None = None
+    reasoning: dict[str, Any] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: bool | None = None
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+
+
+class ResponsesDialect(Dialect):
+    """``/responses``."""
+
+    def translated(self, value: Any) -> dict[str, Any]:
+        """Return the chat request: instructions as its system message, items as its turns."""
+        body = ResponsesBody.model_validate(value)
+        chat: dict[str, Any] = {"model": body.model, "messages": _messages(body)}
+        named = {"temperature": body.temperature, "max_tokens": body.max_output_tokens, "tool_choice": body.tool_choice}
+        chat |= {key: part for key, part in named.items() if part is not None}
+        if body.tools:
+            functions = (tool.model_dump(exclude={"type"}, exclude_none=True) for tool in body.tools)
+            chat["tools"] = [{"type": "function", "function": function} for function in functions]
+        wanted = None if body.text is None else body.text.format
+        if wanted is not None:
+            schema = wanted.model_dump(exclude={"type"}, exclude_none=True, by_alias=True)
+            chat["response_format"] = {"type": wanted.type} | ({"json_schema": schema} if schema else {})
+        return {**chat, "stream": True} if body.stream else chat
+
+    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a response with a message item for the text and an item for each call."""
+        choice, usage = completion["choices"][0], completion["usage"]
+        cut = choice["finish_reason"] == "length"
+        repeated = {key: part if asked.get(key) is None else asked[key] for key, part in _DEFAULTS.items()}
+        return {
+            "id": f"resp_{_digest_in(completion)}",
+            "object": "response",
+            "created_at": completion["created"],
+            "status": "incomplete" if cut else "completed",
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "model": completion["model"],
+            "output": list(_output(completion, "incomplete" if cut else "completed")),
+            **repeated,
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": usage["completion_tokens"],
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage["total_tokens"],
+            },
+        }
+
+    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield named, numbered events from ``response.created`` to ``response.completed`` or ``.incomplete``."""
+        response = self.reply(completion, asked)
+        begun = {**response, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+        told = [("response.created", {"response": begun}), ("response.in_progress", {"response": begun})]
+        for index, item in enumerate(response["output"]):
+            told += _item_events(index, item)
+        told.append((f"response.{response['status']}", {"response": response}))
+        for number, (kind, data) in enumerate(told):
+            yield Event({"type": kind, **data, "sequence_number": number}, kind)
+
+    def broken(self, body: Mapping[str, Any], sent: int) -> Event:
+        """Return an event of type ``error``."""
+        error = body["error"]
+        data = {"type": "error", "code": error["type"], "message": error["message"], "param": None}
+        return Event({**data, "sequence_number": sent}, "error")
+
+
+def _digest_in(completion: Mapping[str, Any]) -> str:
+    return str(completion["id"]).rpartition("-")[2]
+
+
+def _text(content: str | list[_Part]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _messages(body: ResponsesBody) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.instructions is not None:
+        messages.append({"role": "system", "content": body.instructions})
+    items = [_Message(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    for item in items:
+        match item:
+            case _Message():
+                messages.append({"role": item.role, "content": _text(item.content)})
+            case _FunctionCall():
+                # A turn with text and calls comes as several items.
+                turn = messages.pop() if messages and messages[-1]["role"] == "assistant" else {}
+                calls = [*turn.get("tool_calls", ()), called(item.call_id, item.name, item.arguments)]
+                messages.append(assistant_turn(turn.get("content") or "", calls))
+            case _FunctionCallOutput():
+                messages.append({"role": "tool", "content": _text(item.output), "tool_call_id": item.call_id})
+    return messages
+
+
+def _output(completion: Mapping[str, Any], status: str) -> Iterator[dict[str, Any]]:
+    message, digest = completion["choices"][0]["message"], _digest_in(completion)
+    calls = message.get("tool_calls", ())
+    if message["content"] or not calls:
+        text = message["content"] or ""
+        part: dict[str, Any] = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+        yield {"id": f"msg_{digest}", "type": "message", "status": status, "role": "assistant", "content": [part]}
+    for index, call in enumerate(calls):
+        named = {"id": f"fc_{digest}_{index}", "type": "function_call", "status": "completed", "call_id": call["id"]}
+        yield {**named, **call["function"]}
+
+
+def _item_events(index: int, item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    whole = {"output_index": index, "item": item}
+    at: dict[str, Any] = {"item_id": item["id"], "output_index": index}
+    if item["type"] == "message":
+        yield "response.output_item.added", {**whole, "item": {**item, "status": "in_progress", "content": []}}
+        (part,) = item["content"]
+        at["content_index"] = 0
+        yield "response.content_part.added", {**at, "part": {**part, "text": ""}}
+        for piece in pieces(part["text"]):
+            yield "response.output_text.delta", {**at, "delta": piece, "logprobs": []}
+        yield "response.output_text.done", {**at, "text": part["text"], "logprobs": []}
+        yield "response.content_part.done", {**at, "part": part}
+    else:
+        yield "response.output_item.added", {**whole, "item": {**item, "status": "in_progress", "arguments": ""}}
+        for piece in pieces(item["arguments"]):
+            yield "response.function_call_arguments.delta", {**at, "delta": piece}
+        yield "response.function_call_arguments.done", {**at, "arguments": item["arguments"]}
+    yield "response.output_item.done", whole
