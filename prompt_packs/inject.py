@@ -26,6 +26,9 @@ _OPENING = (
     "use a note where it fits the task at hand, pass over it where it does not."
 )
 _CLOSING = "</lessons>"
+LESSONS_MARK = "These are notes from earlier attempts at other tasks."
+"""Opening words of every block of lessons, by which a request that holds one already is recognised. JSON writers may escape
+the tag in front."""
 _FILLER = "Read the task as it stands and answer it in the form that it asks for. "
 _LEAD: dict[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
 
@@ -67,6 +70,12 @@ def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord])
     if lines:
         parts.append("\n".join([_OPENING, *lines, _CLOSING]))
     return MergedPrompt("\n\n".join(parts), tuple(used), tuple(skipped))
+
+
+def lessons_block(text: str) -> str:
+    """Return the lessons of a system text of ``merge_experiences``, tags included; empty without any."""
+    start = text.rfind(_OPENING)
+    return text[start : text.rfind(_CLOSING) + len(_CLOSING)] if start >= 0 else ""
 
 
 def without_meaning(text: str) -> str:

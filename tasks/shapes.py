@@ -10,6 +10,7 @@ from tfgrpo.stores.experiences.accounts import Judgement
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, RewardScore, Signal
+from tfgrpo.tasks.models.base import ChatReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,26 @@ class Frame:
     cost_usd: float | None
     latency_ms: float
     error: str | None = None
+    added: str | None = None
+    """Digest of the lessons that the gateway added to the call; None without any."""
+
+
+def model_frame(reply: ChatReply) -> Frame:
+    """Return the frame of a model call: its text, then its tool calls, one per line."""
+    calls = "".join(f"\n→ {call.name}({call.arguments})" for call in reply.message.tool_calls)
+    return Frame(
+        kind="model",
+        name=reply.model,
+        text=((reply.message.content or "") + calls).lstrip("\n"),
+        tokens=reply.usage.total if reply.usage else None,
+        cost_usd=reply.cost_usd,
+        latency_ms=reply.latency_s * 1000.0,
+    )
+
+
+def estimated_tokens(text: str) -> int:
+    """Return tokens of a text at four characters each, rounded up: no tokenizer is at hand."""
+    return -(-len(text) // 4)
 
 
 @dataclass(frozen=True, slots=True)

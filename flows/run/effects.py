@@ -10,7 +10,7 @@ from tfgrpo.stores.experiences.library import nights_before, promotions
 from tfgrpo.stores.experiences.measured import MeasuredLine, read_measured
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.tasks.runtime.runtime import estimated_tokens
+from tfgrpo.tasks.shapes import estimated_tokens
 
 MOST_LESSONS: Final = 14
 """Lessons that are measured together."""

@@ -15,7 +15,18 @@ from typing import Annotated, Final, Literal, TypeAlias, TypedDict, get_args, ge
 from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
 
 RoleName: TypeAlias = Literal[
-    "rollout", "agent", "tool", "judge", "summarize", "digest", "reflect", "curate", "shorten", "repair", "other"
+    "rollout",
+    "agent",
+    "gateway",
+    "tool",
+    "judge",
+    "summarize",
+    "digest",
+    "reflect",
+    "curate",
+    "shorten",
+    "repair",
+    "other",
 ]
 ToolOutcome: TypeAlias = Literal["ok", "error"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected", "retired", "restored"]

@@ -46,7 +46,8 @@ from tfgrpo.tasks.models.transport import (
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, parse_body, repeats_empty
 
 _Charge: TypeAlias = Callable[[Reservation], None]
-_OVERLOADED = frozenset({429, 503, 529})
+OVERLOADED = frozenset({429, 503, 529})
+"""Statuses by which an endpoint asks for fewer calls."""
 _DECREASE = 0.5
 _SHOULD_RETRY = {"true": True, "false": False}
 """Values of ``x-should-retry``, a header of OpenAI's that overrules the status."""
@@ -168,15 +169,15 @@ class ChatClient:
     def __post_init__(self) -> None:
         self.limiter = AdaptiveLimiter(self.concurrency)
         transport = self.transport
-        self._http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
+        self.http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
         self._url = self.endpoint.url("/chat/completions")
-        self._headers = httpx.Headers({**self._http.headers, **self.endpoint.headers()})
-        self._answering: set[str] = set()
+        self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
+        self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self.http.aclose()
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer one request; ``key`` is for the journal in front. Raises ``ModelCallError`` or ``BudgetRefused``."""
@@ -210,7 +211,7 @@ class ChatClient:
                 reservation.lose()
                 raise
             attempt.charge(reservation)
-            if attempt.status in _OVERLOADED:
+            if attempt.status in OVERLOADED:
                 self.limiter.pushed_back(started)
             elif attempt.status is not None:  # a broken connection is no sign of overload
                 self.limiter.served()
@@ -224,7 +225,7 @@ class ChatClient:
             async with asyncio.timeout(limit):
                 # Not ``build_request``, which merges the same headers again for every call.
                 request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
-                received = await exchange(self._http, request)
+                received = await exchange(self.http, request)
         except TimeoutError:
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _failed(late, Reservation.lose, retryable=True)
@@ -249,7 +250,7 @@ class ChatClient:
         if not received.ok:
             refusal = read_refusal(status, received.content)
             charge = Reservation.lose if refusal.unreadable else _settled(0, 0)
-            return _Attempt(self._refused(call, received, refusal), charge, status)
+            return _Attempt(self.refused(call.model, received, refusal), charge, status)
         try:
             body = parse_body(received.content)
         except ModelReplyMalformed as error:
@@ -257,8 +258,8 @@ class ChatClient:
         hidden = hidden_status(body)
         if hidden is not None:
             refusal = read_refusal(hidden, received.content)
-            return _Attempt(self._refused(call, received, refusal), Reservation.lose, status=hidden)
-        self._answering.add(call.model)
+            return _Attempt(self.refused(call.model, received, refusal), Reservation.lose, status=hidden)
+        self.answering.add(call.model)
         usage = decode_usage(body)
         known = usage if usage is not None and is_plausible(usage, call.tokens) else None
         cost = call.price.cost(known.prompt, known.completion, known.cached) if call.price and known else None
@@ -281,7 +282,8 @@ class ChatClient:
             return FailedAttempt(malformed, retryable=not repeats_empty(body))
         return self.endpoint.without_key(reply)
 
-    def _refused(self, call: _Call, received: Received, refusal: Refusal) -> FailedAttempt:
+    def refused(self, model: str, received: Received, refusal: Refusal) -> FailedAttempt:
+        """Return the failure that a refusal of a call to ``model`` is."""
         reason = self.endpoint.excerpt(refusal.message) or "an empty body"
         moved = received.moved_to
         if moved is not None:
@@ -294,7 +296,7 @@ class ChatClient:
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
-        failed = classify(refusal, text, after_s, answered=call.model in self._answering)
+        failed = classify(refusal, text, after_s, answered=model in self.answering)
         should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
         return failed if should_retry is None else replace(failed, retryable=should_retry)
 

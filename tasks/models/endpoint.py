@@ -56,6 +56,10 @@ class ApiKey:
         """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind."""
         return text.replace(self._text, _MASK) if self._secret else text
 
+    def scrub_bytes(self, raw: bytes) -> bytes:
+        """As ``scrub``, for bytes."""
+        return raw.replace(self._text.encode(), _MASK.encode()) if self._secret else raw
+
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
 

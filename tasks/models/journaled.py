@@ -58,7 +58,7 @@ class JournaledModel:
                 if isinstance(known, TfgrpoError):
                     known.add_note(f"call {key_text}")
                     raise known
-                _add_reply(span, known)
+                describe_reply(span, known)
                 return known
         if self.inner is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
@@ -82,30 +82,16 @@ class JournaledModel:
         return reply
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
-        count = partial(
-            self.telemetry.record,
-            "llm_call",
-            epoch=key.group.epoch,
-            phase=key.group.phase,
-            role=key.role,
-            model=request.model,
-            provider=self.provider,
-        )
+        count = partial(count_call, self.telemetry, key, request.model, self.provider)
         with self._span(request, key) as span:
             started = self.timer()
             try:
                 reply = await inner.complete(request, key)
             except ModelCallError as error:
-                count(duration_s=self.timer() - started, error_type=type(error).__name__)
+                count(type(error).__name__, self.timer() - started)
                 raise
-            usage = reply.usage
-            count(
-                duration_s=reply.latency_s,
-                input_tokens=usage.prompt if usage else None,
-                output_tokens=usage.completion if usage else None,
-                llm_cost_usd=reply.cost_usd,
-            )
-            _add_reply(span, reply)
+            count(reply)
+            describe_reply(span, reply)
             return reply
 
     @contextmanager
@@ -124,7 +110,38 @@ class JournaledModel:
             yield span
 
 
-def _add_reply(span: SpanHandle, reply: ChatReply) -> None:
+def count_call(
+    telemetry: Telemetry,
+    key: CallKey,
+    model: str,
+    provider: str,
+    result: ChatReply | str,
+    duration_s: float = 0.0,
+) -> None:
+    """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``duration_s``."""
+    count = partial(
+        telemetry.record,
+        "llm_call",
+        epoch=key.group.epoch,
+        phase=key.group.phase,
+        role=key.role,
+        model=model,
+        provider=provider,
+    )
+    if isinstance(result, str):
+        count(duration_s=duration_s, error_type=result)
+        return
+    usage = result.usage
+    count(
+        duration_s=result.latency_s,
+        input_tokens=usage.prompt if usage else None,
+        output_tokens=usage.completion if usage else None,
+        llm_cost_usd=result.cost_usd,
+    )
+
+
+def describe_reply(span: SpanHandle, reply: ChatReply) -> None:
+    """Set what a reply says of itself."""
     usage = reply.usage
     span.set(
         response_model=reply.model,

@@ -71,19 +71,25 @@ async def exchange(client: httpx.AsyncClient, request: httpx.Request, max_bytes:
     """
     response = await client.send(request, stream=True)
     try:
-        size, chunks = 0, []
-        async for chunk in _decoded_bytes(response):
-            size += len(chunk)
-            if size > max_bytes:
-                raise ModelReplyMalformed(f"the reply has more than {max_bytes} bytes; the rest was not read")
-            chunks.append(chunk)
+        content = await read_whole(response, max_bytes)
     finally:
         await response.aclose()
-    return Received(request.url, response.status_code, response.headers, b"".join(chunks))
+    return Received(request.url, response.status_code, response.headers, content)
 
 
-def _decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body without its content encoding. Most have none and can bypass httpx's decoders."""
+async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES) -> bytes:
+    """Return the body of a reply. Raises as ``exchange`` does."""
+    size, chunks = 0, []
+    async for chunk in decoded_bytes(response):
+        size += len(chunk)
+        if size > max_bytes:
+            raise ModelReplyMalformed(f"the reply has more than {max_bytes} bytes; the rest was not read")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Return the body without its content encoding. Most have none and can bypass httpx's decoders."""
     if "content-encoding" in response.headers or not isinstance(response.stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
     return aiter(response.stream)

@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
-from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -21,6 +20,7 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import build_actor
+from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel
@@ -70,7 +70,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
             journal,
             telemetry,
             wire=settings.model,
-            provider="simulated" if context.models.name == SIMULATED_MODEL else "openai",
+            provider=context.provider,
         ),
         actor=build_actor(settings.actor),
         rewarders=rewarders,
@@ -79,6 +79,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         ledger=ledger,
         slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
         threads=threads,
+        gateway=Gateway(client),
         scrub=scrubber(endpoint.api_key if endpoint is not None else None),
         telemetry=telemetry,
         resources=resources,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
-from tfgrpo.pipelines.settings.model_choice import ModelChoice
+from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -40,11 +40,13 @@ from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.gateway.gateway import Gateway
+from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
-from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory
+from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, estimated_tokens, model_frame
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
@@ -95,6 +97,11 @@ class RunContext:
         """Files of the run."""
         return RunPaths(self.run_dir)
 
+    @property
+    def provider(self) -> str:
+        """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
+        return SIMULATED_MODEL if self.models.name == SIMULATED_MODEL else "openai"
+
     def run_seed(self, phase: Phase) -> int:
         """Return the seed of a phase, another one every night: evidence that adds up over nights must not repeat itself."""
         return self.settings.tfgrpo.seed_of("train" if self.rules > SAME_SWEEPS else phase)
@@ -121,6 +128,8 @@ class Runtime:
     """For blocking code: rewarders, synchronous tools and agents."""
     scrub: Scrub = replace_surrogates
     """Removes the API key from text of foreign code, before it is recorded or shown."""
+    gateway: Gateway = field(default_factory=Gateway)
+    """Way to the endpoint for agents that call it themselves; replays alone unless it has a client."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
     clock: Clock = utc_now
     resources: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -247,7 +256,7 @@ class AttemptContext:
 
     @property
     def tool_events(self) -> tuple[ToolMetricEvent, ...]:
-        """One event per tool call that returned, in the order in which they were made."""
+        """One event per tool call that returned or was adopted, in their order."""
         return tuple(
             ToolMetricEvent(
                 epoch=self._spec.key.epoch,
@@ -258,7 +267,7 @@ class AttemptContext:
                 latency_ms=frame.latency_ms,
                 ok=frame.error is None,
             )
-            for frame in filter(None, self._frames)
+            for frame in self.frames
             if frame.kind == "tool"
         )
 
@@ -278,8 +287,7 @@ class AttemptContext:
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ChatReply:
         """Ask the model. Raise what ``ChatModel.complete`` raises, and ``ActorError`` when the attempt is over."""
-        turn, slot = self._turns, self._slot()
-        self._turns += 1
+        turn, slot = self._turns, self.open_frame(turn=True)
         context = self.runtime.context
         request = ChatRequest(
             model=context.models.name,
@@ -298,7 +306,7 @@ class AttemptContext:
             self.stopped_by = error
             raise
         self.calls.append(reply.used)
-        self._frames[slot] = _model_frame(reply)
+        self.fill_frame(slot, model_frame(reply))
         return reply
 
     async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
@@ -306,7 +314,7 @@ class AttemptContext:
 
         Mistakes of the model and errors of the tool are a result whose ``ok`` is false.
         """
-        number, slot = self._tool_calls, self._slot()
+        number, slot = self._tool_calls, self.open_frame()
         self._tool_calls += 1
         key = self.key("tool", turn=max(0, self._turns - 1), attempt=number)
         result = await self.recorder.once(
@@ -316,13 +324,29 @@ class AttemptContext:
             encode=asdict,
             decode=lambda value: ToolResult(**value),
         )
-        self._frames[slot] = _tool_frame(tool, result)
+        self.fill_frame(slot, _tool_frame(tool, result))
         return result
 
     def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame]) -> None:
         """Replace the measurements: by those of a journalled attempt, or of an agent's own."""
         self.calls, self.own_calls = list(calls), False
         self._adopted = tuple(frames)
+
+    def open_frame(self, *, turn: bool = False) -> int:
+        """Return the place of a new call's frame. Raises ``ActorError`` when the attempt is over."""
+        if self._over:
+            raise ActorError("the attempt is over")
+        self._turns += turn
+        self._frames.append(None)
+        return len(self._frames) - 1
+
+    def fill_frame(self, place: int, frame: Frame) -> None:
+        """Set the frame of a call that returned."""
+        self._frames[place] = frame
+
+    def gateway_session(self) -> AbstractAsyncContextManager[Session]:
+        """Open the gateway to the endpoint for this attempt; its calls and tools are measured as if they were made here."""
+        return self.runtime.gateway.session(self)
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
         """Return the key of one call of this attempt."""
@@ -333,13 +357,6 @@ class AttemptContext:
         key = self._spec.key
         run_seed = self.runtime.context.run_seed(key.phase)
         return derive_seed(run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
-
-    def _slot(self) -> int:
-        """Return the position of a new call's frame."""
-        if self._over:
-            raise ActorError("the attempt is over")
-        self._frames.append(None)
-        return len(self._frames) - 1
 
     async def _observed(self, tool: Tool, arguments: str) -> ToolResult:
         with self.runtime.telemetry.tool_span(tool=tool.spec.name) as span:
@@ -363,18 +380,6 @@ class Actor(Protocol):
         ...
 
 
-def _model_frame(reply: ChatReply) -> Frame:
-    calls = "".join(f"\n→ {call.name}({call.arguments})" for call in reply.message.tool_calls)
-    return Frame(
-        kind="model",
-        name=reply.model,
-        text=((reply.message.content or "") + calls).lstrip("\n"),
-        tokens=reply.usage.total if reply.usage else None,
-        cost_usd=reply.cost_usd,
-        latency_ms=reply.latency_s * 1000.0,
-    )
-
-
 def _tool_frame(tool: Tool, result: ToolResult) -> Frame:
     return Frame(
         kind="tool",
@@ -385,8 +390,3 @@ def _tool_frame(tool: Tool, result: ToolResult) -> Frame:
         latency_ms=result.latency_ms,
         error=None if result.ok else result.text[:200],
     )
-
-
-def estimated_tokens(text: str) -> int:
-    """Return tokens of a text at four characters each, rounded up: no tokenizer is at hand."""
-    return -(-len(text) // 4)

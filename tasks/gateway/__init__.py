@@ -1,0 +1,8 @@
+"""Serve the endpoint to agents that call it themselves, so that their calls are taught, measured, bounded and journalled.
+
+The path of one call: ``server`` checks who calls; ``outgoing`` adds the lessons with ``splice``; ``call`` answers from the
+journal, or reserves, forwards (``upstream``), passes on (``relay``, ``sse``) and settles; ``session`` records what was seen
+for the attempt. ``chat``, ``responses`` and ``messages`` are the protocols (``dialect``).
+"""
+
+__all__ = ["environment", "gateway", "session"]

@@ -1,0 +1,290 @@
+"""One call of an agent: answered from the journal, or reserved, forwarded, settled and journalled.
+
+Nothing is repeated here: clients repeat, and each attempt is another request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import httpx
+from aiohttp import web
+
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ReplayMiss, TfgrpoError
+from tfgrpo.stores.ledger.ledger import Reservation
+from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.numeric import is_cost
+from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.telemetry.setup import SpanHandle
+from tfgrpo.tasks.gateway.outgoing import Outgoing
+from tfgrpo.tasks.gateway.relay import SILENCE_S, EventRelay
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.gateway.upstream import forwarded, returned_headers
+from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
+from tfgrpo.tasks.models.journaled import count_call, describe_reply
+from tfgrpo.tasks.models.retry import hidden_status, read_refusal
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, never_sent, read_whole
+from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of
+
+ROLE = "gateway"
+_EVENTS = "text/event-stream"
+
+
+class GatewayRefusal(Exception):
+    """A request that the gateway answers with an error of its own."""
+
+    def __init__(self, status: int, kind: str, message: str, *, retry: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.retry = status, kind, retry
+
+
+class _Recorded(NamedTuple):
+    """An answer as journalled."""
+
+    content_type: str
+    body: bytes
+    latency_s: float
+    cost_usd: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        payload: dict[str, Any] = {"content_type": self.content_type}
+        try:
+            payload["body"] = self.body.decode("utf-8")
+        except UnicodeDecodeError:
+            payload["base64"] = base64.b64encode(self.body).decode("ascii")
+        return {**payload, "latency_s": self.latency_s, "cost_usd": self.cost_usd}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> _Recorded:
+        body = base64.b64decode(value["base64"]) if "base64" in value else value["body"].encode("utf-8")
+        cost = value["cost_usd"]
+        return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of an agent on its way."""
+
+    session: Session
+    request: web.BaseRequest
+    out: Outgoing
+    client: ChatClient | None
+    """None: the journal alone answers."""
+    silence_s: float = SILENCE_S
+    _place: int = 0
+    _key: CallKey = field(init=False)
+    _span: SpanHandle = field(init=False)
+    _reservation: Reservation | None = None
+    """Until the call is charged for."""
+    _began: float = 0.0
+
+    async def respond(self) -> web.StreamResponse:
+        """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
+        session, digest = self.session, self.out.digest
+        if session.attempt.stopped_by is not None:
+            raise session.attempt.stopped_by
+        self._place = session.begin(self.out)
+        number = session.take_number(digest)
+        self._key = session.attempt.key(ROLE, 0, number)
+        telemetry = session.runtime.telemetry
+        answered = False
+        opened = telemetry.chat_span(
+            model=self.out.model,
+            role=ROLE,
+            provider=session.runtime.context.provider,
+            temperature=self.out.temperature,
+            max_tokens=self.out.max_tokens,
+        )
+        try:
+            with telemetry.attached(session.carrier), opened as self._span:
+                if telemetry.options.content:
+                    self._span.content("input", session.runtime.scrub(self.out.raw.decode("utf-8", "replace")))
+                response = await self._answer(self._key.text(digest))
+                answered = response.status == 200
+                return response
+        finally:
+            if not answered:
+                session.free_number(digest, number)
+
+    async def _answer(self, key_text: str) -> web.StreamResponse:
+        journal, client = self.session.runtime.journal, self.client
+        known = None if journal is None else journal.answer(key_text, _Recorded.from_json, final=client is None)
+        if isinstance(known, TfgrpoError):
+            raise known
+        if known is not None:
+            headers = {"content-type": known.content_type}
+            return await self._relay(headers, _once(known.body), partial(self._replayed, known))
+        if client is None:
+            raise ReplayMiss(f"the journal holds no call {key_text}")
+        most = self.out.max_tokens or self.session.runtime.context.settings.model.max_tokens
+        price, size = client.prices.get(self.out.model), len(self.out.raw)
+        nano_usd = price.cost(size, most, 0) if price is not None else None
+        async with client.limiter.slot() as started:
+            # No tokenizer makes more tokens than there are bytes.
+            self._reservation = await client.ledger.reserve(calls=1, tokens=size + most, nano_usd=nano_usd)
+            try:
+                return await self._exchange(client, started, partial(self._finished, client, key_text, size + most))
+            finally:
+                self._charge(Reservation.lose)  # a call without a known end
+
+    async def _exchange(
+        self, client: ChatClient, started: int, finished: Callable[[str, bytes], None]
+    ) -> web.StreamResponse:
+        """Forward the request, and pass the reply on."""
+        endpoint = client.endpoint
+        self._began = perf_counter()
+        try:
+            async with asyncio.timeout(endpoint.timeout_s) as timer:
+                request = forwarded(self.request, endpoint, self.out.dialect.path, self.out.raw)
+                reply = await client.http.send(request, stream=True)
+                try:
+                    if reply.status_code in OVERLOADED:
+                        client.limiter.pushed_back(started)
+                    else:
+                        client.limiter.served()
+                    return await self._passed_on(client, reply, timer, finished)
+                finally:
+                    await reply.aclose()
+        except TimeoutError:
+            text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
+            raise self._broken("ModelTimeout", 504, "timeout_error", text) from None
+        except TRANSPORT_ERRORS as error:
+            if never_sent(error):
+                self._charge(Reservation.release)
+            cause = endpoint.excerpt(str(error)) or type(error).__name__
+            text = f"connection to {endpoint.display_url} failed: {cause}"
+        except ModelReplyMalformed as error:  # oversized
+            text = str(error)
+        raise self._broken("ModelUnreachable", 502, "api_error", text)
+
+    async def _passed_on(
+        self,
+        client: ChatClient,
+        reply: httpx.Response,
+        timer: asyncio.Timeout,
+        finished: Callable[[str, bytes], None],
+    ) -> web.StreamResponse:
+        kind, key = reply.headers.get("content-type", ""), client.endpoint.api_key
+        if not 200 <= reply.status_code < 300:
+            received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply))
+            return self._refused(client, received)
+        if not kind.startswith(_EVENTS):
+            chunks = _once(await read_whole(reply))
+        else:
+            chunks = _prolonging(decoded_bytes(reply), timer, client.endpoint.timeout_s)
+        mask = key.scrub_bytes if key is not None else None
+        return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask)
+
+    async def _relay(
+        self,
+        headers: Mapping[str, str],
+        chunks: AsyncIterator[bytes],
+        finished: Callable[[bytes], None],
+        mask: Callable[[bytes], bytes] | None = None,
+    ) -> web.StreamResponse:
+        """Pass an answer on to the agent, whole or event by event."""
+        if headers.get("content-type", "").startswith(_EVENTS):
+            response = web.StreamResponse(headers=headers)
+            await EventRelay(self.request, self.out, finished, self.silence_s, mask).run(response, chunks)
+            return response
+        body = b"".join([chunk async for chunk in chunks])
+        body = mask(body) if mask is not None else body
+        finished(body)
+        return web.Response(body=body, headers=headers)
+
+    def _refused(self, client: ChatClient, received: Received) -> web.Response:
+        """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
+        refusal = read_refusal(received.status, received.content)
+        error = client.refused(self.out.model, received, refusal).error
+        if isinstance(error, ModelAuthRefused | BudgetRefused):
+            self.session.stop(error)
+        self._failed(type(error).__name__)
+        if refusal.unreadable:
+            self._charge(Reservation.lose)
+        else:
+            self._charge(lambda reservation: reservation.settle(0, 0))
+        if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
+            raise GatewayRefusal(502, "api_error", str(error))
+        key = client.endpoint.api_key
+        body = received.content if key is None else key.scrub_bytes(received.content)
+        return web.Response(status=received.status, body=body, headers=returned_headers(received.headers))
+
+    def _finished(self, client: ChatClient, key_text: str, bound: int, content_type: str, raw: bytes) -> None:
+        """Settle and journal a whole answer, before the agent sees the end of it."""
+        latency_s = perf_counter() - self._began
+        reply = self._read(content_type, raw)
+        if reply is None:  # a stream that broke off, or an error behind a success status
+            self._failed(ModelReplyMalformed.__name__)
+            return
+        client.answering.add(self.out.model)
+        price = client.prices.get(self.out.model)
+        usage = reply.usage if reply.usage is not None and is_plausible(reply.usage, bound) else None
+        nano_usd = price.cost(usage.prompt, usage.completion, usage.cached) if price and usage else None
+        if usage is not None:
+            self._charge(lambda reservation: reservation.settle(usage.total, nano_usd))
+        elif reply.usage is not None:
+            worst = price.cost(bound, 0, 0) if price else None
+            self._charge(lambda reservation: reservation.settle(bound, worst, believed=False))
+        cost_usd = None if nano_usd is None else nano_usd / NANO
+        if (journal := self.session.runtime.journal) is not None:
+            journal.append(key_text, _Recorded(content_type, raw, latency_s, cost_usd).to_json())
+        reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
+        self._count(reply)
+        self._record(reply)
+
+    def _replayed(self, known: _Recorded, raw: bytes) -> None:
+        reply = self._read(known.content_type, raw)
+        if reply is not None:
+            self._record(replace(reply, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
+
+    def _record(self, reply: ChatReply) -> None:
+        reply = replace(reply, model=reply.model or self.out.model)
+        describe_reply(self._span, reply)
+        self.session.answered(self._place, self.out, reply)
+
+    def _read(self, content_type: str, raw: bytes) -> ChatReply | None:
+        dialect = self.out.dialect
+        if not content_type.startswith(_EVENTS):
+            body = mapping_of(json_of(raw))
+            return None if hidden_status(body) is not None else dialect.read(body)
+        datas = (data_of(event) for event in EventReader().feed(raw))
+        events = [event for data in datas if isinstance(event := json_of(data), dict)]
+        return dialect.read(dialect.fold(events))
+
+    def _broken(self, error_type: str, status: int, kind: str, message: str) -> GatewayRefusal:
+        self._failed(error_type)
+        return GatewayRefusal(status, kind, message, retry=True)
+
+    def _failed(self, error_type: str) -> None:
+        self._span.fail(error_type)
+        self._count(error_type)
+
+    def _count(self, result: ChatReply | str) -> None:
+        runtime = self.session.runtime
+        took_s = perf_counter() - self._began
+        count_call(runtime.telemetry, self._key, self.out.model, runtime.context.provider, result, took_s)
+
+    def _charge(self, how: Callable[[Reservation], None]) -> None:
+        """End the reservation, the first time that this is called."""
+        reservation, self._reservation = self._reservation, None
+        if reservation is not None:
+            how(reservation)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _prolonging(chunks: AsyncIterator[bytes], timer: asyncio.Timeout, silence_s: float) -> AsyncIterator[bytes]:
+    """Count the time limit from the last chunk: a stream may last longer than a call."""
+    async for chunk in chunks:
+        timer.reschedule(asyncio.get_running_loop().time() + silence_s)
+        yield chunk

@@ -1,0 +1,127 @@
+"""The OpenAI chat-completions protocol as the gateway sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_text, reply_of, rows, texts_of
+from tfgrpo.tasks.gateway.splice import Document, Value
+from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, json_of, mapping_of
+
+_SYSTEM = ("system", "developer")
+
+
+class ChatDialect(Dialect):
+    """``POST /chat/completions``."""
+
+    path: ClassVar[str] = "/chat/completions"
+    limits: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens")
+    sampling: ClassVar[tuple[str, ...]] = ("temperature", "seed")
+
+    def add_lessons(self, request: Document, lessons: str) -> bool:
+        """Append to the last of the first system messages, or put one in front."""
+        messages = request.member("messages")
+        if messages is None or not isinstance(messages.value, list):
+            return False
+        system: Value | None = None
+        for message in request.elements(messages):
+            if mapping_of(message.value).get("role") in _SYSTEM:
+                system = message
+            elif system is not None:
+                break
+        if system is None:
+            request.prepend(messages, {"role": "system", "content": lessons})
+            return True
+        content = request.member_of(system, "content")
+        if content is None:
+            request.insert(system, "content", lessons)
+            return True
+        return add_text(request, content, lessons)
+
+    def ask_for_usage(self, request: Document) -> bool:
+        """Set ``stream_options.include_usage``."""
+        options = request.member("stream_options")
+        if options is None or not isinstance(options.value, dict):
+            request.set("stream_options", {"include_usage": True})
+            return True
+        known = request.member_of(options, "include_usage")
+        if known is None:
+            request.insert(options, "include_usage", True)
+        elif known.value is True:
+            return False
+        else:
+            request.replace(known, True)
+        return True
+
+    def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
+        """Messages of the role ``tool``."""
+        for message in rows(body.get("messages")):
+            if message.get("role") == "tool":
+                yield ToolResultText(str(message.get("tool_call_id")), texts_of(message.get("content")), error=False)
+
+    def tools(self, body: Mapping[str, Any]) -> set[str]:
+        """Names of functions."""
+        return {str(mapping_of(tool.get("function")).get("name")) for tool in rows(body.get("tools"))}
+
+    def read(self, body: Mapping[str, Any]) -> ChatReply | None:
+        """Read the first choice."""
+        if not body.get("choices"):
+            return None
+        usage = decode_usage(body)
+        try:
+            return decode_reply(body, usage=usage)
+        except ModelReplyMalformed:  # empty, for example: whether that is an answer is the agent's to say
+            failed = any(choice.get("error") for choice in rows(body["choices"]))
+            return None if failed else reply_of("", (), "other", usage, body)
+
+    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Join the deltas of the first choice. The stream is whole once there is a finish reason."""
+        body: dict[str, Any] = {}
+        texts: list[str] = []
+        calls: dict[object, dict[str, Any]] = {}
+        finish: object = None
+        for event in events:
+            if event.get("error"):
+                return {}
+            body |= {name: event[name] for name in ("id", "model", "usage") if event.get(name)}
+            for choice in rows(event.get("choices")):
+                if choice.get("index", 0) == 0:
+                    delta = mapping_of(choice.get("delta"))
+                    texts.append(texts_of(delta.get("content")))
+                    _join_calls(calls, delta)
+                    finish = choice.get("finish_reason") or finish
+        if finish is None:
+            return {}
+        message = {"role": "assistant", "content": "".join(texts), "tool_calls": list(calls.values())}
+        return {**body, "choices": [{"message": message, "finish_reason": finish}]}
+
+    def ends(self, data: bytes) -> bool:
+        """``[DONE]``."""
+        return data == b"[DONE]"
+
+    def is_usage_alone(self, data: bytes) -> bool:
+        """A chunk with usage and without choices."""
+        if b'"usage"' not in data:
+            return False
+        chunk = mapping_of(json_of(data))
+        return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
+
+    def error(self, kind: str, message: str) -> dict[str, Any]:
+        """Return an error of the OpenAI form."""
+        return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+
+def _join_calls(calls: dict[object, dict[str, Any]], delta: Mapping[str, Any]) -> None:
+    """Add the pieces of tool calls. Some servers send whole calls without an index."""
+    for piece in rows(delta.get("tool_calls")):
+        index = piece.get("index")
+        call = calls.setdefault(
+            len(calls) if index is None else index, {"id": "", "function": {"name": "", "arguments": ""}}
+        )
+        function = mapping_of(piece.get("function"))
+        call["id"] = piece.get("id") or call["id"]
+        call["function"]["name"] += function.get("name") or ""
+        call["function"]["arguments"] += function.get("arguments") or ""

@@ -1,0 +1,130 @@
+"""What the gateway has to know of a protocol: where lessons go, what a reply says, and how errors look."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from tfgrpo.stores.numeric import count_or_none
+from tfgrpo.tasks.gateway.splice import Document, Value
+from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall
+from tfgrpo.tasks.models.wire import mapping_of, usage_of
+
+
+class ToolResultText(NamedTuple):
+    """Result of a tool call that a request brings."""
+
+    call_id: str
+    text: str
+    error: bool
+
+
+class Dialect(ABC):
+    """One protocol. Reads leniently: what it does not know of a reply is passed on all the same."""
+
+    path: ClassVar[str]
+    """Of the method below the endpoint's address; also its name in the journal."""
+    limits: ClassVar[tuple[str, ...]]
+    """Fields of the most tokens of a completion."""
+    sampling: ClassVar[tuple[str, ...]] = ("temperature",)
+    """Fields of sampling that the protocol has."""
+
+    def max_tokens(self, body: Mapping[str, Any]) -> int | None:
+        """Return the most tokens that the request lets the model write; None if it does not say."""
+        return next((count for name in self.limits if (count := count_or_none(body.get(name)))), None)
+
+    @abstractmethod
+    def add_lessons(self, request: Document, lessons: str) -> bool:
+        """Add lessons after the agent's own system text. Return whether that was possible."""
+
+    def ask_for_usage(self, request: Document) -> bool:  # noqa: ARG002 - most protocols send it anyway
+        """Make a stream report its usage. Return whether the chunk with it must be hidden from the client."""
+        return False
+
+    @abstractmethod
+    def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
+        """Yield the results of tools in a request, in their order."""
+
+    @abstractmethod
+    def tools(self, body: Mapping[str, Any]) -> set[str]:
+        """Return the names of the tools that a request offers."""
+
+    @abstractmethod
+    def read(self, body: Mapping[str, Any]) -> ChatReply | None:
+        """Return what a reply says, without latency and cost; None for a failure behind a success status."""
+
+    @abstractmethod
+    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the body that a stream would have had as a whole; empty for one that broke off."""
+
+    @abstractmethod
+    def ends(self, data: bytes) -> bool:
+        """Whether the data of an event is the last of a stream."""
+
+    def is_usage_alone(self, data: bytes) -> bool:  # noqa: ARG002
+        """Whether an event is there for its usage only."""
+        return False
+
+    @abstractmethod
+    def error(self, kind: str, message: str) -> dict[str, Any]:
+        """Return the body of an error."""
+
+
+def reply_of(
+    text: str,
+    calls: Sequence[ToolCall],
+    finish: FinishReason,
+    usage: TokenUsage | None,
+    body: Mapping[str, Any],
+) -> ChatReply:
+    """Return a reply that has not been measured."""
+    message = Message("assistant", text or None, tuple(calls))
+    name, response_id = body.get("model"), body.get("id")
+    return ChatReply(
+        message=message,
+        finish_reason=finish,
+        usage=usage,
+        latency_s=0.0,
+        cost_usd=None,
+        model=name if isinstance(name, str) else "",
+        response_id=response_id if isinstance(response_id, str) else None,
+    )
+
+
+def usage_from(*counts: object) -> TokenUsage | None:
+    """Return usage from prompt, completion, cached and reasoning tokens; None without the first two."""
+    return usage_of(list(counts))
+
+
+def texts_of(content: object) -> str:
+    """Return a text, or the texts of a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    texts = (each if isinstance(each, str) else mapping_of(each).get("text") for each in blocks)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def rows(value: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in a list; none for anything else."""
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def add_text(request: Document, content: Value, lessons: str) -> bool:
+    """Append to a text or a list of text blocks; replace a null."""
+    if isinstance(content.value, str):
+        request.extend(content, lessons)
+    elif isinstance(content.value, list):
+        request.append(content, {"type": "text", "text": lessons})
+    elif content.value is None:
+        request.replace(content, lessons)
+    else:
+        return False
+    return True
+
+
+def arguments_text(value: object) -> str:
+    """Return the arguments of a call as JSON text; models write them as text or as an object."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,119 @@
+"""The Anthropic messages protocol as the gateway sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tfgrpo.stores.numeric import count_or_none
+from tfgrpo.tasks.gateway.dialect import (
+    Dialect,
+    ToolResultText,
+    add_text,
+    arguments_text,
+    reply_of,
+    rows,
+    texts_of,
+    usage_from,
+)
+from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.models.base import ChatReply, FinishReason, ToolCall
+from tfgrpo.tasks.models.wire import mapping_of
+
+_LAST = re.compile(rb'"type"\s*:\s*"message_stop"')
+_FINISHES: Mapping[object, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+
+class MessagesDialect(Dialect):
+    """``POST /messages``."""
+
+    path = "/messages"
+    limits = ("max_tokens",)
+
+    def add_lessons(self, request: Document, lessons: str) -> bool:
+        """Append to ``system``, a text or a list of blocks."""
+        system = request.member("system")
+        if system is None:
+            request.set("system", lessons)
+            return True
+        return add_text(request, system, lessons)
+
+    def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
+        """Blocks ``tool_result`` of user messages."""
+        for message in rows(body.get("messages")):
+            for block in rows(message.get("content")):
+                if block.get("type") == "tool_result":
+                    text, failed = texts_of(block.get("content")), block.get("is_error") is True
+                    yield ToolResultText(str(block.get("tool_use_id")), text, failed)
+
+    def tools(self, body: Mapping[str, Any]) -> set[str]:
+        """Names of tools."""
+        return {str(tool.get("name")) for tool in rows(body.get("tools"))}
+
+    def read(self, body: Mapping[str, Any]) -> ChatReply | None:
+        """Read the text and tool-use blocks."""
+        if body.get("type") != "message" or not isinstance(body.get("content"), list):
+            return None
+        blocks = list(rows(body["content"]))
+        text = "".join(texts_of([block]) for block in blocks if block.get("type") == "text")
+        calls = [
+            ToolCall(str(block.get("id")), str(block.get("name")), arguments_text(block.get("input")))
+            for block in blocks
+            if block.get("type") == "tool_use"
+        ]
+        usage = mapping_of(body.get("usage"))
+        cached = count_or_none(usage.get("cache_read_input_tokens")) or 0
+        written = count_or_none(usage.get("cache_creation_input_tokens")) or 0
+        prompt = count_or_none(usage.get("input_tokens"))
+        known = usage_from(
+            None if prompt is None else prompt + cached + written, usage.get("output_tokens"), cached, None
+        )
+        return reply_of(text, calls, _FINISHES.get(body.get("stop_reason"), "other"), known, body)
+
+    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Join the deltas of the blocks. The stream is whole with its ``message_stop``."""
+        body: dict[str, Any] = {}
+        blocks: dict[object, dict[str, Any]] = {}
+        for event in events:
+            kind = event.get("type")
+            if kind == "message_start":
+                body = dict(mapping_of(event.get("message")))
+            elif kind == "content_block_start":
+                blocks[event.get("index")] = {**mapping_of(event.get("content_block")), "json": ""}
+            elif kind == "content_block_delta":
+                _join(blocks.setdefault(event.get("index"), {}), mapping_of(event.get("delta")))
+            elif kind == "message_delta":
+                body |= mapping_of(event.get("delta"))
+                body["usage"] = {**mapping_of(body.get("usage")), **mapping_of(event.get("usage"))}
+            elif kind == "error":
+                return {}
+        if not events or events[-1].get("type") != "message_stop":
+            return {}
+        for block in blocks.values():
+            if written := block.pop("json", ""):
+                block["input"] = written
+        return {**body, "content": list(blocks.values())}
+
+    def ends(self, data: bytes) -> bool:
+        """``message_stop``."""
+        return _LAST.search(data) is not None
+
+    def error(self, kind: str, message: str) -> dict[str, Any]:
+        """Return an error of the Anthropic form."""
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _join(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Add the piece of a text or of a tool's input."""
+    for name, into in (("text", "text"), ("partial_json", "json")):
+        if isinstance(delta.get(name), str):
+            block[into] = block.get(into, "") + delta[name]

@@ -1,0 +1,90 @@
+"""Turn an agent's request into the one that is forwarded, and read from it what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from tfgrpo.prompt_packs.inject import LESSONS_MARK
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText
+from tfgrpo.tasks.gateway.splice import Document
+
+_MARK = LESSONS_MARK.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What the gateway writes into the requests of one rollout; nothing else of them changes."""
+
+    lessons: str = ""
+    """Block of lessons; empty for none."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Names for the endpoint by patterns of the names that agents ask for; the first that matches."""
+    auxiliary: tuple[str, ...] = ()
+    """Patterns of models whose calls get no lessons."""
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    """Temperature and seed to write in; empty leaves the agent's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as it is forwarded."""
+
+    dialect: Dialect
+    raw: bytes
+    model: str
+    stream: bool
+    hides_usage: bool
+    """Whether the client must not see the chunk of usage."""
+    max_tokens: int | None
+    temperature: float | None
+    added: str | None
+    """Digest of the lessons that were added; None without any."""
+    results: tuple[ToolResultText, ...]
+    tools: frozenset[str]
+    """Names of the tools that the request offers."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of protocol and bytes."""
+        return sha256_hex(self.dialect.path.encode() + b"\n" + self.raw)
+
+
+def outgoing(dialect: Dialect, raw: bytes, additions: Additions, *, lessons: bool = True) -> Outgoing:
+    """Return the request to forward. Raises ``ValueError`` for a body that is no JSON object."""
+    request = Document(raw)
+    body = request.value
+    asked = body.get("model")
+    asked = asked if isinstance(asked, str) else ""
+    model = next((name for pattern, name in additions.models.items() if fnmatchcase(asked, pattern)), asked)
+    if model != asked:
+        request.set("model", model)
+    added = None
+    auxiliary = any(fnmatchcase(asked, pattern) for pattern in additions.auxiliary)
+    if (
+        additions.lessons
+        and lessons
+        and not auxiliary
+        and _MARK not in raw
+        and dialect.add_lessons(request, additions.lessons)
+    ):
+        added = sha256_hex(additions.lessons)[:16]
+    stream = body.get("stream") is True
+    hides_usage = stream and dialect.ask_for_usage(request)
+    for name in dialect.sampling:
+        if name in additions.sampling:
+            request.set(name, additions.sampling[name])
+    return Outgoing(
+        dialect,
+        request.encode(),
+        model,
+        stream,
+        hides_usage,
+        dialect.max_tokens(body),
+        temperature if isinstance(temperature := body.get("temperature"), int | float) else None,
+        added,
+        tuple(dialect.results(body)),
+        frozenset(dialect.tools(body)),
+    )

@@ -1,0 +1,157 @@
+"""HTTP server of the gateway: loopback only, who may call, which protocol, and errors in its form."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+from aiohttp.web_protocol import RequestHandler
+
+from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
+from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
+from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.messages import MessagesDialect
+from tfgrpo.tasks.gateway.outgoing import outgoing
+from tfgrpo.tasks.gateway.relay import ClientGone
+from tfgrpo.tasks.gateway.responses import ResponsesDialect
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.upstream import forwarded, keys_in, returned_headers
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
+
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect())
+}
+_PATH: Final = re.compile(r"/r/([\w-]+)(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
+_COUNT: Final = "/messages/count_tokens"
+_MAX_BODY: Final = 64 << 20
+_CLOSING_S: Final = 1.0
+_HOST: Final = "127.0.0.1"
+
+
+class Server:
+    """The server, on the running event loop."""
+
+    def __init__(self, sessions: Mapping[str, Session], client: ChatClient | None) -> None:
+        """``sessions``: those that are open, by the token in their path."""
+        self._sessions = sessions
+        self._client = client
+        self._hosts: frozenset[str] = frozenset()
+        server = web.Server(
+            self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=75.0
+        )
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSING_S)
+
+    async def start(self) -> str:
+        """Listen on a free port of the loopback interface; return the address."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, _HOST, 0, backlog=512).start()
+        port = self._runner.addresses[0][1]
+        self._hosts = frozenset({f"{_HOST}:{port}", f"localhost:{port}"})
+        return f"http://{_HOST}:{port}"
+
+    async def aclose(self) -> None:
+        """Stop listening, and end what is in flight."""
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        dialect = _DIALECTS["/messages" if "/messages" in request.path else "/chat/completions"]
+        try:
+            return await self._route(request)
+        except ClientGone:
+            return web.Response()
+        except GatewayRefusal as error:
+            return _error(dialect, error)
+        except BudgetRefused as error:
+            return _error(dialect, GatewayRefusal(402, "billing_error", str(error)))
+        except ActorError as error:
+            return _error(dialect, GatewayRefusal(403, "permission_error", str(error)))
+        except TfgrpoError as error:
+            return _error(dialect, GatewayRefusal(500, "api_error", f"{type(error).__name__}: {error}"))
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        session, path = self._admitted(request)
+        session.running.add(request.task)
+        try:
+            if request.method == "POST" and (path in _DIALECTS or path == _COUNT):
+                return await self._post(session, request, path)
+            if request.method == "GET" and (path == "/models" or path.startswith("/models/")):
+                return await self._pass(request, path, None)
+        finally:
+            session.running.discard(request.task)
+        accepted = "POST /chat/completions, /responses, /messages and /messages/count_tokens, and GET /models"
+        raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
+
+    def _admitted(self, request: web.BaseRequest) -> tuple[Session, str]:
+        """Return the session that path and key belong to, and the method's path."""
+        match = _PATH.fullmatch(request.path)
+        session = self._sessions.get(match[1]) if match is not None else None
+        if match is None or session is None or request.host not in self._hosts:
+            raise GatewayRefusal(403, "permission_error", "no rollout in progress has this address")
+        if not any(hmac.compare_digest(key.encode(), session.api_key.encode()) for key in keys_in(request)):
+            raise GatewayRefusal(403, "permission_error", "the API key is not the one of this rollout's address")
+        return session, match[2] or "/"
+
+    async def _post(self, session: Session, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        try:
+            raw = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            text = f"the request has more than {_MAX_BODY} bytes"
+            raise GatewayRefusal(413, "request_too_large", text) from None
+        dialect = _DIALECTS[path.removesuffix("/count_tokens")]
+        lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
+        try:
+            out = outgoing(dialect, raw, session.additions, lessons=lessons)
+        except ValueError as error:
+            raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
+        if path == _COUNT:
+            return await self._pass(request, path, out.raw)
+        try:
+            return await Call(session, request, out, self._client).respond()
+        except (ReplayMiss, StoreError) as error:
+            session.stop(error)
+            raise
+        except BudgetRefused as error:
+            session.stop(error)
+            raise
+
+    async def _pass(self, request: web.BaseRequest, path: str, body: bytes | None) -> web.StreamResponse:
+        """Pass on what is free of charge; it is not journalled."""
+        client = self._client
+        if client is None:
+            raise GatewayRefusal(503, "api_error", "a replay calls no endpoint")
+        try:
+            async with asyncio.timeout(client.endpoint.timeout_s):
+                received = await exchange(client.http, forwarded(request, client.endpoint, path, body))
+        except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
+            text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
+            raise GatewayRefusal(502, "api_error", text, retry=True) from None
+        key = client.endpoint.api_key
+        content = received.content if key is None else key.scrub_bytes(received.content)
+        return web.Response(status=received.status, body=content, headers=returned_headers(received.headers))
+
+
+def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:
+    body = json.dumps(dialect.error(error.kind, str(error)), ensure_ascii=False).encode("utf-8", "replace")
+    headers = {"content-type": "application/json", "x-should-retry": "true" if error.retry else "false"}
+    return web.Response(status=error.status, body=body, headers=headers)
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: object,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """Build a request with room for long conversations; the library's limit is 1 MB."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY)  # type: ignore[arg-type]

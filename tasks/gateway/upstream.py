@@ -1,0 +1,52 @@
+"""Address and headers of a forwarded request: the agent's own, with the endpoint's key in place of the rollout's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+from aiohttp.web import BaseRequest
+
+from tfgrpo.tasks.models.endpoint import Endpoint
+
+KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+_OF_THE_CONNECTION = frozenset(
+    {"connection", "content-encoding", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_NOT_FORWARDED = frozenset({*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host"})
+_NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
+_OWN_PREFIX = "x-tfgrpo-"
+
+
+def forwarded(request: BaseRequest, endpoint: Endpoint, path: str, body: bytes | None) -> httpx.Request:
+    """Return the request to the endpoint. The key is in the header that the client uses, unless it is Azure's."""
+    headers = {
+        name: value
+        for name, value in ((name.lower(), value) for name, value in request.headers.items())
+        if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIX)
+    }
+    headers["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
+    own = {name: value for name, value in endpoint.headers().items() if name not in {"accept", "content-type"}}
+    if endpoint.api_key is not None and "x-api-key" in request.headers and "authorization" in own:
+        del own["authorization"]
+        own["x-api-key"] = endpoint.api_key.reveal()
+    url = endpoint.url(path)
+    # Azure clients say which version they speak; the endpoint's own address says which one it has.
+    query = {name: value for name, value in request.query.items() if name != "api-version"}
+    return httpx.Request(
+        request.method,
+        url.copy_merge_params(query) if query else url,
+        content=body,
+        headers={**headers, **own},
+    )
+
+
+def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a reply that concern the agent."""
+    return {name: value for name, value in headers.items() if name.lower() not in _NOT_RETURNED}
+
+
+def keys_in(request: BaseRequest) -> list[str]:
+    """Return the keys that a client sent, in any of the forms."""
+    sent = (request.headers.get(name) for name in KEY_HEADERS)
+    return [key.removeprefix("Bearer ").strip() for key in sent if key]
