@@ -20,6 +20,7 @@ from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.saturation import saturated_before
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
@@ -88,7 +89,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
 
 
 def _with_night(resolved: Resolved) -> Resolved:
-    """Number the night by the decisions of earlier ones, unless the settings give a number."""
+    """Number the night by the decisions of earlier ones, unless the settings give a number; the next one may be half."""
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
@@ -98,8 +99,11 @@ def _with_night(resolved: Resolved) -> Resolved:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
-    learning = settings.tfgrpo.model_copy(update={"night": night})
+    half = settings.tfgrpo.half_night is None and saturated_before(settings)
+    tonight = {"night": night, **({"half_night": True} if half else {})}
+    learning = settings.tfgrpo.model_copy(update=tonight)
     source = {"tfgrpo.night": "as many as the gate of the task has decided"} if night else {}
+    source |= {"tfgrpo.half_night": "the library is saturated"} if half else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
 
 

@@ -7,6 +7,7 @@ random stream, so that a resumed run draws the same.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -199,10 +200,12 @@ class DatasetGraders:
 
 
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:
-    """Yield step and size of each batch of an epoch."""
-    starts = range(0, settings.sample_size, settings.batch_size)
+    """Yield step and size of each batch of an epoch. Half a night goes through the same stages."""
+    size, batches = settings.items_of(settings.sample_size), math.ceil(settings.sample_size / settings.batch_size)
+    starts = range(0, size, settings.batch_size)
     for batch, start in enumerate(starts):
-        yield ((epoch - 1) * len(starts) + batch) * stride, min(settings.batch_size, settings.sample_size - start)
+        step = (epoch - 1) * batches + batch * batches // len(starts)
+        yield step * stride, min(settings.batch_size, size - start)
 
 
 def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:

@@ -119,7 +119,7 @@ class RunData:
         """Return epochs 1 to ``epochs`` before any group is known. Raise ``SettingsError`` for too many groups."""
         learning, items = settings.tfgrpo, len(self.split.learn)
         again = learning.with_replacement or self.mix is not None
-        groups = epochs * (learning.sample_size if again else min(learning.sample_size, items))
+        groups = epochs * learning.items_of(learning.sample_size if again else items)
         if groups > MAX_GROUPS:
             given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
             raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")

@@ -94,6 +94,8 @@ class Forecast:
     simulated: bool
     gain: VisibleGain | None = None
     """What the sweep can show; None without one."""
+    half_night: bool = False
+    """Whether the run takes half of the items, because the library is saturated."""
 
     def __str__(self) -> str:
         money = "price unknown"
@@ -101,7 +103,8 @@ class Forecast:
             money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {self.usd.likely:.2g}"
         tokens = self.prompt_tokens + self.completion_tokens
         label = " (SIMULATED)" if self.simulated else ""
-        return f"{self.calls.phrase('calls')}; {tokens.phrase('tokens')}; {money}{label}"
+        half = "; half of the items, for the library is saturated" if self.half_night else ""
+        return f"{self.calls.phrase('calls')}; {tokens.phrase('tokens')}; {money}{label}{half}"
 
     def after(self, manifest: Mapping[str, Any]) -> Forecast:
         """Return the forecast corrected by an earlier run, as far as that run measured and forecast the same."""
@@ -197,6 +200,7 @@ def forecast(
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
         gain=_visible(settings, cohorts, evaluation, by_phase[1], models) if evaluation and cohorts else None,
+        half_night=bool(settings.tfgrpo.half_night),
     )
 
 

@@ -74,11 +74,12 @@ def _draws(
     pool: Sequence[int], settings: LearningSettings, weights: Sequence[float] | None, first: int
 ) -> Iterator[list[int]]:
     """Yield the item indices of an epoch and of every later one."""
-    seed, size = settings.seed_of("train"), min(settings.sample_size, len(pool))
+    seed, size = settings.seed_of("train"), settings.items_of(len(pool))
     ordered = None if weights is None else [weights[index] for index in pool]
     if settings.with_replacement and pool:
         streams = (stream(seed, "cohort", "with replacement", epoch) for epoch in count(first))
-        return (rng.choices(pool, weights=ordered, k=settings.sample_size) for rng in streams)
+        drawn = settings.items_of(settings.sample_size)
+        return (rng.choices(pool, weights=ordered, k=drawn) for rng in streams)
     if ordered is not None:
         streams = (stream(seed, "cohort", "weighted", epoch) for epoch in count(first))
         return ([pool[lot] for lot in weighted_draw(ordered, size, rng)] for rng in streams)
@@ -94,7 +95,7 @@ def draw_evaluation(
     ``actors``: of each library. Without ``nightly``: the same items every night, as before learning rules 4.
     """
     pool = _by_id(items)
-    size = min(settings.sample_size, len(pool))
+    size = settings.items_of(len(pool))
     seed = settings.seed_of("train") if nightly else settings.seed
     drawn = stream(seed, "evaluation").sample(pool, size)
     return cohort_of(
@@ -172,7 +173,7 @@ def cohort_of(
         "night": settings.night or 0,
         "with_replacement": settings.with_replacement and purpose == "learn",
         "population": population,
-        "requested": settings.sample_size,
+        "requested": settings.items_of(settings.sample_size),
         "drawn": len(drawn),
         "distinct": len(times),
         "batch_sizes": [len(batch) for batch in batches],

@@ -100,6 +100,8 @@ class LearningSettings(Section):
     """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
     """Nights of the task before this one. None: as many as its gate has decided. Learning continues where they ended."""
+    half_night: bool | None = None
+    """Take half of the items, in every epoch and the sweep. None: if the night before found that the library is saturated."""
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Most concurrent actors; a group must fit into it."""
     max_lost_share: Fraction = 0.5
@@ -111,6 +113,11 @@ class LearningSettings(Section):
     def seed_of(self, phase: Literal["train", "eval", "measure"]) -> int:
         """Return the seed of a phase: another one every night; of the sweep only from learning rules 4 on (``RunContext``)."""
         return derive_seed(self.seed, "night", self.night) if self.night and phase != "eval" else self.seed
+
+    def items_of(self, population: int) -> int:
+        """Return how many items an epoch takes of so many: at most ``sample_size``, and half of these in a half night."""
+        size = min(self.sample_size, population)
+        return size // 2 or size if self.half_night else size
 
     @property
     def epochs_before(self) -> int:

@@ -1,7 +1,8 @@
-"""After three nights without a change a run says that the library is saturated, and what a pause would save."""
+"""After three nights without a change a run says that the library is saturated, and the next takes half of the items."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,15 +11,23 @@ from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.artifacts import night_page
+from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.run.saturation import saturation
+from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import Promotion
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 
+ASKED = {"sample_size": 2, "batch_size": 2, "dry_run": True, "world": "unlearnable"}
 
-def test_the_third_night_without_a_change_says_so_everywhere(tmp_path):
-    asked = {"sample_size": 2, "batch_size": 2, "dry_run": True, "world": "unlearnable"}
+
+def tonight(out, **asked):
+    return prepare(kit.request(out, **{**ASKED, **asked}), {}, preflight=False).plan
+
+
+def test_the_third_night_without_a_change_says_so_and_the_next_is_half(tmp_path):
+    asked = ASKED
     ended = [kit.run(tmp_path, run_id=f"n{number}", **asked) for number in range(3)]
     assert [summary.details["saturated"] is None for summary in ended] == [True, True, False]
     last = ended[-1]
@@ -31,21 +40,70 @@ def test_the_third_night_without_a_change_says_so_everywhere(tmp_path):
     assert last.as_json()["saturated"] == kit.manifest(tmp_path, "n2")["saturated"]
     assert "Saturated: the library has not changed in 3 nights" in kit.paths(tmp_path, "n2").report.read_text()
     assert said in night_page(last.status, last.message, last.run_id, last.details)
-    again = kit.run(tmp_path, replay="n2")
+    half, full, other = (
+        tonight(tmp_path, **how)
+        for how in (
+            {},
+            {"tfgrpo__half_night": False},
+            {"model": "m", "base_url": "http://127.0.0.1:9/v1", "dry_run": False},
+        )
+    )
+    assert [len(plan.cohort(1).items) for plan in (half, full, other)] == [1, 2, 2]
+    assert half.sources["tfgrpo.half_night"] == "the library is saturated"
+    assert str(half.forecast).endswith("; half of the items, for the library is saturated")
+    assert "half of the items" not in str(full.forecast)
+    fourth = kit.run(tmp_path, run_id="n3", **asked)
+    assert 2 * fourth.details["epochs"][0]["scored"] == last.details["epochs"][0]["scored"]
+    # What a night decided when it began holds when it is resumed or replayed, whatever was decided since.
+    nights(kit.paths(tmp_path, "n3").root.parents[1] / "promotions.jsonl", "promote")
+    assert [len(tonight(tmp_path, **how).cohort(1).items) for how in ({"resume": "n3"}, {"replay": "n3"}, {})] == [
+        1,
+        1,
+        2,
+    ]
+    again = kit.run(tmp_path, replay="n3")
     assert (again.status, again.details["saturated"]) == ("finished", None)
 
 
 def nights(path, *kinds, capital=None):
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
         simulated = not kind.startswith("real ")
         figures = {"estimate": None, "low": None, "high": None, "pairs": 0, "capital": capital}
         one = {"run_id": "n", "decided_at": NOW, "decision": kind.removeprefix("real "), "library_id": ""}
-        record_promotion(path, Promotion(**one, **figures, experience_ids=(), simulated=simulated))
+        record_promotion(
+            path, Promotion(**one | {"run_id": f"n{number}"}, **figures, experience_ids=(), simulated=simulated)
+        )
 
 
 def session(folder, gate="a decision"):
     books, plan = SimpleNamespace(gate=gate), SimpleNamespace(simulated=True)
-    return SimpleNamespace(books=books, plan=plan, task=TaskPaths(folder))
+    return SimpleNamespace(books=books, plan=plan, task=TaskPaths(folder), settings=Settings())
+
+
+def groups(folder, run_id, *means, phase="train"):
+    path = TaskPaths(folder).run(run_id).groups
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps({"phase": phase, "mean_reward": mean}) + "\n" for mean in means))
+
+
+@pytest.mark.parametrize(
+    ("means", "phase", "saturated"),
+    [
+        ([0.0, 1.0] * 10, "train", True),
+        ([0.0, 0.0, 0.0, 1.0] * 5, "train", False),
+        ([0.0] * 20, "eval", True),
+        ([0.0] * 20 + [None], "train", False),
+        ([0.0], "train", True),
+        ([1.0] * 20, "train", True),
+    ],
+)
+def test_a_success_that_falls_beyond_chance_is_no_saturation(tmp_path, means, phase, saturated):
+    nights(tmp_path / "promotions.jsonl", "promote", *["undecided"] * 4)
+    groups(tmp_path, "n0", *[1.0] * 50)  # before the change of the library
+    for name in ("n1", "n2", "n3"):
+        groups(tmp_path, name, *[0.0, 1.0] * 10)
+    groups(tmp_path, "n4", *means, phase=phase)
+    assert (saturation(session(tmp_path), Totals()) is not None) == saturated
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,16 @@ def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -
         assert all(draw["datasets"] == {"a": 4} for draw in draws if draw["step"] < 8 and draw["step"] % 8 == 0)
 
 
+def test_half_a_night_goes_through_the_same_stages(tmp_path: Path) -> None:
+    mix, half = mix_at(write_mix(tmp_path), stride=4), learning(half_night=True)
+    told = [mix.draw(epoch=epoch, settings=half).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
+    assert [[(draw["step"], sum(draw["datasets"].values())) for draw in draws] for draws in told] == [
+        [(0, 3)],
+        [(8, 3)],
+        [(16, 3)],
+    ]
+
+
 def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> None:
     path = write_mix(tmp_path, seed=9)
     cohort = mix_at(path).draw(epoch=2, settings=learning(seed=1))

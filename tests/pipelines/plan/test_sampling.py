@@ -36,7 +36,7 @@ def test_the_same_seed_draws_the_same_in_any_order_of_the_file(make_items: MakeI
     assert draw_cohort(items, epoch=2, settings=learning()) == first
 
 
-@pytest.mark.parametrize("knob", [{"seed": 1}, {"sample_size": 11}, {"with_replacement": True}])
+@pytest.mark.parametrize("knob", [{"seed": 1}, {"sample_size": 11}, {"with_replacement": True}, {"half_night": True}])
 def test_every_knob_changes_the_draw(make_items: MakeItems, knob: dict[str, Any]) -> None:
     items = make_items(40)
     assert ids(draw_cohort(items, epoch=1, settings=learning(**knob))) != ids(
@@ -105,6 +105,17 @@ def test_with_replacement_the_sample_has_its_size_and_repeats_are_counted(make_i
 def test_no_items_make_an_empty_cohort(with_replacement: bool) -> None:
     cohort = draw_cohort([], epoch=1, settings=learning(with_replacement=with_replacement))
     assert (cohort.items, cohort.batches, cohort.draws) == ((), (), ())
+
+
+@pytest.mark.parametrize(("population", "drawn"), [(0, 0), (1, 1), (7, 3), (40, 5)])
+def test_half_a_night_takes_half_of_the_items_of_a_whole_one(
+    make_items: MakeItems, population: int, drawn: int
+) -> None:
+    items, settings = make_items(population), learning(half_night=True)
+    assert len(draw_cohort(items, epoch=1, settings=settings).items) == drawn
+    assert len(draw_evaluation(items, settings=settings).items) == drawn
+    again = draw_cohort(items, epoch=1, settings=learning(half_night=True, with_replacement=True))
+    assert (len(again.items), again.metadata["requested"]) == (5 if population else 0, 5)
 
 
 def test_batches_cut_the_cohort_in_order(make_items: MakeItems) -> None:
