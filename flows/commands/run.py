@@ -1,20 +1,17 @@
-"""``tfgrpo run``: a learning run from the command line, with the closing table or one JSON object."""
+"""``tfgrpo run``: a learning run from the command line, with the morning page or one JSON object."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import os
-from collections.abc import Sequence
 from typing import Final
 
 from tfgrpo.flows.commands.options import prepared_run
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.observer import EPOCH_COLUMNS, epoch_rows
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.flows.orchestration.local_server import start_server
-from tfgrpo.flows.report.calibration import told
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.errors import SettingsError
@@ -22,8 +19,8 @@ from tfgrpo.stores.errors import SettingsError
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
 searching for it took up to a tenth of its CPU."""
-_WARNINGS: Final = 5
-"""Warnings repeated at the end, where they are read in the morning; the report has them all."""
+PASTED: Final = ("report", "next")
+"""Lines of the morning page that are kept whole on a terminal."""
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -69,25 +66,12 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
 
 
 def show_summary(summary: RunSummary, console: Console) -> None:
-    """Show people the closing table and the next command."""
-    details = summary.details
-    rows = list(epoch_rows(details))
-    if rows:
-        console.show(EPOCH_COLUMNS, rows)
-    for judge, sentence in told(details.get("calibration")):
-        console.say(f"{'judging':>12}  {judge}: {sentence}", wrap=False)
-    for label in ("spent", "store", "report"):
-        if details.get(label):
-            console.say(f"{label:>12}  {details[label]}", wrap=False)
-    _warn(details.get("warnings", ()), console)
-    if command := resume_command(details):
-        console.say(f"{'go on with':>12}  {command}", wrap=False)
+    """Show people the morning page; of a run without one, how it ended."""
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
-    console.say(f"{summary.status:>12}  {summary.message}", style=style)
-
-
-def _warn(warnings: Sequence[str], console: Console) -> None:
-    for warning in warnings[:_WARNINGS]:
-        console.say(f"{'warning':>12}  {warning}", style="yellow")
-    if len(warnings) > _WARNINGS:
-        console.say(f"{'warning':>12}  {len(warnings) - _WARNINGS} more in the report", style="yellow")
+    page = summary.details.get("morning")
+    lines: list[tuple[str, str]] = [(summary.status, summary.message)]
+    if page:
+        lines = [(line["label"], line["text"]) for line in page["lines"]]
+    if page is None and (command := resume_command(summary.details)):
+        lines.append(("next", command))
+    console.labelled(lines, style=style, whole=PASTED)

@@ -31,12 +31,17 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 
 def report(options: argparse.Namespace, console: Console) -> None:
-    """Write the report of a run again from its files, and print its path."""
+    """Write the report of a run again from its files, and print its morning page and its path."""
     run = run_of(options)
-    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415 - templates and charts, for this command only
+    # Templates and charts, for this command only.
+    from tfgrpo.flows.report.morning import morning_page  # noqa: PLC0415
+    from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
-    page = str(write_report(TaskPaths(run.root.parent.parent), run))
-    console.answer({"report": page}, page)
+    task = TaskPaths(run.root.parent.parent)
+    page, morning = str(write_report(task, run)), morning_page(task, run)
+    if not console.as_json:
+        console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
+    console.answer({"report": page, "morning": morning.as_json()}, page)
 
 
 def _row(entry: RunEntry) -> list[str]:

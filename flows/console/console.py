@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any
@@ -132,6 +132,19 @@ class Console:
     def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a small table for people."""
         self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]), soft_wrap=False)
+
+    def labelled(self, lines: Sequence[tuple[str, str]], *, style: str = "", whole: Collection[str] = ()) -> None:
+        """Print labels with texts for people, the first line in ``style``; those labelled as in ``whole`` never wrap."""
+        width = max((len(label) for label, _ in lines), default=0) + 2
+        for number, (label, text) in enumerate(lines):
+            shown = Text(visible(text), style="" if number else style)
+            if not self.people.is_terminal or label in whole:
+                self.people.print(Text(f"{label:>{width}}  ").append(shown), soft_wrap=True)
+                continue
+            row = Table.grid(padding=(0, 2))
+            row.add_column(width=width, justify="right")
+            row.add_row(Text(label, style="dim"), shown)
+            self.people.print(row)
 
     def problems(self, error: ConfigError) -> None:
         """Print the problems of the input, one a line."""

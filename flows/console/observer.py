@@ -63,6 +63,13 @@ class EpochEnd:
         share = f"{self.learning_lost} of {pluralize(self.learning_asked, 'learning step')}"
         return f"{share} brought no usable answer; most often {self.learning_lost_mostly}"
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on lost rollouts and lost learning steps."""
+        lost = f"{self.lost} of {pluralize(self.lost + self.scored, 'rollout')} brought no reward and count nowhere"
+        rollouts = f"{lost}; most often {self.lost_mostly}" if self.lost else ""
+        return tuple(f"epoch {self.epoch}: {text}" for text in (rollouts, self.learning_loss) if text)
+
 
 EPOCH_FIELDS = ("epoch", "phase", "mean_reward", "scored", "lost", "informative", "lessons")
 EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")

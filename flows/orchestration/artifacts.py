@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import asdict
@@ -28,11 +28,11 @@ from prefect.context import FlowRunContext
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, Observer, epoch_rows
 from tfgrpo.flows.orchestration.named_server import first_line
+from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
 _STEPS = 10
@@ -162,24 +162,50 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
 
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
-    lessons = [f"{each['polarity']}: {each['text']} ({each['id']})" for each in details.get("lessons", ())]
+    morning = details.get("morning")
+    look = morning["look"] if morning else details.get("warnings", ())
+    if morning and len(look) == sum(line["label"] == "look at" for line in morning["lines"]):
+        look = ()
     return _template().render(
         status=status,
         message=message,
-        run_id=run_id,
         details=details,
-        command=resume_command(details),
+        morning=morning,
+        facts=list(_facts(run_id, details)),
         columns=EPOCH_COLUMNS,
         epochs=list(epoch_rows(details)),
-        lessons=lessons,
+        lessons=list(map(_lesson, details.get("lessons", ()))),
+        look=look,
     )
+
+
+def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the morning page, before the end what names the run; then where its files are and how to go on with it."""
+    named = [("run", run_id), ("task", details.get("task_id"))]
+    lines = details["morning"]["lines"] if details.get("morning") else []
+    yield from ((line["label"], line["text"]) for line in lines if line["label"] != "report")
+    yield from ((label, text) for label, text in named if text and not lines)
+    for label in ("run", "report"):
+        if details.get(label):
+            yield "directory" if label == "run" else label, str(Path(details[label]).absolute())
+    if command := resume_command(details):
+        yield "go on", f"{command}; for a run of a deployment also Retry. No answered call is sent again"
+
+
+def _lesson(lesson: Mapping[str, Any]) -> str:
+    """Return a lesson with what counts for and against it, its measured effect and its price, as far as they are known."""
+    account, effect = lesson.get("account"), lesson.get("effect")
+    counted = f"; {account['for']:g} for, {account['against']:g} against" if account else ""
+    measured = f"; effect {effect_text(effect)}" if effect else ""
+    tokens = f"; {lesson['tokens']} tokens" if "tokens" in lesson else ""
+    return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}{counted}{measured}{tokens})"
 
 
 @cache
 def _template() -> Template:
     # Markdown, not HTML: the filter ``text`` escapes it.
     environment = Environment(loader=PackageLoader("tfgrpo.flows"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
-    environment.filters |= {"text": _text, "pluralize": pluralize, "absolute": lambda path: str(Path(path).absolute())}
+    environment.filters |= {"text": _text}
     return environment.get_template("night.md.j2")
 
 

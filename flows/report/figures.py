@@ -81,7 +81,20 @@ def effect(account: Mapping[str, Any] | None) -> str:
     return f" · effect {effect_text(account['effect'])} · {account['tokens']} tokens"
 
 
-_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute)
+def smallest_gain(gain: Mapping[str, Any] | None) -> str:
+    """Return the gains that one night, and five, show with 80 % power, as a run's forecast has them; empty without."""
+    if not gain:
+        return ""
+
+    def points(bounds: Sequence[float | None]) -> str:
+        ends = ["none" if each is None else f"{each:.2g}" for each in bounds]
+        return " to ".join(dict.fromkeys(ends))
+
+    shown = f"{points(gain['one_night'])} points, five nights {points(gain['five_nights'])}"
+    return f"a night like this shows a gain of {shown} (80 % power)"
+
+
+_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute, smallest_gain)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     each.__name__: each for each in (*_OWN, duration, money, plus_unknown, price_unknown, usd, pluralize)
 }

@@ -177,6 +177,11 @@ class Learned(NamedTuple):
     missing: int
     """Lessons of the library that are not in the store."""
 
+    @property
+    def known(self) -> dict[str, Lesson]:
+        """Those with an account, by id."""
+        return {each.record.experience_id: each for each in (*self.library, *self.replaced) if each.account}
+
 
 def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
     """Return the lessons with their evidence, and the sums of the run's rollouts."""

@@ -18,10 +18,11 @@ from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
+from tfgrpo.flows.report.morning import morning_page, place_options
+from tfgrpo.flows.report.nights import decisions_until, nights_of, picture
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
@@ -75,15 +76,15 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
     calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
-    settings, out = manifest.get("settings", {}), str(task.root.parent)
+    settings = manifest.get("settings", {})
     return {
         "manifest": manifest,
         "tfgrpo": tfgrpo,
         "gate": manifest.get("gate") or {},
-        "place": f"--task-id {task.root.name}" + _option("--out", None if out == "out" else out),
+        "place": place_options(task),
+        "morning": morning_page(task, run),
+        "night_chart": picture(nights_of(task, decisions_until(task, manifest))),
         "packs": _option("--packs-root", settings.get("packs_root")),
-        "totals": Totals.from_json(manifest["ledger"]) if manifest.get("ledger") else None,
-        "max_usd": settings.get("budget", {}).get("max_usd"),
         "comparison": _comparison(manifest.get("gate")),
         "curve": _curve(groups),
         "arms": list(_arms(run, rollouts)),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.console.figures import money, spending
+from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
 from tfgrpo.flows.run.effects import effect_json, lesson_tokens, sum_of_effects
@@ -66,7 +67,9 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
     details = _details(session, status, gate, _report(session), timing)
-    return RunSummary(status, session.run_id, message, {**details, "saturated": saturated})
+    return RunSummary(
+        status, session.run_id, message, {**details, "saturated": saturated, "morning": _morning(session)}
+    )
 
 
 def _report(session: Session) -> Path | None:
@@ -75,6 +78,15 @@ def _report(session: Session) -> Path | None:
         return write_report(session.task, session.paths)
     except (StoreError, OSError) as error:
         session.books.manifest.warn(f"no report was written: {error}")
+        return None
+
+
+def _morning(session: Session) -> dict[str, Any] | None:
+    """Return the morning page; None with a warning if a file it is made from is damaged."""
+    try:
+        return morning_page(session.task, session.paths, session.store).as_json()
+    except (StoreError, OSError, KeyError, TypeError, ValueError) as error:
+        session.books.manifest.warn(f"no morning page was made: {type(error).__name__}: {error}")
         return None
 
 
@@ -173,6 +185,7 @@ def _details(
                 "text": entry.summary32,
                 "effect": effect_json(session.learning.effects.get(entry.experience_id)),
                 "tokens": lesson_tokens(entry),
+                "account": _account(session, entry.experience_id),
             }
             for entry in session.learning.candidate.entries
         ],
@@ -191,3 +204,8 @@ def _details(
         "resume with": resume,
         "warnings": list(books.manifest.read().get("warnings", ())),
     }
+
+
+def _account(session: Session, name: str) -> dict[str, Any] | None:
+    account = session.learning.accounts.get(name)
+    return None if account is None else account.as_json()

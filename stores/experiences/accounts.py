@@ -142,13 +142,14 @@ class Account:
         return bool(self.retired) or self.weight >= _FORGOTTEN
 
     def as_json(self) -> dict[str, Any]:
-        """Return what people look at: for, against, net support, age in nights, and whether it is retired."""
+        """Return what people look at: for, against, net support, nights of age, whether it is retired, what contradicts it."""
         return {
             "for": self.in_favour,
             "against": self.against,
             "net": self.net,
             "nights": self.age,
             "retired": bool(self.retired),
+            "opposites": sorted(self.opposites),
         }
 
     def opposes(self, other: Account) -> bool:
@@ -222,6 +223,20 @@ def _retired(events: Sequence[AccountEvent], night: int) -> str:
     last = sorted(words, key=lambda event: (event.night, event.epoch, event.batch))[-1:]
     holds = (event for event in last if event.kind == "retired" and night - event.night < RETIRED_NIGHTS)
     return next((event.why or "measured as harmful" for event in holds), "")
+
+
+def contradictions(accounts: Mapping[str, Account]) -> dict[str, tuple[str, ...]]:
+    """Return, by id, the lessons among these that contradict it, the best supported first; without any it is left out."""
+    owners: dict[str, list[str]] = {}
+    for name, account in accounts.items():
+        for one in account.ids:
+            owners.setdefault(one, []).append(name)
+    found: dict[str, set[str]] = {}
+    for name, account in accounts.items():
+        for other in {owner for one in account.opposites for owner in owners.get(one, ())} - {name}:
+            found.setdefault(name, set()).add(other)
+            found.setdefault(other, set()).add(name)
+    return {name: tuple(sorted(found[name], key=lambda one: -accounts[one].net)) for name in accounts if name in found}
 
 
 def in_force(

@@ -146,6 +146,11 @@ class Promotion(Strict):
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 
+    @property
+    def ends_night(self) -> bool:
+        """Whether a gate decided it: what a person takes in or back is no night."""
+        return self.decision not in {"retire", "rollback"} and not (self.decision == "promote" and self.pairs == 0)
+
 
 def uncompared(library: Library, decision: Decision, **fields: Any) -> Promotion:
     """Return a decision behind which there is no comparison: a retirement, a rollback, an import."""
@@ -225,9 +230,8 @@ def in_force(decisions: Iterable[Promotion], *, simulated: bool | None = None) -
 
 
 def nights_before(decisions: Iterable[Promotion]) -> int:
-    """Return the number of the night that follows these decisions: what a person takes in or back is no night."""
-    own = {"retire", "rollback"}
-    return sum(one.decision not in own and not (one.decision == "promote" and one.pairs == 0) for one in decisions)
+    """Return the number of the night that follows these decisions."""
+    return sum(one.ends_night for one in decisions)
 
 
 def nights_unchanged(decisions: Iterable[Promotion]) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tfgrpo.flows.commands.options import existing_task
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.report.nights import Night, nights_of
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import IN_FORCE, Promotion, chain_problems, promotions
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.gate import evidence_text
 
-_COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "evidence")
+_COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "held out", "evidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Change:
     decision: Promotion
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    night: Night | None
+    """What a gate decided on; None for what a person did."""
 
     @property
     def evidence(self) -> str:
@@ -46,27 +50,29 @@ class Change:
         fields = self.decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous", "capital"})
         value = Capital(self.decision.capital).log_value if self.decision.capital else None
         delta = {"added": list(self.added), "removed": list(self.removed)}
-        return {"number": self.number, **fields, "log_capital": value, **delta, "evidence": self.evidence}
+        rewards = {name: self.night and getattr(self.night, name) for name in ("before", "after")}
+        return {"number": self.number, **fields, "log_capital": value, **delta, **rewards, "evidence": self.evidence}
 
 
-def changes(decisions: Iterable[Promotion]) -> Iterator[Change]:
+def changes(task: TaskPaths) -> Iterator[Change]:
     """Yield every decision with its difference to the library in force before, for simulated and real models apart."""
     before: dict[bool, tuple[str, ...]] = {}
-    for number, one in enumerate(decisions, start=1):
+    for number, one in enumerate(promotions(task.promotions), start=1):
+        night = next(iter(nights_of(task, [one])), None)
         if one.decision not in IN_FORCE:
-            yield Change(number, one, (), ())
+            yield Change(number, one, (), (), night)
             continue
         old, new = before.get(one.simulated, ()), one.experience_ids
         before[one.simulated] = new
         added = tuple(name for name in new if name not in old)
-        yield Change(number, one, added, tuple(name for name in old if name not in new))
+        yield Change(number, one, added, tuple(name for name in old if name not in new), night)
 
 
 def history(options: argparse.Namespace, console: Console) -> None:
     """Print the changes of the library in force, or with ``--all`` every decision."""
-    path = existing_task(options).promotions
-    shown = [each for each in changes(promotions(path)) if options.all or each.decision.decision in IN_FORCE]
-    problems = chain_problems(path)
+    task = existing_task(options)
+    shown = [each for each in changes(task) if options.all or each.decision.decision in IN_FORCE]
+    problems = chain_problems(task.promotions)
     for problem in problems:
         console.say(problem, style="yellow")
     if console.as_json:
@@ -88,5 +94,6 @@ def _row(change: Change) -> tuple[str, ...]:
         one.decision + simulated,
         one.run_id,
         f"{len(one.experience_ids)}{delta}",
+        change.night.held_out if change.night else "",
         change.evidence,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from tfgrpo.flows.run.champion import promoted_library
 from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
 from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.experiences.accounts import Account, accounts_of, opening_event, read_events
+from tfgrpo.stores.experiences.accounts import Account, accounts_of, contradictions, opening_event, read_events
 from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, nights_before, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.text import pluralize
@@ -31,8 +31,8 @@ class Known:
     has_events: bool
     """False for a lesson in force from before there were accounts."""
 
-    def as_json(self, effect: Effect | None) -> dict[str, Any]:
-        """Return the lesson with its measured effect as JSON."""
+    def as_json(self, effect: Effect | None, opposites: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the lesson as JSON, with its measured effect and the known lessons that contradict it."""
         record, account = self.record, self.account
         return {
             "experience_id": record.experience_id,
@@ -40,6 +40,7 @@ class Known:
             "polarity": record.polarity,
             "text": record.summary32,
             **account.as_json(),
+            "opposites": list(opposites),
             "effect": effect_json(effect),
             "tokens": lesson_tokens(record),
             "cause": record.cause,
@@ -48,8 +49,8 @@ class Known:
             "first_run": self.first.run_id,
         }
 
-    def text(self, effect: Effect | None) -> str:
-        """Return the lesson with its measured effect for people."""
+    def text(self, effect: Effect | None, opposites: Iterable[Known] = ()) -> str:
+        """Return the lesson for people, with its measured effect and the known lessons that contradict it."""
         record, account = self.record, self.account
         state = "in force" if self.in_force else f"retired ({account.retired})" if account.retired else "known"
         counted = f"net {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
@@ -58,7 +59,12 @@ class Known:
         origin = f"first learned in {self.first.run_id}, from {record.group_id or 'no group'}{families}"
         head = f"{record.experience_id}  {state}, {counted}, {pluralize(account.age, 'night')} old"
         because = [f"because {record.cause}"] if record.cause else []
-        return "\n    ".join((head, f"{record.polarity}: {record.summary32}", *because, origin))
+        against = [
+            f"contradicts {each.record.experience_id}, {'in force' if each.in_force else 'not in force'}, which has "
+            f"{'less' if each.account.net < account.net else 'more'} net support: {each.account.net:.2f}"
+            for each in opposites
+        ]
+        return "\n    ".join((head, f"{record.polarity}: {record.summary32}", *because, *against, origin))
 
 
 def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], *, simulated: bool) -> list[Known]:
@@ -102,12 +108,14 @@ def review(options: argparse.Namespace, console: Console) -> None:
     decisions = list(promotions(experiences.paths.promotions))
     known = known_lessons(experiences, decisions, simulated=experiences.simulated)
     effects = task_effects(experiences.paths, simulated=experiences.simulated)
+    by_id = {each.record.experience_id: each for each in known}
+    opposites = contradictions({name: each.account for name, each in by_id.items()})
     if console.as_json:
-        lessons = [each.as_json(effects.get(each.record.experience_id)) for each in known]
+        lessons = [each.as_json(effects.get(name), opposites.get(name, ())) for name, each in by_id.items()]
         console.result({"simulated": experiences.simulated, "lessons": lessons})
         return
-    for each in known:
-        console.text(each.text(effects.get(each.record.experience_id)))
+    for name, each in by_id.items():
+        console.text(each.text(effects.get(name), (by_id[other] for other in opposites.get(name, ()))))
     if not known:
         console.say("No lesson is known yet.")
         return

@@ -20,6 +20,7 @@ from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.stores.experiences.accounts import contradictions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
@@ -28,7 +29,7 @@ from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.text import pluralize, replace_surrogates
+from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
@@ -136,11 +137,8 @@ class Books:
             }
         )
         self.manifest.update(tfgrpo=self.tfgrpo_block(learning))
-        if end.lost:
-            lost = f"{end.lost} of {pluralize(end.lost + end.scored, 'rollout')} brought no reward and count nowhere"
-            self.manifest.warn(f"epoch {end.epoch}: {lost}; most often {end.lost_mostly}")
-        if end.learning_loss:
-            self.manifest.warn(f"epoch {end.epoch}: {end.learning_loss}")
+        for warning in end.warnings:
+            self.manifest.warn(warning)
 
     def tfgrpo_block(self, learning: LearningState) -> dict[str, Any]:
         """Return the ``tfgrpo`` block of the manifest (requirement 68). An unknown cost is None."""
@@ -206,15 +204,17 @@ class Books:
 
 def _accounts(learning: LearningState) -> dict[str, Any]:
     """Return what is known of each lesson by id: evidence, measured effect, and the tokens that it adds to a prompt."""
-    entries = ((entry, learning.accounts.get(entry.experience_id)) for entry in learning.library.entries)
+    entries = {one.experience_id: one for one in learning.library.entries if one.experience_id in learning.accounts}
+    accounts = {name: learning.accounts[name] for name in entries}
+    opposites = contradictions(accounts)
     return {
-        entry.experience_id: {
-            **account.as_json(),
-            "effect": effect_json(learning.effects.get(entry.experience_id)),
+        name: {
+            **accounts[name].as_json(),
+            "effect": effect_json(learning.effects.get(name)),
             "tokens": lesson_tokens(entry),
+            "opposites": list(opposites.get(name, ())),
         }
-        for entry, account in entries
-        if account is not None
+        for name, entry in entries.items()
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -31,13 +32,27 @@ def closing(summary, width=80):
     return err.getvalue()
 
 
-def test_the_closing_table_fits_eighty_columns_and_keeps_both_arms_apart(small_run):
-    page = closing(small_run.summary)
-    table = page[: page.index("spent")]
-    assert max(map(len, table.splitlines())) <= 80
+def test_a_run_ends_with_the_ten_lines_that_are_in_its_json(small_run):
+    lines = small_run.summary.details["morning"]["lines"]
+    shown = [line.strip().split("  ", 1) for line in closing(small_run.summary).splitlines()]
+    assert shown == [[line["label"], line["text"]] for line in lines]
+    assert len(lines) <= 10
+    assert small_run.summary.as_json()["morning"] == small_run.summary.details["morning"]
     gate = small_run.summary.details["gate"]
-    assert f"{gate['champion']['estimate']:.3f} → {gate['candidate']['estimate']:.3f}" in table
-    assert small_run.summary.details["report"] in page
+    assert (
+        f"{gate['champion']['estimate']:.3f} before, {gate['candidate']['estimate']:.3f} after" in dict(shown)["better"]
+    )
+    assert dict(shown)["report"] == small_run.summary.details["report"]
+
+
+def test_on_a_terminal_lines_wrap_beside_their_label_and_what_is_pasted_stays_whole(small_run):
+    out = io.StringIO()
+    show_summary(small_run.summary, Console(stderr=RichConsole(file=out, width=80, force_terminal=True, no_color=True)))
+    lines = re.sub("\x1b[^m]*m", "", out.getvalue()).splitlines()
+    pasted = [line for line in lines if line.split()[0] in {"report", "next"}]
+    assert len(pasted) == 2
+    assert max(len(line.rstrip()) for line in lines if line not in pasted) <= 80
+    assert len({re.match(r" *\S+(?: at)?  |^ *", line).end() for line in lines if line.strip()}) == 1
 
 
 def test_a_stopped_run_prints_the_command_that_resumes_it():
@@ -48,20 +63,6 @@ def test_a_stopped_run_prints_the_command_that_resumes_it():
     assert "--out" not in closing(RunSummary("stopped", "n", "", {**details, "run": "out/task/runs/night"}))
     page = closing(RunSummary("stopped", "n", "", {**details, "run": "my work/task/runs/night"}))
     assert "tfgrpo run --resume night --out 'my work'" in page
-
-
-def test_warnings_of_a_run_are_repeated_at_its_end():
-    warnings = [f"warning number {number}" for number in range(7)]
-    page = closing(RunSummary("finished", "night", "promote", {"warnings": warnings}))
-    assert [line.split("  ")[-1] for line in page.splitlines() if "warning  " in line] == [
-        *warnings[:5],
-        "2 more in the report",
-    ]
-
-
-def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
-    epoch = {**small_run.summary.details["epochs"][0], "mean_reward": None}
-    assert "–" in closing(RunSummary("failed", "x", "it broke", {"epochs": [epoch]}))
 
 
 def test_a_refusal_carries_its_problems_as_data():
@@ -113,7 +114,9 @@ def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
     task = own_run.task.root
     shutil.move(task, task.with_name("mine"))
     assert cli.main(["report", "small", "--out", str(own_run.out)]) == 0
-    assert Path(capsys.readouterr().out.strip()).read_text().startswith("<!doctype html>")
+    said = capsys.readouterr()
+    assert Path(said.out.strip()).read_text().startswith("<!doctype html>")
+    assert "night  Promoted: the new library is better" in said.err
     assert cli.main(["report", "small", "--out", str(own_run.out), "--task-id", "mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["report"].endswith("mine/runs/small/report.html")
 

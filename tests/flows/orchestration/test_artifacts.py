@@ -66,12 +66,18 @@ def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest
     page = night_page(summary.status, summary.message, summary.run_id, summary.details)
     assert page.startswith("# PROMOTE\n")
     facts = dict(line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 1)
-    assert facts["run"] == "small"
-    assert facts["report"].replace("\\", "") == summary.details["report"]
-    assert facts["spent"] == summary.details["spent"]
-    assert {"before", "after", "difference", "calls"} <= set(facts)
+    shown = {line["label"]: line["text"] for line in summary.details["morning"]["lines"]}
+    assert {label: text.replace("\\", "") for label, text in facts.items()} == {
+        **shown,
+        "---": "---",
+        "directory": summary.details["run"],
+        "report": summary.details["report"],
+    }
     assert page.count("| epoch | phase |") == 1
     assert f"## Lessons: {len(summary.details['lessons'])}" in page
+    first = summary.details["lessons"][0]
+    counted = f"({first['id']}; {first['account']['for']:g} for, {first['account']['against']:g} against; effect "
+    assert counted in page.replace("\\", "")
 
 
 def test_a_run_that_stopped_shows_how_to_go_on():
@@ -81,6 +87,11 @@ def test_a_run_that_stopped_shows_how_to_go_on():
     assert "tfgrpo run --resume mine --out elsewhere" in page
     refused = night_page("refused", "--epochs: got 0\n--group-size: got 1", None, {})
     assert refused.startswith("# REFUSED\n\n--epochs: got 0\n\n--group-size: got 1\n")
+
+
+def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
+    epoch = {**small_run.summary.details["epochs"][0], "mean_reward": None}
+    assert "| – |" in night_page("failed", "it broke", "x", {"epochs": [epoch]})
 
 
 @pytest.mark.parametrize("text", ["![x](http://a/b.png)", "<img src=x>", "[click](http://a)", "a\x1b[2Jb", "| a\n# B"])

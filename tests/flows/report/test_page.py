@@ -70,7 +70,7 @@ def edit_rows(path, change):
 def test_the_verdict_comes_first_with_figures_and_intervals(own_run):
     page = page_of(own_run)
     gate = own_run.summary.details["gate"]
-    assert "Promoted: the new library is better. Held-out reward" in page.text
+    assert "Promoted: the new library is better" in page.text
     for arm in ("champion", "candidate"):
         assert f"{gate[arm]['estimate']:.3f}  ({gate[arm]['low']:.3f} to {gate[arm]['high']:.3f})" in page.text
     assert gate["explanation"] in page.text
@@ -168,7 +168,7 @@ def test_figures_are_those_of_the_files(own_run):
 
 def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
     edit(own_run.paths.manifest, lambda value: value["ledger"].update(nano_usd=144_500_000, at_risk_nano=41_500_000))
-    assert re.search(r"spent\s*\$0\.1445\s*and up to \$0\.0415 of lost calls", page_of(own_run).text)
+    assert "$0.1445, and up to $0.0415 of lost calls" in page_of(own_run).text
 
 
 def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
@@ -252,16 +252,6 @@ def test_other_decisions_have_their_own_words(own_run, decision, says):
     assert says in page_of(own_run).text
 
 
-def test_the_lessons_in_force_are_those_that_were_promoted_and_not_those_that_were_tried(own_run):
-    def rejected(value):
-        value["gate"]["decision"] = "reject"
-        value["champion"]["experience_ids"] = ["a", "b"]
-
-    edit(own_run.paths.manifest, rejected)
-    tried = len(json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["library"])
-    assert re.search(rf"lessons in force\s*2\s*{tried} in the candidate", page_of(own_run).text)
-
-
 class Elsewhere:
     """A run somewhere else, as far as the page needs it."""
 
@@ -274,8 +264,8 @@ def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
     summary = kit.run(tmp_path, run_id="short", sample_size=12, batch_size=6, max_calls=16)
     assert summary.status == "stopped"
     text = page_of(Elsewhere(tmp_path, "short")).text
-    assert "Not measured: the run was stopped" in text
-    assert "the budget is spent" in text
+    assert "Stopped: the budget is spent" in text
+    assert "not known: the held-out sweep did not end" in text
     assert "tfgrpo run --resume short" in text
 
 
@@ -283,7 +273,7 @@ def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
     summary = kit.run(tmp_path, run_id="off", sample_size=6, env={"FEATURE_TFGRPO_GROUP": "off"})
     assert summary.status == "finished", summary.message
     text = page_of(Elsewhere(tmp_path, "off")).text
-    assert "Measured only: nothing was learned" in text
+    assert "Finished: measured with one actor per item; nothing was learned" in text
     assert "Lessons in the library (0)" in text
 
 
@@ -384,8 +374,7 @@ def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
     manifest["tfgrpo"]["epochs"] = [{**rows[0], "lost": 25, "scored": 75}]
     own_run.paths.manifest.write_text(json.dumps(manifest), encoding="utf-8")
     page = write_report(own_run.task, own_run.paths).read_text(encoding="utf-8")
-    assert "25.0 %" in page
-    assert "25 of 100 rollouts" in page
+    assert "25 of 100 rollouts lost (25.0%)" in page
 
 
 def test_the_attempt_that_is_called_better_has_the_higher_reward(small_run):

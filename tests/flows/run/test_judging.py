@@ -65,7 +65,7 @@ def test_judged_calls_are_journalled_and_counted_in_the_ledger(judged):
     assert sum(row["judge_calls"] for row in rows) == found["judge"]
 
 
-def test_calibration_is_in_the_manifest_the_summary_and_the_closing_table(judged):
+def test_calibration_is_in_the_manifest_the_summary_and_the_closing_lines(judged):
     out, summary, _ = judged
     block = manifest(out)["tfgrpo"]["calibration"]
     assert block == json.loads(json.dumps(summary.details["calibration"]))
@@ -76,7 +76,7 @@ def test_calibration_is_in_the_manifest_the_summary_and_the_closing_table(judged
     assert compared["swaps"] > 0
     buffer = io.StringIO()
     show_summary(summary, Console(stderr=RichConsole(file=buffer, width=200)))
-    assert f"judging  relative: {dict(told(block))['relative']}" in buffer.getvalue()
+    assert f"relative: {dict(told(block))['relative']}" in buffer.getvalue()
 
 
 def test_the_report_shows_the_calibration_of_the_judges(judged):

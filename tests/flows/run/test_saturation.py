@@ -38,7 +38,7 @@ def test_the_third_night_without_a_change_says_so_and_the_next_is_half(tmp_path)
     assert "saturated" not in ended[1].message
     assert (last.details["saturated"]["nights"], last.details["saturated"]["calls"]) == (3, calls)
     assert last.as_json()["saturated"] == kit.manifest(tmp_path, "n2")["saturated"]
-    assert "Saturated: the library has not changed in 3 nights" in kit.paths(tmp_path, "n2").report.read_text()
+    assert "saturated: the library has not changed in 3 nights" in kit.paths(tmp_path, "n2").report.read_text()
     assert said in night_page(last.status, last.message, last.run_id, last.details)
     half, full, other = (
         tonight(tmp_path, **how)

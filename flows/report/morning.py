@@ -1,0 +1,361 @@
+"""What a person should know of a night in at most ten lines: what changed, is it better, since when, the cost, what to look at.
+
+Made from the records of the run and its task alone, so that terminal, report, Prefect and ``--json`` say the same. Lessons
+and messages may hold a model's words: whoever shows a line treats it as text.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from textwrap import shorten
+from typing import Any, Final, NamedTuple
+
+from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
+from tfgrpo.flows.console.observer import EpochEnd
+from tfgrpo.flows.report.calibration import told
+from tfgrpo.flows.report.figures import smallest_gain
+from tfgrpo.flows.report.nights import decisions_until
+from tfgrpo.flows.run.effects import effect_text
+from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.tests import sealed_tests
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
+
+MOST_LINES: Final = 10
+_EXCERPT_CHARS: Final = 60
+_DOUBTFUL: Final = 0.75
+"""Probability of harm above which a lesson in force is worth a look; above 0.9 it is retired."""
+_HEADLINES: Final[Mapping[str, str]] = {
+    "promote": "Promoted: the new library is better",
+    "reject": "Rejected: the new library is not better",
+    "undecided": "Undecided: the evidence does not tell the libraries apart",
+}
+_ANSWERS: Final[Mapping[str, str]] = {"promote": "yes", "reject": "no", "undecided": "not known yet"}
+_EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
+
+Json = Mapping[str, Any]
+
+
+class Line(NamedTuple):
+    """One line of the page."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Morning:
+    """The morning page of one run."""
+
+    verdict: str
+    """Decision of the gate, or the status of a run that ended otherwise."""
+    headline: str
+    about: str
+    """Which night, task, run and model."""
+    added: tuple[str, ...]
+    """Ids of lessons that came into force."""
+    removed: tuple[str, ...]
+    in_force: tuple[str, ...]
+    since: str | None
+    """Run of the decision that put the library into force; None without one."""
+    nights_unchanged: int
+    facts: tuple[Line, ...]
+    look: tuple[str, ...]
+    """Everything to look at, the most important first."""
+    report: str
+    next: str
+    """Command to type next."""
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The page, at most ten lines."""
+        shown = list(self.look[: self.shown]) or ["nothing out of the ordinary"]
+        if more := len(self.look[self.shown :]):
+            shown[-1] += f" (and {more} more in the report)"
+        look = [Line("look at", text) for text in shown]
+        ends = (Line("report", self.report), Line("next", self.next))
+        return (Line("night", f"{self.headline} ({self.about})"), *self.facts, *look, *ends)
+
+    @property
+    def shown(self) -> int:
+        """How much of ``look`` is among the lines."""
+        return MOST_LINES - len(self.facts) - 3
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the page as JSON, with its lines."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "facts"}
+        return {**own, "lines": [line._asdict() for line in self.lines]}
+
+
+def morning_page(task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Morning:
+    """Return the page of a run. ``store`` finds lessons faster, by its index. Raises ``CorruptFile``."""
+    night = _Night.read(task, run, store or ExperienceStore(task.experiences, approved={}))
+    facts = {
+        "changed": _changed(night),
+        "better": _better(night),
+        "missing": _missing(night),
+        "since": _since(night),
+        "cost": _cost(night),
+        "judging": "; ".join(f"{judge}: {said}" for judge, said in told(night.block("tfgrpo", "calibration") or None)),
+    }
+    return Morning(
+        verdict=night.verdict,
+        headline=_headline(night),
+        about=_about(night),
+        added=night.added,
+        removed=night.removed,
+        in_force=night.now,
+        since=night.origin.run_id if night.origin else None,
+        nights_unchanged=night.unchanged,
+        facts=tuple(Line(label, text) for label, text in facts.items() if text),
+        look=tuple(_look(night)),
+        report=str(run.report),
+        next=_next(night),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Night:
+    """Records of a run, and of its task up to its end."""
+
+    task: TaskPaths
+    manifest: Json
+    decisions: Sequence[Promotion]
+    before: tuple[str, ...]
+    now: tuple[str, ...]
+    """Ids of the lessons in force before the run, and after it."""
+    texts: Mapping[str, str]
+
+    @classmethod
+    def read(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore) -> _Night:
+        manifest = {"run_id": run.root.name, "status": "running", **ManifestFile(run.manifest).read()}
+        decisions = decisions_until(task, manifest)
+        first = next((place for place, one in enumerate(decisions) if one.run_id == manifest["run_id"]), len(decisions))
+        before, now = (one.experience_ids if one else () for one in map(in_force, (decisions[:first], decisions)))
+        night = cls(task, manifest, decisions, before, now, {})
+        named = {*before, *now, *night.candidate, *night.block("tfgrpo", "accounts")}
+        texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(store.find(named))}
+        return replace(night, texts=texts)
+
+    def block(self, *path: str) -> Json:
+        """Return a part of the manifest; empty where an older or unfinished one lacks it."""
+        found: Json = self.manifest
+        for name in path:
+            found = found.get(name) or {}
+        return found
+
+    @property
+    def gate(self) -> Json:
+        return self.block("gate")
+
+    @property
+    def candidate(self) -> tuple[str, ...]:
+        return tuple(self.block("tfgrpo").get("library", ())) if self.gate else ()
+
+    @property
+    def verdict(self) -> str:
+        status = str(self.manifest["status"])
+        return str(self.gate["decision"]) if self.gate and status == "finished" else status
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return tuple(name for name in self.now if name not in self.before)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        return tuple(name for name in self.before if name not in self.now)
+
+    @property
+    def left(self) -> Mapping[str, str]:
+        """Why lessons left the library in force in this run, by id."""
+        own = [one for one in self.decisions if one.run_id == self.manifest["run_id"]]
+        return {name: why for one in own for name, why in one.reasons.items()}
+
+    @property
+    def origin(self) -> Promotion | None:
+        """The decision that put the library into force, from which lessons may have been retired since."""
+        return in_force(one for one in self.decisions if one.decision != "retire")
+
+    @property
+    def unchanged(self) -> int:
+        """Nights up to this one that left the library in force as it was."""
+        return 0 if self.added or self.removed else nights_unchanged(self.decisions)
+
+    @property
+    def sealed(self) -> int:
+        """Sealed items that the library in force was not tested on yet."""
+        tests = sealed_tests(self.task.tests) if self.now else ()
+        tested = any((one.experience_ids, one.simulated) == (self.now, self.manifest["simulated"]) for one in tests)
+        return 0 if tested or not self.now else int(self.block("dataset").get("sealed", 0))
+
+    def text(self, name: str) -> str:
+        """Return the beginning of a lesson; its id where the store lacks it."""
+        return f"“{shorten(self.texts.get(name, name), _EXCERPT_CHARS, placeholder=' …')}”"
+
+    def excerpts(self, sign: str, ids: Sequence[str], few: int) -> str:
+        """Return the first texts with the reason why they left, and how many more there are."""
+        shown = [
+            f"{sign} {self.text(name)}" + (f", {why}" if (why := self.left.get(name)) else "") for name in ids[:few]
+        ]
+        return "; ".join([*shown, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
+
+
+def _headline(night: _Night) -> str:
+    message = night.manifest.get("message") or "under way, or its process was killed"
+    if night.verdict not in _HEADLINES:
+        return f"{night.verdict.capitalize()}: {message}"
+    # What a message says before the decision, such as that a replay agrees.
+    beyond, decided, _ = message.partition(f"; {night.verdict}: ")
+    return _HEADLINES[night.verdict] + (f"; {beyond}" if decided else "")
+
+
+def _about(night: _Night) -> str:
+    run_id, task_id = night.manifest["run_id"], night.task.root.name
+    nights = [one.run_id for one in night.decisions if one.ends_night]
+    which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
+    return f"{which}, run {run_id}" + (", SIMULATED model" if night.manifest.get("simulated") else "")
+
+
+def _changed(night: _Night) -> str:
+    new = tuple(name for name in night.candidate if name not in night.now)
+    tried = "turned down" if night.verdict == "reject" else "under test"
+    parts = (("+", night.added, "added"), ("−", night.removed, "removed"), ("+", new, tried))
+    few = 2 if sum(bool(ids) for _, ids, _ in parts) == 1 else 1
+    said = [f"{len(ids)} {what}: {night.excerpts(sign, ids, few)}" for sign, ids, what in parts if ids]
+    force = f"{pluralize(len(night.now), 'lesson')} in force"
+    return ". ".join([force if night.added or night.removed else f"nothing, {force}", *said])
+
+
+def _better(night: _Night) -> str:
+    gate = night.gate
+    if not gate:
+        return "" if night.verdict == "finished" else "not known: the held-out sweep did not end"
+    answer, why = _ANSWERS[gate["decision"]], gate.get("explanation") or "nothing was compared"
+    before, after, difference = (gate.get(name) for name in ("champion", "candidate", "difference"))
+    if not before or not after:
+        return f"{answer}: {why}"
+    rewards = f"held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after"
+    said = f"{answer}: {rewards}, over {pluralize(gate['pairs'], 'item')}; {why}"
+    if difference and f"{difference['estimate']:+.3f}" not in why:
+        said += "; difference {estimate:+.3f}, interval {low:+.3f} … {high:+.3f}".format(**difference)
+    return said
+
+
+def _missing(night: _Night) -> str:
+    """Return how much evidence an undecided night lacks, and what would decide."""
+    evidence = night.block("gate", "evidence")
+    if night.gate.get("decision") != "undecided" or not night.gate.get("champion"):
+        return ""
+    if not evidence:
+        return "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"
+    value, factor = evidence["value"], evidence["needed"] / evidence["value"]
+    if factor <= 1.0:
+        return "a sweep that does not speak against the new library; there is enough evidence"
+    pace = "so far none speaks for the new library"
+    if value > 1.0:
+        more = math.ceil(math.log(factor) / math.log(value) * evidence["nights"])
+        pace = f"{pluralize(more, 'more night')} at the pace so far"
+    gain = smallest_gain(night.block("forecast", "gain"))
+    return f"a factor of {factor:.3g} in evidence, {pace}" + (f"; {gain}" if gain else "")
+
+
+def _since(night: _Night) -> str:
+    origin, saturated = night.origin, night.block("saturated").get("explanation")
+    if origin is None:
+        said = "no library was ever promoted: prompts carry no lessons"
+    elif origin.run_id == night.manifest["run_id"]:
+        said = "this night"
+    else:
+        what = "rollback" if origin.decision == "rollback" else "promotion" if origin.ends_night else "import"
+        gone = len(origin.experience_ids) - len(night.now)
+        retired = f", {pluralize(gone, 'lesson')} retired since" if gone else ""
+        said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}{retired}"
+    unchanged = f"unchanged for {pluralize(night.unchanged, 'night')}" if night.unchanged and origin else ""
+    return "; ".join(part for part in (said, saturated or unchanged) if part)
+
+
+def _cost(night: _Night) -> str:
+    if not night.block("ledger"):
+        return "unknown: the run has not closed its books"
+    totals = Totals.from_json(night.manifest["ledger"])
+    ahead, caps = night.block("forecast", "calls"), night.block("settings", "budget")
+    foreseen = f" (forecast {ahead['low']:,} to {ahead['high']:,})" if ahead else ""
+    at_risk = f" and up to {totals.at_risk_tokens:,} of lost calls" if totals.at_risk_tokens else ""
+    parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
+    if at_risk or not price_unknown(totals):  # else the price names them
+        parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
+    spent = {
+        "max_calls": totals.calls,
+        "max_tokens": totals.tokens + totals.at_risk_tokens,
+        "max_usd": (totals.nano_usd + totals.at_risk_nano) / NANO,
+    }
+    least = "at least " if totals.unmeasured_attempts else ""
+    shares = [f"{least}{spent[name] / caps[name]:.0%} of budget.{name}" for name in spent if caps.get(name)]
+    return ", ".join([*parts, spending(totals), *shares])
+
+
+def _look(night: _Night) -> Iterator[str]:
+    """Yield what deserves a look: losses, contradictions, lessons that may harm, sealed items, then the other warnings."""
+    rows = night.block("tfgrpo").get("epochs", ())
+    ends = [EpochEnd(**{name: row[name] for name in _EPOCH_FIELDS if name in row}) for row in rows]
+    lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
+    asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
+    if lost:
+        mostly = max(ends, key=lambda end: end.lost).lost_mostly
+        yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
+    if broken:
+        yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
+    yield from _doubts(night)
+    if night.sealed:
+        yield f"the library in force was not tested on the {pluralize(night.sealed, 'sealed item')} yet"
+    # What is said above, or as the reason of a change, is not said twice.
+    known = {warning for end in ends for warning in end.warnings}
+    gone = tuple(f"lesson {name} " for name in night.left)
+    yield from (text for text in night.manifest.get("warnings", ()) if text not in known and not text.startswith(gone))
+
+
+def _doubts(night: _Night) -> Iterator[str]:
+    """Yield contradictions in which both sides have support, or the weaker is in force; and lessons that may harm."""
+    accounts: Mapping[str, Json] = night.block("tfgrpo", "accounts")
+    net = {name: account["net"] for name, account in accounts.items()}
+    pairs = [(one, other) for one in net for other in accounts[one].get("opposites", ()) if net[one] > net[other]]
+    open_ones = [pair for pair in pairs if net[pair[1]] > 0 or pair[1] in night.now]
+    if open_ones:
+        sides = (
+            f"{night.text(name)} (net {net[name]:.1f}{', in force' if name in night.now else ''})"
+            for name in open_ones[0]
+        )
+        between = f"{len(open_ones)} of {pluralize(len(pairs), 'contradiction')} between known lessons"
+        yield f"{between} not settled: {' against '.join(sides)}"
+    effects = {name: accounts[name]["effect"] for name in night.now if (accounts.get(name) or {}).get("effect")}
+    harmful = sorted(
+        (name for name in effects if effects[name]["harm"] > _DOUBTFUL), key=lambda one: effects[one]["harm"]
+    )
+    if harmful:
+        worst = f"{night.text(harmful[-1])} {effect_text(effects[harmful[-1]])}"
+        yield f"{pluralize(len(harmful), 'lesson')} in force may do harm: {worst}"
+
+
+def _next(night: _Night) -> str:
+    place, run_id = place_options(night.task), night.manifest["run_id"]
+    if night.verdict in {"stopped", "failed", "running"}:
+        if night.task.root.parent.name == "replays":  # a replay is made anew
+            return f"tfgrpo run --replay {run_id} {place_options(TaskPaths(night.task.root.parent.parent))}"
+        return f"tfgrpo run --resume {run_id} {place}"
+    if night.sealed:
+        return f"tfgrpo test {place}"
+    if night.verdict == "promote":
+        return f"tfgrpo experiences export {place}"
+    return f"tfgrpo {'experiences review' if night.block('tfgrpo', 'accounts') else 'history --all'} {place}"
+
+
+def place_options(task: TaskPaths) -> str:
+    """Return the options that name a task on the command line."""
+    out = str(task.root.parent)
+    return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")

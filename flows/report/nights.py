@@ -1,0 +1,113 @@
+"""The nights of a task: what was in force, what was tested against it, the evidence so far; and their picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from tfgrpo.flows.report.figures import Scale
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.library import IN_FORCE, Promotion, promotions
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+
+_MOST: Final = 60
+"""Nights in the picture, the newest."""
+_LABELS: Final = 20
+_HIGHEST: Final = 1.2
+"""Of a bar of evidence, in units of what a promotion needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One decision of the gate, with the rewards it is about."""
+
+    number: int
+    decision: Promotion
+    lessons: int
+    """In force after the night."""
+    before: float | None
+    """Mean held-out reward of the library in force; None without a comparison, or without the run's manifest."""
+    after: float | None
+    """Of the candidate."""
+    needed: float
+    """Evidence that a promotion needed."""
+
+    @property
+    def held_out(self) -> str:
+        """Both rewards for people; empty when they are not known."""
+        return "" if self.before is None or self.after is None else f"{self.before:.3f} → {self.after:.3f}"
+
+    @property
+    def evidence(self) -> float | None:
+        """Logarithm of the evidence so far, in units of what was needed; None without any."""
+        capital = self.decision.capital
+        return Capital(capital).log_value / math.log(self.needed) if capital else None
+
+
+def decisions_until(task: TaskPaths, manifest: Mapping[str, Any]) -> list[Promotion]:
+    """Return the decisions on libraries of the run's kind of model, up to the run's own; for one without, up to its end."""
+    simulated = bool(manifest.get("simulated"))
+    known = [one for one in promotions(task.promotions) if one.simulated == simulated]
+    own = [place for place, one in enumerate(known) if one.run_id == manifest.get("run_id")]
+    if own:
+        return known[: own[-1] + 1]
+    ended = manifest.get("ended_at")
+    return [one for one in known if ended is None or one.decided_at <= datetime.fromisoformat(ended)]
+
+
+def nights_of(task: TaskPaths, decisions: Sequence[Promotion]) -> list[Night]:
+    """Return the nights behind these decisions, oldest first."""
+    nights: list[Night] = []
+    lessons = 0
+    for one in decisions:
+        lessons = len(one.experience_ids) if one.decision in IN_FORCE else lessons
+        if one.ends_night:
+            nights.append(Night(len(nights) + 1, one, lessons, *_measured(task, one.run_id)))
+        elif nights and nights[-1].decision.run_id == one.run_id:
+            nights[-1] = replace(nights[-1], lessons=lessons)
+    return nights
+
+
+def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None, float]:
+    manifest: dict[str, Any] = {}
+    with suppress(OSError, ValueError, CorruptFile):  # the decision is known without it
+        manifest = ManifestFile(task.run(run_id).manifest).read()
+    gate = manifest.get("gate") or {}
+    before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
+    return before, after, float((gate.get("evidence") or {}).get("needed", 20.0))
+
+
+def picture(nights: Sequence[Night]) -> dict[str, Any] | None:
+    """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to compare."""
+    shown = list(nights[-_MOST:])
+    rewards = [value for night in shown for value in _drawn(night)]
+    if sum(night.before is not None for night in shown) < 2:
+        return None
+    return {
+        "nights": shown,
+        "every": -(-len(shown) // _LABELS),
+        "x": Scale(0, len(shown), 66, 708),
+        "y": _round_scale(min(rewards), max(rewards)),
+        "bar": lambda share: round(-30 * min(max(share, -_HIGHEST), _HIGHEST), 1),
+        "earlier": len(nights) - len(shown),
+    }
+
+
+def _drawn(night: Night) -> list[float]:
+    if night.before is None or night.after is None:
+        return []
+    one = night.decision
+    ends = [] if one.low is None or one.high is None else [night.before + one.low, night.before + one.high]
+    return [night.before, night.after, *ends]
+
+
+def _round_scale(low: float, high: float) -> Scale:
+    """Return a scale that ends at round numbers and spans at least a tenth of the magnitude."""
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-9)))
+    return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, 196, 36)
