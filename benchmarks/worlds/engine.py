@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -34,14 +37,19 @@ class Group:
 
     habits: Bools
     """Shape ``(attempts, habits)``."""
-    rewards: Floats
+    rewards: tuple[float, ...]
     plausible: Floats
     """Shape ``(habits,)``: what a reflection looks at, see ``Truth.plausible``. Not for policies."""
 
     @property
     def flat(self) -> bool:
         """Whether all rewards are equal, so that there is no contrast."""
-        return bool(self.rewards.min() == self.rewards.max())
+        return min(self.rewards) == max(self.rewards)
+
+    @property
+    def mean(self) -> float:
+        """Mean reward."""
+        return math.fsum(self.rewards) / len(self.rewards)
 
 
 class Arena:
@@ -59,7 +67,8 @@ class Arena:
         if self.left < 0:
             raise ValueError(f"{-self.left} rollouts more than the {ROLLOUTS_A_NIGHT} of a night")
         habits, rewards = self._truth.attempts(items, pack, count, self.random)
-        return [Group(*one) for one in zip(habits, rewards, self._truth.plausible(items), strict=True)]
+        plausible = self._truth.plausible(items)
+        return [Group(*one) for one in zip(habits, map(tuple, rewards.tolist()), plausible, strict=True)]
 
     def draw(self, count: int) -> Items:
         """Return some of the items to learn on, without repetition."""
@@ -79,11 +88,13 @@ class Arena:
         """
         self.learner_calls += 1
         best, worst = self._extremes(group)
-        weights = np.cumsum((group.habits[best] != group.habits[worst]) * group.plausible)
+        of_best, of_worst = group.habits[best].tolist(), group.habits[worst].tolist()
+        rows = zip(of_best, of_worst, group.plausible.tolist(), strict=True)
+        weights = list(accumulate(likely if one != other else 0.0 for one, other, likely in rows))
         if not weights[-1]:
             return None
-        habit = int(np.searchsorted(weights, self.random.random() * weights[-1], side="right"))
-        show = bool(group.habits[best, habit])
+        habit = bisect_right(weights, self.random.random() * weights[-1])
+        show = of_best[habit]
         return habit, show != (self.random.random() < self._truth.world.misjudged)
 
     def judge(self, group: Group, pack: Pack) -> Iterator[Lesson]:
@@ -93,21 +104,23 @@ class Arena:
         more often, and a share of its judgements has the wrong direction. It costs no call of its own.
         """
         best, worst = self._extremes(group)
-        likely = group.plausible / group.plausible.max()
+        likely = (group.plausible / group.plausible.max()).tolist()
+        of_best, of_worst = group.habits[best].tolist(), group.habits[worst].tolist()
         for habit, _ in sorted(pack):
-            shown = bool(group.habits[best, habit])
-            if shown != group.habits[worst, habit] and self.random.random() < likely[habit]:
+            shown = of_best[habit]
+            if shown != of_worst[habit] and self.random.random() < likely[habit]:
                 yield habit, shown != (self.random.random() < self._truth.world.misjudged)
 
     def _extremes(self, group: Group) -> tuple[int, int]:
         """Return the positions of one of the best and one of the worst attempts."""
-        best, worst = (self._one_of(group.rewards == bound(group.rewards)) for bound in (np.max, np.min))
+        rewards = group.rewards
+        best, worst = (self._one_of(rewards, bound(rewards)) for bound in (max, min))
         return best, worst
 
-    def _one_of(self, which: Bools) -> int:
-        """Return the position of one of the true values."""
-        positions = np.flatnonzero(which)
-        return int(positions[int(self.random.random() * len(positions))])
+    def _one_of(self, rewards: Sequence[float], value: float) -> int:
+        """Return one of the positions that have this reward."""
+        positions = [position for position, reward in enumerate(rewards) if reward == value]
+        return positions[int(self.random.random() * len(positions))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -119,7 +120,7 @@ class FirstForm:
     def _evidence(self, candidate: Pack, arena: Arena) -> PairedEvidence:
         before, after = (arena.attempt(arena.held_out, pack, self.group_size) for pack in (self.serving, candidate))
         pairs = (
-            ItemPair(f"{number:03d}", tuple(one.rewards), tuple(other.rewards))
+            ItemPair(f"{number:03d}", one.rewards, other.rewards)
             for number, (one, other) in enumerate(zip(before, after, strict=True))
         )
         return PairedEvidence(tuple(pairs), lost_pairs=(), identical=False)
@@ -165,7 +166,7 @@ class Simba:
             winners.append(self._step(arena))
         leaders = list(dict.fromkeys([*reversed(winners), *self._pool.best(3)]))[:4]
         items = arena.draw(last_look // len(leaders))
-        seen = {pack: [float(group.rewards[0]) for group in arena.attempt(items, pack, 1)] for pack in leaders}
+        seen = {pack: [group.rewards[0] for group in arena.attempt(items, pack, 1)] for pack in leaders}
         for pack, rewards in seen.items():
             self._pool.note(pack, rewards)
         self.serving = max(leaders, key=lambda pack: float(np.mean(seen[pack])))
@@ -175,9 +176,9 @@ class Simba:
         chosen = [self._draw(arena) for _ in range(self.candidates)]
         tried = [arena.attempt(items, pack, 1) for pack in chosen]
         for pack, groups in zip(chosen, tried, strict=True):
-            self._pool.note(pack, [float(group.rewards[0]) for group in groups])
+            self._pool.note(pack, [group.rewards[0] for group in groups])
         varied = [joined(groups) for groups in zip(*tried, strict=True)]
-        varied = sorted((group for group in varied if not group.flat), key=lambda group: float(group.rewards.mean()))
+        varied = sorted((group for group in varied if not group.flat), key=lambda group: group.mean)
         fresh: list[Pack] = []
         for group in varied[: self.candidates]:
             lesson = arena.reflect(group)
@@ -185,7 +186,7 @@ class Simba:
             if lesson is not None:
                 fresh.append(_with(base, lesson, arena))
         for pack in fresh:
-            self._pool.note(pack, [float(group.rewards[0]) for group in arena.attempt(items, pack, 1)])
+            self._pool.note(pack, [group.rewards[0] for group in arena.attempt(items, pack, 1)])
         return max(fresh, key=self._pool.mean, default=self.serving)
 
     def _draw(self, arena: Arena) -> Pack:
@@ -237,7 +238,7 @@ class Gepa:
         return packs[int(arena.random.choice(len(packs), p=wins / wins.sum()))]
 
     def _validate(self, pack: Pack, items: Items, arena: Arena) -> None:
-        self._front[pack] = np.array([float(group.rewards[0]) for group in arena.attempt(items, pack, 1)])
+        self._front[pack] = np.array([group.rewards[0] for group in arena.attempt(items, pack, 1)])
 
 
 class Ace:
@@ -270,8 +271,8 @@ class Ace:
             self._refine()
 
     def _mark(self, group: Group) -> None:
-        for habits, reward in zip(group.habits, group.rewards, strict=True):
-            followed = [lesson for lesson in self._playbook if bool(habits[lesson[0]]) == lesson[1]]
+        for habits, reward in zip(group.habits.tolist(), group.rewards, strict=True):
+            followed = [lesson for lesson in self._playbook if habits[lesson[0]] == lesson[1]]
             (self._helpful if reward > 0.5 else self._harmful).update(followed)
 
     def _extend(self, lesson: Lesson | None) -> None:
@@ -287,8 +288,8 @@ def joined(groups: Sequence[Group]) -> Group:
     """Return the attempts of several groups as one."""
     return Group(
         np.concatenate([group.habits for group in groups]),
-        np.concatenate([group.rewards for group in groups]),
-        np.mean([group.plausible for group in groups], axis=0),
+        tuple(chain.from_iterable(group.rewards for group in groups)),
+        np.add.reduce([group.plausible for group in groups]) / len(groups),
     )
 
 

@@ -144,7 +144,7 @@ class Measured(TestThenLearn):
 
 
 def _differences(before: Sequence[Group], after: Sequence[Group]) -> list[float]:
-    return [float(other.rewards.mean() - one.rewards.mean()) for one, other in zip(before, after, strict=True)]
+    return [other.mean - one.mean for one, other in zip(before, after, strict=True)]
 
 
 class Effects:
@@ -174,7 +174,7 @@ class Effects:
             drawn = frozenset(lesson for lesson in pool if arena.random.random() < 0.5)
             halves = drawn, frozenset(pool) - drawn
             one, other = (frozenset(map(str, half)) for half in halves)
-            rewards = [tuple(map(float, arena.attempt(items, half, _GROUP // 2)[0].rewards)) for half in halves]
+            rewards = [arena.attempt(items, half, _GROUP // 2)[0].rewards for half in halves]
             self._groups.append(MeasuredGroup(one, other, rewards[0], rewards[1], self.nights))
         found = lesson_effects(self._groups, self.nights)
         self._sure = {name: -effect.sd for name, effect in found.items()}

@@ -102,6 +102,7 @@ class Truth:
         self._opposed = self._random.random(world.rules) < world.opposed
         self._natural = self._random.uniform(0.3, 0.7, size=world.habits)
         self._turned = np.zeros(world.rules, dtype=bool)
+        self._success: dict[Pack, float] = {}
         self._scale = _Scale.drawn(world, np.random.default_rng([seed, 2]))
 
     def after_night(self, night: int) -> None:
@@ -109,6 +110,7 @@ class Truth:
         if self.world.drift_after == night:
             turning = self._random.permutation(self.world.rules)[: self.world.rules // 3]
             self._turned[turning] = True
+            self._success.clear()
 
     @property
     def signs(self) -> Floats:
@@ -117,8 +119,9 @@ class Truth:
 
     def effects(self, family: npt.NDArray[np.int64]) -> Floats:
         """Return the effects of the rules on items of these families, shape ``(items, rules)``."""
-        against = self._opposed[None, :] & (family[:, None] >= FAMILIES // 2)
-        effects: Floats = self.world.effect * np.where(against, -self.signs, self.signs)
+        signs = self.world.effect * self.signs
+        of_family = np.array([signs] * (FAMILIES // 2) + [np.where(self._opposed, -signs, signs)] * (FAMILIES // 2))
+        effects: Floats = of_family[family]
         return effects
 
     def natural(self, pack: Pack) -> Floats:
@@ -132,16 +135,22 @@ class Truth:
         """Return the logit of success of attempts; ``habits`` has the shape ``(items, attempts, habits)``."""
         world = self.world
         shown = self._served(habits)
-        signs = np.where(shown, 0.5, -0.5)
+        signs = shown - 0.5
         matter = self.effects(items.family) * items.matters
         gain = np.einsum("iar,ir->ia", signs, matter)
         followed = [habit for habit, show in pack if show and habit >= world.rules + world.idle]
-        harm = world.harm * habits[:, :, followed].sum(axis=2)
-        logits: Floats = items.base[:, None] + gain + luck - harm - world.attention * len(pack)
-        return logits
+        logits: Floats = items.base[:, None] + gain + luck
+        if followed:
+            logits -= world.harm * habits[:, :, followed].sum(axis=2)
+        return logits - world.attention * len(pack)
 
     def success(self, pack: Pack) -> float:
         """Return the true success of a prompt, in points of 100, over items that no policy sees."""
+        if pack not in self._success:
+            self._success[pack] = self._measured(pack)
+        return self._success[pack]
+
+    def _measured(self, pack: Pack) -> float:
         scale = self._scale
         habits = (scale.draws < self._tempted(pack, scale.luck))[:, None, :]
         logits = self.logits(scale.items, habits, scale.luck[:, None], pack)
@@ -200,7 +209,7 @@ class Truth:
 
     def _tempted(self, pack: Pack, luck: Floats) -> Floats:
         """Return the probabilities of the habits; those of tempting ones, unless a lesson rules them, follow luck."""
-        probabilities = np.broadcast_to(self.natural(pack), (*luck.shape, self.world.habits))
+        probabilities = self.natural(pack)
         first = self.world.rules + self.world.idle
         free = [
             habit
@@ -208,7 +217,7 @@ class Truth:
             if (habit, True) not in pack and (habit, False) not in pack
         ]
         if free:
-            probabilities = probabilities.copy()
+            probabilities = np.broadcast_to(probabilities, (*luck.shape, self.world.habits)).copy()
             probabilities[..., free] = _sigmoid(1.5 * luck)[..., None]
         return probabilities
 
