@@ -75,6 +75,18 @@ class DatasetSettings(Section):
     fields: FieldMap = FieldMap()
 
 
+class GatewaySettings(Section):
+    """What the gateway changes in the requests of agents that call the endpoint themselves, besides adding the lessons."""
+
+    models: dict[str, Text] = Field(default_factory=dict)
+    """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
+    Other names pass unchanged."""
+    auxiliary: ListOf[Text] = ()
+    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
+    sampling: bool = False
+    """Write the run's temperature and seed into the requests. Off: the agent's own."""
+
+
 class ActorSettings(Section):
     """The actor, which attempts the items."""
 
@@ -86,6 +98,7 @@ class ActorSettings(Section):
     """Model turns of one rollout before it fails."""
     timeout_s: float = Field(default=600.0, gt=0.0)
     """Seconds one rollout may take in total."""
+    gateway: GatewaySettings = GatewaySettings()
 
 
 def _check_range(value: tuple[float, float]) -> tuple[float, float]:

@@ -94,6 +94,7 @@ class Attributes(TypedDict, total=False):
     temperature: Annotated[float | None, "gen_ai.request.temperature"]
     max_tokens: Annotated[int | None, "gen_ai.request.max_tokens"]
     request_seed: Annotated[int | None, "gen_ai.request.seed"]
+    first_chunk_s: Annotated[float | None, "gen_ai.response.time_to_first_chunk"]
     response_id: Annotated[str | None, "gen_ai.response.id"]
     response_model: Annotated[str | None, "gen_ai.response.model"]
     finish_reasons: Annotated[tuple[str, ...] | None, "gen_ai.response.finish_reasons"]

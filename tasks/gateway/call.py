@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -23,7 +24,7 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import SILENCE_S, EventRelay
+from tfgrpo.tasks.gateway.relay import EventRelay, send
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.sse import EventReader, data_of
 from tfgrpo.tasks.gateway.upstream import forwarded, returned_headers
@@ -78,13 +79,14 @@ class Call:
     out: Outgoing
     client: ChatClient | None
     """None: the journal alone answers."""
-    silence_s: float = SILENCE_S
     _place: int = 0
     _key: CallKey = field(init=False)
     _span: SpanHandle = field(init=False)
     _reservation: Reservation | None = None
     """Until the call is charged for."""
     _began: float = 0.0
+    _first_chunk_s: float | None = None
+    _answered: bool = False
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
@@ -94,25 +96,33 @@ class Call:
         self._place = session.begin(self.out)
         number = session.take_number(digest)
         self._key = session.attempt.key(ROLE, 0, number)
-        telemetry = session.runtime.telemetry
-        answered = False
-        opened = telemetry.chat_span(
-            model=self.out.model,
-            role=ROLE,
-            provider=session.runtime.context.provider,
-            temperature=self.out.temperature,
-            max_tokens=self.out.max_tokens,
-        )
+        delivered = False
         try:
-            with telemetry.attached(session.carrier), opened as self._span:
-                if telemetry.options.content:
-                    self._span.content("input", session.runtime.scrub(self.out.raw.decode("utf-8", "replace")))
+            with self._opened_span() as self._span:
                 response = await self._answer(self._key.text(digest))
-                answered = response.status == 200
+                delivered = self._answered
                 return response
         finally:
-            if not answered:
+            if not delivered:
                 session.free_number(digest, number)
+
+    @contextmanager
+    def _opened_span(self) -> Iterator[SpanHandle]:
+        runtime, out = self.session.runtime, self.out
+        telemetry = runtime.telemetry
+        with (
+            telemetry.attached(self.session.carrier),
+            telemetry.chat_span(
+                model=out.model,
+                role=ROLE,
+                provider=runtime.context.provider,
+                temperature=out.temperature,
+                max_tokens=out.max_tokens,
+            ) as span,
+        ):
+            if telemetry.options.content:
+                span.content("input", runtime.scrub(out.raw.decode("utf-8", "replace")))
+            yield span
 
     async def _answer(self, key_text: str) -> web.StreamResponse:
         journal, client = self.session.runtime.journal, self.client
@@ -179,7 +189,7 @@ class Call:
         if not kind.startswith(_EVENTS):
             chunks = _once(await read_whole(reply))
         else:
-            chunks = _prolonging(decoded_bytes(reply), timer, client.endpoint.timeout_s)
+            chunks = self._timed(decoded_bytes(reply), timer, client.endpoint.timeout_s)
         mask = key.scrub_bytes if key is not None else None
         return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask)
 
@@ -193,12 +203,12 @@ class Call:
         """Pass an answer on to the agent, whole or event by event."""
         if headers.get("content-type", "").startswith(_EVENTS):
             response = web.StreamResponse(headers=headers)
-            await EventRelay(self.request, self.out, finished, self.silence_s, mask).run(response, chunks)
+            await EventRelay(self.request, self.out, finished, mask).run(response, chunks)
             return response
         body = b"".join([chunk async for chunk in chunks])
         body = mask(body) if mask is not None else body
         finished(body)
-        return web.Response(body=body, headers=headers)
+        return await send(self.request, web.Response(body=body, headers=headers))
 
     def _refused(self, client: ChatClient, received: Received) -> web.Response:
         """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
@@ -248,6 +258,7 @@ class Call:
     def _record(self, reply: ChatReply) -> None:
         reply = replace(reply, model=reply.model or self.out.model)
         describe_reply(self._span, reply)
+        self._answered = True
         self.session.answered(self._place, self.out, reply)
 
     def _read(self, content_type: str, raw: bytes) -> ChatReply | None:
@@ -258,6 +269,17 @@ class Call:
         datas = (data_of(event) for event in EventReader().feed(raw))
         events = [event for data in datas if isinstance(event := json_of(data), dict)]
         return dialect.read(dialect.fold(events))
+
+    async def _timed(
+        self, chunks: AsyncIterator[bytes], timer: asyncio.Timeout, silence_s: float
+    ) -> AsyncIterator[bytes]:
+        """Count the time limit from the last chunk: a stream may last longer than a call."""
+        async for chunk in chunks:
+            if self._first_chunk_s is None:
+                self._first_chunk_s = perf_counter() - self._began
+                self._span.set(first_chunk_s=self._first_chunk_s)
+            timer.reschedule(asyncio.get_running_loop().time() + silence_s)
+            yield chunk
 
     def _broken(self, error_type: str, status: int, kind: str, message: str) -> GatewayRefusal:
         self._failed(error_type)
@@ -281,10 +303,3 @@ class Call:
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
-
-
-async def _prolonging(chunks: AsyncIterator[bytes], timer: asyncio.Timeout, silence_s: float) -> AsyncIterator[bytes]:
-    """Count the time limit from the last chunk: a stream may last longer than a call."""
-    async for chunk in chunks:
-        timer.reschedule(asyncio.get_running_loop().time() + silence_s)
-        yield chunk

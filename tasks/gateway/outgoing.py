@@ -25,7 +25,7 @@ class Additions:
     auxiliary: tuple[str, ...] = ()
     """Patterns of models whose calls get no lessons."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
-    """Temperature and seed to write in; empty leaves the agent's own."""
+    """Temperature and seed to write in; what is absent stays the agent's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from tfgrpo.tasks.gateway.sse import EventReader, data_of
 SILENCE_S = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
 _COMMENT = b": waiting for the model\n\n"
-_DRAIN_S = 1.0
+_DRAIN_S = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
 Finished: TypeAlias = Callable[[bytes], None]
@@ -34,13 +34,10 @@ class ClientGone(Exception):
 class EventRelay:
     """Passes one stream on. Every byte reaches the agent, except a chunk of usage that it did not ask for."""
 
-    def __init__(
-        self, request: web.BaseRequest, out: Outgoing, finished: Finished, silence_s: float, mask: Mask
-    ) -> None:
+    def __init__(self, request: web.BaseRequest, out: Outgoing, finished: Finished, mask: Mask) -> None:
         self._request = request
         self._out = out
         self._finished = finished
-        self._silence_s = silence_s
         self._mask = mask or (lambda event: event)
         self._kept: list[bytes] = []
         self._ended = False
@@ -48,10 +45,8 @@ class EventRelay:
 
     async def run(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
         """Send the stream. Raises ``ClientGone``."""
-        try:
+        with _noticing_the_client():
             await response.prepare(self._request)
-        except ConnectionError:
-            raise ClientGone from None
         signs = asyncio.ensure_future(self._signs_of_life(response))
         try:
             await self._pass_on(response, chunks)
@@ -75,10 +70,8 @@ class EventRelay:
             self._kept.append(reader.rest())
             self._finished(b"".join(self._kept))
         await self._write(response, reader.rest())
-        try:
+        with _noticing_the_client():
             await response.write_eof()
-        except ConnectionError:
-            raise ClientGone from None
 
     def _shown(self, event: bytes) -> bool:
         """Keep an event; finish with the last one. Return whether the agent sees it."""
@@ -94,15 +87,30 @@ class EventRelay:
         with suppress(ClientGone):
             while True:
                 silent = monotonic() - self._last
-                if silent >= self._silence_s:
+                if silent >= SILENCE_S:
                     await self._write(response, _COMMENT)
                     self._last = monotonic()
                 else:
-                    await asyncio.sleep(self._silence_s - silent)
+                    await asyncio.sleep(SILENCE_S - silent)
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         if data:
-            try:
+            with _noticing_the_client():
                 await response.write(data)
-            except ConnectionError:
-                raise ClientGone from None
+
+
+async def send(request: web.BaseRequest, response: web.Response) -> web.Response:
+    """Send a whole answer now, to learn whether the agent is there to take it. Raises ``ClientGone``."""
+    with _noticing_the_client():
+        await response.prepare(request)
+        await response.write_eof()
+    return response
+
+
+@contextmanager
+def _noticing_the_client() -> Iterator[None]:
+    """Keep a connection that the agent closed apart from one that the endpoint closed."""
+    try:
+        yield
+    except ConnectionError:
+        raise ClientGone from None

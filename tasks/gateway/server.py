@@ -69,13 +69,17 @@ class Server:
         except ClientGone:
             return web.Response()
         except GatewayRefusal as error:
-            return _error(dialect, error)
+            refusal = error
         except BudgetRefused as error:
-            return _error(dialect, GatewayRefusal(402, "billing_error", str(error)))
+            refusal = GatewayRefusal(402, "billing_error", str(error))
         except ActorError as error:
-            return _error(dialect, GatewayRefusal(403, "permission_error", str(error)))
+            refusal = GatewayRefusal(403, "permission_error", str(error))
         except TfgrpoError as error:
-            return _error(dialect, GatewayRefusal(500, "api_error", f"{type(error).__name__}: {error}"))
+            refusal = GatewayRefusal(500, "api_error", f"{type(error).__name__}: {error}")
+        if request.writer.output_size and request.transport is not None:
+            # A stream that broke off: without its last chunk the client knows.
+            request.transport.close()
+        return _error(dialect, refusal)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         session, path = self._admitted(request)
@@ -116,10 +120,7 @@ class Server:
             return await self._pass(request, path, out.raw)
         try:
             return await Call(session, request, out, self._client).respond()
-        except (ReplayMiss, StoreError) as error:
-            session.stop(error)
-            raise
-        except BudgetRefused as error:
+        except (BudgetRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise
 

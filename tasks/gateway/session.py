@@ -111,10 +111,19 @@ class Session:
 
 
 def _additions(attempt: AttemptContext) -> Additions:
-    models = attempt.runtime.context.models
+    context = attempt.runtime.context
+    settings, model = context.settings.actor.gateway, context.settings.model
+    sampling: dict[str, float | int] = {}
+    if settings.sampling and model.send_temperature:
+        sampling["temperature"] = attempt.temperature
+    if settings.sampling and model.send_seed:
+        sampling["seed"] = attempt.seed
     return Additions(
         lessons=lessons_block(attempt.system),
-        models={"*": models.name} if models.simulated else {},
+        # The simulated service has one model, whatever an agent asks for.
+        models={"*": context.models.name} if context.models.simulated else settings.models,
+        auxiliary=settings.auxiliary,
+        sampling=sampling,
     )
 
 

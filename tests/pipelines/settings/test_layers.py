@@ -28,6 +28,8 @@ SPECIAL = {
     "selection.temperatures": (0.2, 1),
     "model.api_key_env": "MY_KEY",
     "actor.tools": ("module:function",),
+    "actor.gateway.models": {"gpt-*": "m"},
+    "actor.gateway.auxiliary": ("*-mini",),
     "rewarders": ({"name": "gt", "weight": 0.5},),
     "model.prices": {"gpt-4.1": {"input": 2, "output": 8.0}},
     "stages": ({"name": "learn"},),

@@ -152,3 +152,126 @@ class Opener:
             timeout=20,
         )
         return await self._stack.enter_async_context(client)
+
+
+def event(value: object, name: str | None = None) -> bytes:
+    """Return one server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    data = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{head}data: {data}\n\n".encode()
+
+
+def chat_events(text: str, body: Mapping[str, Any], calls: Sequence[tuple[str, str, str]] = ()) -> list[bytes]:
+    """Return the stream of a chat completion, word by word; its usage only if the request asks for it."""
+    asked = (body.get("stream_options") or {}).get("include_usage")
+    head = {
+        "id": "r",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        **({"usage": None} if asked else {}),
+    }
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        return event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    parts = [chunk({"role": "assistant", "content": ""})]
+    parts += [chunk({"content": word}) for word in text.split(" ")]
+    for index, (call_id, name, arguments) in enumerate(calls):
+        function = {"name": name, "arguments": ""}
+        parts.append(chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}))
+        parts += [
+            chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+            for piece in (arguments[:3], arguments[3:])
+        ]
+    parts.append(chunk({}, "tool_calls" if calls else "stop"))
+    if asked:
+        parts.append(event({**head, "choices": [], "usage": USAGE}))
+    return [*parts, b"data: [DONE]\n\n"]
+
+
+def response_body(text: str, calls: Sequence[tuple[str, str, str]] = (), **more: Any) -> dict[str, Any]:
+    """Return a body of the responses protocol."""
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    output: list[dict[str, Any]] = [
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
+    ]
+    output += [
+        {"type": "function_call", "id": f"fc_{each}", "call_id": each, "name": name, "arguments": arguments}
+        for each, name, arguments in calls
+    ]
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "total_tokens": 15,
+        "input_tokens_details": {"cached_tokens": 4},
+        "output_tokens_details": {"reasoning_tokens": 2},
+    }
+    known = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m", "error": None}
+    rest = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "incomplete_details": None}
+    return {**known, **rest, "output": output, "usage": usage, **more}
+
+
+def response_events(text: str, calls: Sequence[tuple[str, str, str]] = (), **more: Any) -> list[bytes]:
+    """Return the stream of a response."""
+    body = response_body(text, calls, **more)
+    started = {**body, "status": "in_progress", "output": [], "usage": None}
+    values: list[dict[str, Any]] = [{"type": "response.created", "response": started}]
+    for index, item in enumerate(body["output"]):
+        where = {"output_index": index, "item_id": item["id"]}
+        if item["type"] == "message":
+            bare = {**item, "status": "in_progress", "content": []}
+            values.append({"type": "response.output_item.added", "output_index": index, "item": bare})
+            part = {"type": "output_text", "text": "", "annotations": []}
+            values.append({"type": "response.content_part.added", **where, "content_index": 0, "part": part})
+            values += [
+                {"type": "response.output_text.delta", **where, "content_index": 0, "delta": word, "logprobs": []}
+                for word in text.split(" ")
+            ]
+            done = {"type": "response.output_text.done", **where, "content_index": 0, "text": text, "logprobs": []}
+            values += [
+                done,
+                {"type": "response.content_part.done", **where, "content_index": 0, "part": item["content"][0]},
+            ]
+        else:
+            values.append(
+                {"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}}
+            )
+            values.append({"type": "response.function_call_arguments.done", **where, "arguments": item["arguments"]})
+        values.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    values.append({"type": f"response.{body['status']}", "response": body})
+    return [event({**value, "sequence_number": number}, value["type"]) for number, value in enumerate(values)]
+
+
+def message_body(text: str, calls: Sequence[tuple[str, str, str]] = (), **more: Any) -> dict[str, Any]:
+    """Return a body of the messages protocol."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    content += [
+        {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)}
+        for call_id, name, arguments in calls
+    ]
+    usage = {"input_tokens": 6, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 0, "output_tokens": 5}
+    known = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content}
+    stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    return {**known, **stop, "usage": usage, **more}
+
+
+def message_events(text: str, calls: Sequence[tuple[str, str, str]] = ()) -> list[bytes]:
+    """Return the stream of a message."""
+    body = message_body(text, calls)
+    started = {**body, "content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 1}}
+    values: list[dict[str, Any]] = [{"type": "message_start", "message": started}, {"type": "ping"}]
+    for index, block in enumerate(body["content"]):
+        if block["type"] == "text":
+            bare, deltas = {**block, "text": ""}, [{"type": "text_delta", "text": word} for word in text.split(" ")]
+        else:
+            written = json.dumps(block["input"])
+            bare = {**block, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", written[:3], written[3:])]
+        values.append({"type": "content_block_start", "index": index, "content_block": bare})
+        values += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        values.append({"type": "content_block_stop", "index": index})
+    delta = {"stop_reason": body["stop_reason"], "stop_sequence": None}
+    values.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}})
+    values.append({"type": "message_stop"})
+    return [event(value, value["type"]) for value in values]

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 import httpx
 
 from benchmarks.generated_items import generate_items
+from tests.support.agents import steps
+from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.rounds import past_round
 from tests.support.models.players import with_lessons
 from tests.support.models.simulated_calls import request
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.settings_probe import NEVER, TINY, Exchange, Options, SettingsProbe, TinyRun
+from tests.support.runs.settings_probe import NEVER, REAL, TINY, Exchange, Options, SettingsProbe, TinyRun
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run import champion
@@ -29,6 +32,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.clock import utc_now
@@ -39,11 +43,15 @@ from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import Carried, decide_gate
+from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.outgoing import outgoing
+from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 Observe = Callable[[SettingsProbe, Options], object]
 
@@ -52,6 +60,16 @@ AGENTS = "tests.support.runs.settings_probe"
 
 def of_plan(look: Callable[[Plan], object]) -> Observe:
     return lambda probe, options: look(probe.plan(options))
+
+
+def of_gateway(probe: SettingsProbe, options: Options) -> object:
+    """Return the request of an agent as the gateway forwards it."""
+    settings = probe.settings({**REAL, **options})
+    runtime = steps.runtime(lambda request, key: "unused", probe.root)
+    context = replace(runtime.context, settings=settings, models=choose_models(settings))
+    attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
+    asked = b'{"model": "gpt-5", "messages": [], "temperature": 1}'
+    return outgoing(ChatDialect(), asked, Session(attempt, "http://127.0.0.1:1").additions).raw
 
 
 def of_tiny(look: Callable[[TinyRun], object]) -> Observe:

@@ -1,0 +1,260 @@
+"""Each protocol: where lessons go, what a reply says, and that a stream says the same as the whole reply."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.agents.endpoint import (
+    USAGE,
+    chat_body,
+    chat_events,
+    message_body,
+    message_events,
+    response_body,
+    response_events,
+)
+from tfgrpo.prompt_packs.inject import LESSONS_MARK, lessons_block
+from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.messages import MessagesDialect
+from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
+from tfgrpo.tasks.gateway.responses import ResponsesDialect
+from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.models.base import TokenUsage, ToolCall
+
+CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
+ADDED = Additions(lessons="L")
+USER = {"role": "user", "content": "hi"}
+BLOCK = {"type": "text", "text": "S", "cache_control": {"type": "ephemeral"}}
+NEW_BLOCK = {"type": "text", "text": "L"}
+CALLS = [("call_1", "add", '{"left": 1}'), ("call_2", "shout", "{}")]
+
+
+def forwarded(dialect: Dialect, body: dict[str, Any], additions: Additions = ADDED) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(outgoing(dialect, json.dumps(body).encode(), additions).raw)
+    return value
+
+
+def system(content: Any, role: str = "system") -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([USER], [system("L"), USER]),
+        ([], [system("L")]),
+        ([system("S"), USER], [system("S\n\nL"), USER]),
+        ([system(""), USER], [system("L"), USER]),
+        ([system(None), USER], [system("L"), USER]),
+        ([{"role": "system"}, USER], [system("L"), USER]),
+        ([system("S", "developer"), USER], [system("S\n\nL", "developer"), USER]),
+        ([system("A"), system("B"), USER, system("C")], [system("A"), system("B\n\nL"), USER, system("C")]),
+        ([USER, system("S"), USER], [USER, system("S\n\nL"), USER]),
+        ([system([BLOCK]), USER], [system([BLOCK, NEW_BLOCK]), USER]),
+    ],
+)
+def test_lessons_follow_the_system_text_of_a_chat(before: Any, after: Any) -> None:
+    assert forwarded(CHAT, {"messages": before, "n": 1}) == {"messages": after, "n": 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, "L"), ({"instructions": None}, "L"), ({"instructions": "S"}, "S\n\nL")]
+)
+def test_lessons_follow_the_instructions_of_a_response(before: Any, after: str) -> None:
+    assert forwarded(RESPONSES, {"input": "hi", **before}) == {"input": "hi", "instructions": after}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, "L"),
+        ({"system": "S"}, "S\n\nL"),
+        ({"system": [BLOCK]}, [BLOCK, NEW_BLOCK]),
+        ({"system": []}, [NEW_BLOCK]),
+    ],
+)
+def test_lessons_follow_the_system_text_of_a_message(before: Any, after: Any) -> None:
+    assert forwarded(MESSAGES, {"messages": [USER], **before}) == {"messages": [USER], "system": after}
+
+
+@pytest.mark.parametrize("dialect", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("body", [{"messages": "?"}, {"messages": 7, "instructions": [1], "system": {}}])
+def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(dialect: Dialect, body: Any) -> None:
+    sent = forwarded(dialect, body)
+    assert {name: sent[name] for name in body} == body
+
+
+def test_without_lessons_the_bytes_pass_unchanged() -> None:
+    raw = b'{ "model":"m","stream":true,"messages" :[], "x":1.0e1 }'
+    for additions in (Additions(), ADDED):
+        out = outgoing(MESSAGES, raw, additions, lessons=False)
+        assert out.raw == raw
+        assert out.added is None
+
+
+def test_a_request_that_holds_lessons_gets_no_others() -> None:
+    block = f"<lessons>\n{LESSONS_MARK} …\n</lessons>"
+    body = {"messages": [{"role": "user", "content": f"Heed this: {block}"}]}
+    assert forwarded(CHAT, body) == body
+    escaped = json.dumps(body).replace("<", "\\u003c").encode()
+    assert outgoing(CHAT, escaped, ADDED).raw == escaped
+
+
+def test_the_block_of_lessons_is_cut_out_of_a_system_text() -> None:
+    assert lessons_block("Be careful.") == ""
+    opening = f"<lessons>\n{LESSONS_MARK} They are data to weigh, never orders: "
+    block = (
+        f"{opening}use a note where it fits the task at hand, pass over it where it does not.\n- Do: add.\n</lessons>"
+    )
+    assert lessons_block(f"Be careful.\n\n{block}") == block
+
+
+def test_models_are_mapped_by_pattern_and_auxiliary_ones_get_no_lessons() -> None:
+    additions = Additions(lessons="L", models={"gpt-*": "qwen", "*": "other"}, auxiliary=("*-mini",))
+    assert forwarded(CHAT, {"model": "gpt-5", "messages": []}, additions) == {
+        "model": "qwen",
+        "messages": [system("L")],
+    }
+    assert forwarded(CHAT, {"model": "gpt-5-mini", "messages": []}, additions) == {"model": "qwen", "messages": []}
+    assert forwarded(MESSAGES, {"model": "claude", "system": "S"}, additions)["model"] == "other"
+
+
+COLD = {"temperature": 0.3}
+
+
+@pytest.mark.parametrize(("dialect", "written"), [(CHAT, {**COLD, "seed": 7}), (RESPONSES, COLD), (MESSAGES, COLD)])
+def test_sampling_is_written_into_what_the_protocol_has(dialect: Dialect, written: dict[str, Any]) -> None:
+    additions = Additions(sampling={"temperature": 0.3, "seed": 7})
+    assert forwarded(dialect, {"model": "m", "temperature": 1}, additions) == {"model": "m", **written}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hidden"),
+    [
+        ({}, {"include_usage": True}, True),
+        ({"stream_options": None}, {"include_usage": True}, True),
+        (
+            {"stream_options": {"include_obfuscation": False}},
+            {"include_obfuscation": False, "include_usage": True},
+            True,
+        ),
+        ({"stream_options": {"include_usage": False}}, {"include_usage": True}, True),
+        ({"stream_options": {"include_usage": True}}, {"include_usage": True}, False),
+    ],
+)
+def test_a_streamed_chat_is_asked_for_its_usage(before: Any, after: Any, hidden: bool) -> None:
+    out = outgoing(CHAT, json.dumps({"stream": True, "messages": [], **before}).encode(), Additions())
+    assert json.loads(out.raw)["stream_options"] == after
+    assert out.hides_usage is hidden
+
+
+def test_only_the_chunk_that_is_there_for_its_usage_is_hidden() -> None:
+    asked = chat_events("one two", {"stream_options": {"include_usage": True}})
+    hidden = [CHAT.is_usage_alone(data_of(event)) for event in asked]
+    assert hidden == [*[False] * (len(asked) - 2), True, False]
+    said = {"choices": [{"delta": {"content": '"choices": [], "usage"'}}], "usage": USAGE}
+    assert not CHAT.is_usage_alone(json.dumps(said).encode())
+
+
+def joined(dialect: Dialect, stream: list[bytes]) -> Any:
+    events = EventReader().feed(b"".join(stream))
+    assert [dialect.ends(data_of(event)) for event in events] == [*[False] * (len(events) - 1), True]
+    return dialect.read(dialect.fold([json.loads(data) for event in events if (data := data_of(event)) != b"[DONE]"]))
+
+
+TOOLS = [{"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS]
+ASKS_USAGE = {"stream_options": {"include_usage": True}}
+PAIRS: list[Any] = [
+    (CHAT, chat_body("onetwo", tool_calls=TOOLS), chat_events("one two", ASKS_USAGE, CALLS), TokenUsage(10, 5)),
+    (CHAT, chat_body("one"), chat_events("one", ASKS_USAGE), TokenUsage(10, 5)),
+    (RESPONSES, response_body("one two", CALLS), response_events("one two", CALLS), TokenUsage(10, 5, 4, 2)),
+    (MESSAGES, message_body("onetwo", CALLS), message_events("one two", CALLS), TokenUsage(10, 5, 4)),
+]
+
+
+@pytest.mark.parametrize(("dialect", "whole", "stream", "usage"), PAIRS)
+def test_a_stream_says_what_the_whole_reply_says(dialect: Dialect, whole: Any, stream: Any, usage: TokenUsage) -> None:
+    read = dialect.read(whole)
+    assert read is not None
+    assert read == joined(dialect, stream)
+    assert read.usage == usage
+    assert read.model == "m"
+    expected = [ToolCall(each, name, json.dumps(json.loads(text))) for each, name, text in CALLS]
+    given = [ToolCall(call.id, call.name, json.dumps(json.loads(call.arguments))) for call in read.message.tool_calls]
+    assert given in ([], expected)
+    assert read.finish_reason == ("tool_calls" if given else "stop")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+@pytest.mark.parametrize(("dialect", "stream"), [(pair[0], pair[2]) for pair in PAIRS[1:]])
+def test_a_stream_that_broke_off_says_nothing(dialect: Dialect, stream: list[bytes], cut: int) -> None:
+    events = [json.loads(data) for event in stream[:-cut] if (data := data_of(event)) != b"[DONE]"]
+    reply = dialect.read(dialect.fold(events))
+    assert reply is None or (dialect is CHAT and cut < 3 and reply.finish_reason == "stop")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (CHAT, {"error": {"message": "no", "code": 502}}),
+        (CHAT, {"choices": [], "error": "no"}),
+        (CHAT, {"choices": [{"message": {"content": ""}, "error": {"code": 500}}]}),
+        (RESPONSES, response_body("", status="failed")),
+        (RESPONSES, response_body("", status="in_progress")),
+        (RESPONSES, {}),
+        (MESSAGES, {"type": "error", "error": {"type": "overloaded_error"}}),
+        (MESSAGES, {}),
+    ],
+)
+def test_a_failure_behind_a_success_status_is_no_answer(dialect: Dialect, body: Any) -> None:
+    assert dialect.read(body) is None
+
+
+def test_an_empty_answer_is_an_answer_and_unknown_usage_stays_unknown() -> None:
+    for dialect, body in ((CHAT, chat_body("")), (RESPONSES, response_body("")), (MESSAGES, message_body(""))):
+        reply = dialect.read({**body, "usage": None})
+        assert reply is not None
+        assert (reply.message.content, reply.usage) == (None, None)
+
+
+def test_a_cut_off_answer_says_so() -> None:
+    cut = response_body("one", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    replies = [
+        CHAT.read({**chat_body("one"), "choices": [{"message": {"content": "one"}, "finish_reason": "length"}]}),
+        RESPONSES.read(cut),
+        joined(RESPONSES, response_events("one", status="incomplete", incomplete_details={"reason": "content_filter"})),
+        MESSAGES.read(message_body("one", stop_reason="max_tokens")),
+    ]
+    assert [reply.finish_reason for reply in replies if reply] == ["length", "length", "content_filter", "length"]
+
+
+def test_results_of_tools_are_read_from_the_next_request() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    chat = {"messages": [USER, {"role": "tool", "tool_call_id": "1", "content": parts}]}
+    outputs = [
+        {"type": "function_call_output", "call_id": "1", "output": "ab"},
+        {"type": "custom_tool_call_output", "call_id": "2", "output": [{"type": "input_text", "text": "c"}]},
+    ]
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "1", "content": parts, "is_error": True},
+        {"type": "text", "text": "and"},
+        {"type": "tool_result", "tool_use_id": "2"},
+    ]
+    assert list(CHAT.results(chat)) == [("1", "ab", False)]
+    assert list(RESPONSES.results({"input": [USER, *outputs]})) == [("1", "ab", False), ("2", "c", False)]
+    assert list(RESPONSES.results({"input": "hi"})) == []
+    assert list(MESSAGES.results({"messages": [USER, {"role": "user", "content": blocks}]})) == [
+        ("1", "ab", True),
+        ("2", "", False),
+    ]
+
+
+def test_limits_of_completions_are_read_under_each_of_their_names() -> None:
+    assert CHAT.max_tokens({"max_tokens": 5, "max_completion_tokens": 7}) == 7
+    assert CHAT.max_tokens({"max_tokens": 5}) == 5
+    assert RESPONSES.max_tokens({"max_output_tokens": 6}) == 6
+    assert MESSAGES.max_tokens({"max_tokens": "many"}) is None

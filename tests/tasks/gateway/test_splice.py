@@ -1,0 +1,102 @@
+"""Single values of a JSON object change; every other byte stays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgrpo.tasks.gateway.splice import Document
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+VALUES = st.recursive(
+    SCALARS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=5)
+SPACES = st.text(" \t\r\n", max_size=3)
+
+
+@given(value=OBJECTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 0, 3]), around=SPACES)
+def test_an_unchanged_document_is_the_bytes_that_came(value: Any, ascii_only: bool, indent: Any, around: str) -> None:
+    raw = f"{around}{json.dumps(value, ensure_ascii=ascii_only, indent=indent)}{around}".encode()
+    document = Document(raw)
+    assert document.value == value
+    assert document.encode() == raw
+
+
+@given(value=OBJECTS, name=st.sampled_from(["", "a", "model", "é"]), new=VALUES, indent=st.sampled_from([None, 2]))
+def test_a_set_member_is_the_only_change(value: dict[str, Any], name: str, new: Any, indent: Any) -> None:
+    raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
+    document = Document(raw)
+    known = document.member(name)
+    document.set(name, new)
+    changed = document.encode()
+    assert json.loads(changed) == {**value, name: new}
+    if known is not None:
+        text, after = raw.decode(), changed.decode()
+        assert after.startswith(text[: known.start])
+        assert after.endswith(text[known.end :])
+
+
+def test_spelling_and_order_around_a_change_stay() -> None:
+    raw = (
+        b' {"b":1.50e+0,\t"messages" : [ {"role":"system","content":"\\u00e9\\/x" , "n":1.0} ] ,"a":"\\ud83d\\ude00"}\n'
+    )
+    document = Document(raw)
+    messages = document.member("messages")
+    assert messages is not None
+    [message] = document.elements(messages)
+    content = document.member_of(message, "content")
+    assert content is not None
+    document.extend(content, 'say "so"')
+    document.set("stream_options", {"include_usage": True})
+    assert document.encode() == (
+        b' {"b":1.50e+0,\t"messages" : [ {"role":"system","content":"\\u00e9\\/x\\n\\nsay \\"so\\"" , "n":1.0} ] ,'
+        b'"a":"\\ud83d\\ude00","stream_options":{"include_usage":true}}\n'
+    )
+
+
+def test_members_of_an_empty_object_are_separated() -> None:
+    document = Document(b"{ }")
+    document.set("a", 1)
+    document.set("b", 2)
+    assert json.loads(document.encode()) == {"a": 1, "b": 2}
+
+
+def test_of_members_with_one_name_the_last_counts() -> None:
+    document = Document(b'{"a":1,"a":[2]}')
+    document.set("a", 3)
+    assert document.encode() == b'{"a":1,"a":3}'
+
+
+BROKEN = [
+    '{"a"}',
+    '{"a":}',
+    '{"a":1,}',
+    '{"a":1]',
+    '{"a":1}x',
+    "{a:1}",
+    "{1:2}",
+    "",
+    "{",
+    "[]",
+    "7",
+    '{"a":' + "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_no_json_object_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|Expecting|double quotes"):
+        Document(text.encode())
+
+
+def test_what_is_no_utf_8_is_refused() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        Document(b'{"a":"\xff"}')

@@ -1,0 +1,223 @@
+"""Streams pass event by event, are measured and journalled before they end, and their breaks are what they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from tests.support.agents.endpoint import (
+    KEY,
+    Endpoint,
+    Opener,
+    chat_events,
+    event,
+    message_events,
+    response_events,
+    stream,
+)
+from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.tasks.gateway import relay
+
+CALLS = [("call_1", "add", '{"left": 1}')]
+Events = Callable[[dict[str, Any]], list[bytes]]
+DIALECTS: dict[str, Events] = {
+    "/chat/completions": lambda body: chat_events("one two é", body, CALLS),
+    "/responses": lambda body: response_events("one two é", CALLS),
+    "/messages": lambda body: message_events("one two é", CALLS),
+}
+ASK = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "3 + 4?"}]}
+
+
+def streams(endpoint: Endpoint, parts: Callable[[dict[str, Any]], list[bytes]], pause_s: float = 0.0) -> None:
+    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+        return await stream(request, parts(endpoint.asked[-1].body), pause_s=pause_s)
+
+    endpoint.answer = answer
+
+
+@pytest.mark.parametrize("cut", [1, 7, 10_000])
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_a_stream_reaches_the_agent_byte_for_byte(
+    endpoint: Endpoint, opened: Opener, path: str, cut: int
+) -> None:
+    def in_pieces(body: dict[str, Any]) -> list[bytes]:
+        whole = b"".join(DIALECTS[path](body))
+        return [whole[at : at + cut] for at in range(0, len(whole), cut)] if cut > 1 else DIALECTS[path](body)
+
+    streams(endpoint, in_pieces)
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+
+    reply = await agent.post(path, json=ASK)
+
+    sent = DIALECTS[path](endpoint.asked[0].body)
+    hidden = [each for each in sent if path == "/chat/completions" and b'"choices": []' in each]
+    assert len(hidden) == (path == "/chat/completions")
+    assert reply.content == b"".join(each for each in sent if each not in hidden)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert session.attempt.usage == Usage(1, 10, 5, None)
+    [frame] = session.frames
+    assert frame.text.endswith('→ add({"left": 1})')
+    assert frame.text.replace(" ", "").startswith("onetwoé\n")
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_a_resumed_attempt_gets_the_same_stream_from_the_journal(
+    endpoint: Endpoint, opened: Opener, path: str
+) -> None:
+    streams(endpoint, DIALECTS[path])
+    replies, frames = [], []
+    for url in (endpoint.url, endpoint.url, None):
+        runtime = opened.runtime(url)
+        session = await opened.session(runtime)
+        replies.append(await (await opened.agent(session)).post(path, json=ASK))
+        assert session.attempt.usage == Usage(1, 10, 5, None)
+        assert session.attempt.stopped_by is None
+        frames.append(session.attempt.frames)
+    assert frames[0] == frames[1] == frames[2]
+    assert len(endpoint.asked) == 1
+    assert len({reply.content for reply in replies}) == 1
+
+
+async def test_a_chunk_of_usage_that_the_agent_asked_for_is_not_hidden(endpoint: Endpoint, opened: Opener) -> None:
+    streams(endpoint, DIALECTS["/chat/completions"])
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post(
+        "/chat/completions", json={**ASK, "stream_options": {"include_usage": True}}
+    )
+    assert b'"choices": []' in reply.content
+
+
+async def test_the_answer_is_journalled_before_the_agent_sees_its_end(endpoint: Endpoint, opened: Opener) -> None:
+    streams(endpoint, DIALECTS["/messages"], pause_s=0.01)
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    journal = opened.folder / "journal.jsonl"
+    async with agent.stream("POST", "/messages", json=ASK) as reply:
+        seen = b""
+        async for chunk in reply.aiter_bytes():
+            seen += chunk
+            journalled = b"/gateway/0#" in journal.read_bytes()
+            assert journalled or b"message_stop" not in seen
+            assert not journalled or b"message_delta" in seen
+        assert journalled
+
+
+async def test_a_silent_endpoint_is_bridged_by_comments(
+    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SILENCE_S", 0.02)
+    streams(endpoint, DIALECTS["/chat/completions"], pause_s=0.05)
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    blocks = reply.content.split(b"\n\n")
+    assert sum(block.startswith(b": ") for block in blocks) >= len(blocks) // 3
+    assert all(block.startswith((b": ", b"data: ")) or not block for block in blocks)
+    assert "waiting for the model" not in (opened.folder / "journal.jsonl").read_text()
+    assert session.attempt.usage == Usage(1, 10, 5, None)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_an_agent_that_goes_away_cancels_the_endpoint(endpoint: Endpoint, opened: Opener, path: str) -> None:
+    def endless(body: dict[str, Any]) -> list[bytes]:
+        return [*DIALECTS[path](body)[:2], *[b": and on\n\n"] * 10_000]
+
+    streams(endpoint, endless, pause_s=0.01)
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    async with (await opened.agent(session)).stream("POST", path, json=ASK) as reply:
+        async for _ in reply.aiter_bytes():
+            break
+    await asyncio.wait_for(endpoint.gone.wait(), 5)
+    await asyncio.sleep(0.05)
+    totals = runtime.ledger.totals()
+    assert (totals.calls, totals.lost_calls) == (1, 1)
+    assert runtime.ledger.in_flight().calls == 0
+    assert session.calls == []
+    assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
+
+
+async def test_an_agent_that_goes_away_before_the_answer_cancels_the_endpoint(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    async def think(request: web.Request, raw: bytes) -> Any:
+        await asyncio.sleep(30)
+
+    endpoint.answer = think
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    with pytest.raises(httpx.ReadTimeout):
+        await (await opened.agent(session)).post("/responses", json=ASK, timeout=0.2)
+    await asyncio.wait_for(endpoint.gone.wait(), 5)
+    await asyncio.sleep(0.05)
+    assert runtime.ledger.totals().lost_calls == 1
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpoint, opened: Opener, path: str) -> None:
+    async def breaks(request: web.Request, raw: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"".join(DIALECTS[path]({})[:2]))
+        await asyncio.sleep(0.05)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    endpoint.answer = breaks
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    agent = await opened.agent(session)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await agent.post(path, json=ASK)
+    assert runtime.ledger.totals().lost_calls == 1
+
+    streams(endpoint, DIALECTS[path])  # the client's next attempt is the same call
+    assert (await agent.post(path, json=ASK)).status_code == 200
+    assert (opened.folder / "journal.jsonl").read_text().count("/gateway/0#") == 1
+    assert len(session.calls) == 1
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_a_stream_without_its_last_event_is_no_answer(endpoint: Endpoint, opened: Opener, path: str) -> None:
+    streams(endpoint, lambda body: DIALECTS[path](body)[:2])
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    reply = await (await opened.agent(session)).post(path, json=ASK)
+    assert reply.content == b"".join(DIALECTS[path](endpoint.asked[0].body)[:2])
+    assert session.calls == []
+    assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
+    assert runtime.ledger.totals().lost_calls == 1
+
+
+async def test_an_error_event_is_no_answer(endpoint: Endpoint, opened: Opener) -> None:
+    error = event({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}, "error")
+    streams(endpoint, lambda body: [*message_events("one")[:3], error])
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/messages", json=ASK)
+    assert reply.content.endswith(error)
+    assert session.calls == []
+
+
+async def test_a_stream_that_is_answered_whole_is_passed_on_whole(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert reply.json()["choices"][0]["message"]["content"] == "seven"
+    assert session.attempt.usage == Usage(1, 10, 5, None)
+
+
+async def test_a_key_that_the_endpoint_echoes_reaches_neither_agent_nor_journal(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    streams(endpoint, lambda body: chat_events(f"your key is {KEY} indeed", body))
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert "***" in reply.text
+    assert KEY not in reply.text
+    assert KEY not in (opened.folder / "journal.jsonl").read_text()
+    assert KEY not in str(session.frames)
