@@ -38,6 +38,7 @@ from tests.support.runs.settings_observations import (
     remembering,
     runner_asked_for,
     shown,
+    shown_of_many,
     stage_after,
     what_it_says,
 )
@@ -127,6 +128,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "tfgrpo.schedule.min_instances": Demo(refused, "3"),
     "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
+    "tfgrpo.retrieval.per_item": Demo(shown_of_many, "0"),
     "tfgrpo.retrieval.min_reward": Demo(shown, "0.75"),
     "tfgrpo.retrieval.max_per_group": Demo(shown, "1"),
     "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),

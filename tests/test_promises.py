@@ -15,8 +15,9 @@ import pytest
 from tests.support.runs.settings_probe import TINY, SettingsProbe, TinyRun, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.champion import most_valuable, short_enough
+from tfgrpo.flows.run.champion import carried, short_enough
 from tfgrpo.flows.run.execution import execute
+from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
@@ -357,5 +358,5 @@ def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(
     stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
     library = Library(tuple(entry for entry in stored if entry.operation != "delete"))
     words = sorted(count_words(entry.summary32) for entry in library.entries)
-    [shown] = most_valuable(short_enough(library, replace(pack, words_allowed=words[0])), slots=1)
+    [shown] = carried(short_enough(library, replace(pack, words_allowed=words[0])), 1, RetrievalSettings()).settled
     assert count_words(shown.summary32) == words[0]

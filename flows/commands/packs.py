@@ -8,7 +8,7 @@ from pathlib import Path
 from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_champion
 from tfgrpo.flows.commands.options import packs_root_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import most_valuable
+from tfgrpo.flows.run.champion import lessons_for, retrieval_of
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -50,12 +50,15 @@ def verify(options: argparse.Namespace, console: Console) -> None:
 def render(options: argparse.Namespace, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes the lessons promoted there."""
     root, name = _root(options), _pack_of(options)
-    if options.out is not None and options.task_id is None:
-        raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
+    for option, given in (("--out", options.out), ("--item", options.item)):
+        if given is not None and options.task_id is None:
+            raise SettingsError.one(option, "no --task-id", f"{option} only with --task-id TASK")
     pack = load_prompt_pack(name, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
-        lessons = most_valuable(shown_champion(open_experiences(options), console), pack.manifest.experience_slots)
+        experiences = open_experiences(options)
+        champion = shown_champion(experiences, console)
+        lessons = lessons_for(pack, champion, retrieval_of(experiences.paths), options.item)
     text = render_pack(pack, lessons)
     console.answer({"pack": pack.manifest.id, "text": text}, text)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tfgrpo.flows.run.index import LATEST, run_named
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
+from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
@@ -24,8 +27,10 @@ from tfgrpo.stores.experiences.library import (
     write_state,
 )
 from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.retrieval import by_likeness
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.shapes import PackText
 
@@ -148,11 +153,25 @@ class RenderedPrompt:
     """Ids of lessons that do not verify, with the reason."""
 
 
-def prompt_of(pack: LoadedPack, library: Library, retrieval: RetrievalSettings) -> RenderedPrompt:
-    """Render a pack with the most valuable lessons of a library, once for all groups of a batch."""
-    short = short_enough(library, pack)
-    merged = merge_experiences(pack, most_valuable(short, pack.manifest.experience_slots, retrieval))
-    entries = {entry.experience_id: entry for entry in short.entries}
+def prompt_of(
+    pack: LoadedPack, library: Library, retrieval: RetrievalSettings, asked: str | None = None
+) -> RenderedPrompt:
+    """Render a pack with the lessons of a library, those for the text ``asked`` with, as ``carried`` chooses them."""
+    return rendered(pack, library, lessons_for(pack, library, retrieval, asked))
+
+
+def lessons_for(
+    pack: LoadedPack, library: Library, retrieval: RetrievalSettings, asked: str | None
+) -> list[ExperienceRecord]:
+    """Return the lessons of one prompt in their order."""
+    chosen = carried(short_enough(library, pack), pack.manifest.experience_slots, retrieval, asked)
+    return [*chosen.settled, *chosen.retrieved]
+
+
+def rendered(pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRecord]) -> RenderedPrompt:
+    """Render a pack with these lessons of a library."""
+    merged = merge_experiences(pack, lessons)
+    entries = {entry.experience_id: entry for entry in lessons}
     text = PackText(
         system=merged.text,
         digest=sha256_hex(merged.text),
@@ -161,22 +180,46 @@ def prompt_of(pack: LoadedPack, library: Library, retrieval: RetrievalSettings) 
         experience_ids=merged.experience_ids,
         experiences=tuple(entries[name] for name in merged.experience_ids),
     )
-    too_long = (entry.experience_id for entry in library.entries if entry.experience_id not in entries)
+    short = {entry.experience_id for entry in short_enough(library, pack).entries}
+    too_long = (entry.experience_id for entry in library.entries if entry.experience_id not in short)
     return RenderedPrompt(text, tuple(too_long), tuple(merged.skipped))
 
 
-_ANY: Final = RetrievalSettings()
+def retrieval_of(task: TaskPaths) -> RetrievalSettings:
+    """Return how the newest run of a task chose the lessons of a prompt; the default without runs.
 
-
-def most_valuable(library: Library, slots: int, retrieval: RetrievalSettings = _ANY) -> list[ExperienceRecord]:
-    """Return as many lessons as a pack has slots, in the library's order, which keeps the prompt prefix cacheable.
-
-    They are the ones that ``ExperienceStore.fetch_top`` would choose from the same records. It cannot be used here: the
-    store also contains rejected candidates, and lessons of concurrent runs.
+    Under older learning rules lessons are chosen without regard to the item.
     """
-    chosen = best_of(library.entries, slots, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
-    best = {entry.experience_id for entry in chosen}
-    return [entry for entry in library.entries if entry.experience_id in best]
+    newest = run_named(task, LATEST)
+    if newest is None:
+        return RetrievalSettings()
+    manifest = ManifestFile(newest.manifest).read()
+    chosen = Settings.model_validate_json(json.dumps(manifest["settings"])).tfgrpo.retrieval
+    return chosen if manifest.get("learning_rules", 1) >= 4 else chosen.model_copy(update={"per_item": 0})
+
+
+class Carried(NamedTuple):
+    """The lessons of one prompt, each part in the library's order, so that prompts have one beginning."""
+
+    settled: list[ExperienceRecord]
+    retrieved: list[ExperienceRecord]
+    """Those that were chosen for a text."""
+
+
+def carried(library: Library, slots: int, retrieval: RetrievalSettings, asked: str | None = None) -> Carried:
+    """Return the lessons that a prompt with so many slots carries.
+
+    The settled ones are those that ``ExperienceStore.fetch_top`` would choose from the same records. It cannot be used
+    here: the store also contains rejected candidates, and lessons of concurrent runs. Of a library with more lessons than
+    slots the last slots go to those most like the text ``asked`` with, at equal likeness to the more valuable ones.
+    """
+    many = len(library.entries)
+    ranked = best_of(library.entries, many, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
+    found = min(retrieval.per_item, slots) if asked is not None and len(ranked) > slots else 0
+    settled, rest = ranked[: slots - found], ranked[slots - found :]
+    retrieved = by_likeness(rest, asked)[:found] if found and asked is not None else []
+    parts = ({entry.experience_id for entry in part} for part in (settled, retrieved))
+    return Carried(*([entry for entry in library.entries if entry.experience_id in part] for part in parts))
 
 
 def short_enough(library: Library, pack: LoadedPack) -> Library:
@@ -200,10 +243,11 @@ def pack_of_lessons(task: TaskPaths | None, *, simulated: bool) -> str | None:
 
 
 def lessons_of(
-    task: TaskPaths | None, pack: LoadedPack, retrieval: RetrievalSettings, *, simulated: bool
+    task: TaskPaths | None, pack: LoadedPack, retrieval: RetrievalSettings, asked: str | None, *, simulated: bool
 ) -> tuple[PackText, tuple[str, ...]]:
     """Return the pack's text with the promoted lessons of its task, and a warning for each that may not be used.
 
+    Of more lessons than the pack has slots it has the ones that fit the text ``asked`` with.
     Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
     """
     library, warnings = Library(()), []
@@ -211,6 +255,6 @@ def lessons_of(
         store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
         library = champion_library(store, task, simulated=simulated)
         warnings = champion_problems(store, task, simulated=simulated)
-    rendered = prompt_of(pack, library, retrieval)
+    rendered = prompt_of(pack, library, retrieval, asked)
     skipped = (f"lesson {name} was not injected: {reason}" for name, reason in rendered.skipped)
     return rendered.text, (*warnings, *skipped)

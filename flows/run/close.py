@@ -133,8 +133,13 @@ def _evidence(decision: GateDecision, confidence: float) -> dict[str, Any] | Non
 
 
 def _sum_of_effects(session: Session) -> float | None:
-    """Return the difference of the libraries as the sum of the measured effects of their lessons."""
+    """Return the difference of the libraries as the sum of the measured effects of their lessons.
+
+    None for lessons beyond the slots, which have their effect on some items only.
+    """
     learning, (low, high) = session.learning, session.plan.score_range
+    if session.outgrown_by(learning.champion, learning.candidate):
+        return None
     total = sum_of_effects(learning.champion.entries, learning.candidate.entries, learning.effects)
     return None if total is None else total * (high - low)
 

@@ -160,7 +160,7 @@ def _learning(
         records=tuple(records.values()),
         events=(*events, *opening),
         night=night,
-        slots=slots,
+        slots=settings.retrieval.most_in_force(slots),
         capacity=limits_for(settings, slots, 1).capacity,
     )
     state = LearningState.signed(champion, evidence)

@@ -17,6 +17,8 @@ MAX_SAMPLE: Final = 1_000_000
 MAX_CONCURRENCY: Final = 10_000
 MAX_PROPOSALS: Final = 80
 """Most proposals of one batch that are curated; the best supported ones."""
+MOST_IN_FORCE: Final = 60
+"""Most lessons in force of which a prompt carries some."""
 MAX_GROUPS: Final = 5_000_000
 """Most groups of all learning epochs together: a plan draws and counts each of them."""
 
@@ -31,12 +33,19 @@ class TemperatureSettings(Section):
 
 
 class RetrievalSettings(Section):
-    """Selection of the lessons in an actor's prompt; the most valuable ones, up to the slots of the pack."""
+    """Selection of the lessons in an actor's prompt: the most valuable ones, and those that fit the item, up to the slots."""
 
+    per_item: int = Field(default=4, ge=0, le=MOST_IN_FORCE)
+    """Slots for the lessons most like the item's text (BM25), once more lessons are in force than the pack has slots. 0: no
+    more are ever in force than it has slots."""
     min_reward: float | None = None
     """Minimum reward of the best attempt of a lesson. None: any."""
     max_per_group: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     """Most lessons of one source group. None: any number."""
+
+    def most_in_force(self, slots: int) -> int:
+        """Return the most lessons of a candidate for prompts with so many slots."""
+        return max(slots, MOST_IN_FORCE) if self.per_item and slots else slots
 
 
 class ScheduleSettings(Section):

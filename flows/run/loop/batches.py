@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 
-from tfgrpo.flows.run.champion import prompt_of
+from tfgrpo.flows.run.champion import RenderedPrompt, lessons_for, prompt_of, rendered
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
@@ -24,37 +24,55 @@ _LEAST_LEARNING_LOST = 3
 """Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
 
 
+def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequence[PackText]:
+    """Render pack and library for groups of these items: one text for all, or with the lessons that fit each."""
+    if not session.outgrown_by(library):
+        return [prompt(session, library)] * len(items)
+    pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
+    texts: dict[tuple[str, ...], PackText] = {}
+    chosen = []
+    for item in items:
+        lessons = lessons_for(pack, library, retrieval, item.prompt)
+        chosen.append(tuple(entry.experience_id for entry in lessons))
+        if chosen[-1] not in texts:
+            texts[chosen[-1]] = _recorded(session, rendered(pack, library, lessons))
+    return [texts[ids] for ids in chosen]
+
+
 def prompt(session: Session, library: Library) -> PackText:
     """Render pack and library for the groups of a batch, record the text and warn of lessons that do not verify."""
-    rendered = prompt_of(session.plan.pack, library, session.settings.tfgrpo.retrieval)
-    if rendered.too_long:
-        long = f"{pluralize(len(rendered.too_long), 'lesson')} kept out, longer than is allowed now"
-        session.books.manifest.warn(f"{long}: {', '.join(rendered.too_long)}")
-    for experience_id, reason in rendered.skipped:
+    return _recorded(session, prompt_of(session.plan.pack, library, session.settings.tfgrpo.retrieval))
+
+
+def _recorded(session: Session, made: RenderedPrompt) -> PackText:
+    if made.too_long:
+        long = f"{pluralize(len(made.too_long), 'lesson')} kept out, longer than is allowed now"
+        session.books.manifest.warn(f"{long}: {', '.join(made.too_long)}")
+    for experience_id, reason in made.skipped:
         session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
         session.telemetry.record("guardrail", rule="injection")
-    session.books.prompt(rendered.text)
-    return rendered.text
+    session.books.prompt(made.text)
+    return made.text
 
 
 def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:
     """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for.
 
-    Learning groups are split between the champion and the candidate once these differ.
+    Learning groups are split between the champion and the candidate once their prompts differ.
     """
     draws = zip(count(), cohort.items, cohort.draws, strict=False)
     size = session.plan.group_size
     for batch, items in enumerate(cohort.batches):
         learning = session.learning
-        pack, champion = prompt(session, learning.champion if arm == "champion" else learning.candidate), None
-        if phase == "train" and session.carried is not None:
-            before = prompt(session, learning.champion)
-            champion = before if before.digest != pack.digest else None
-        keyed = (
-            (GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id), position, item)
-            for position, item, draw in islice(draws, len(items))
-        )
-        yield [replace(group_spec(session, *each, pack, size), champion=champion) for each in keyed]
+        packs = prompts(session, learning.champion if arm == "champion" else learning.candidate, items)
+        split = phase == "train" and session.carried is not None
+        before = prompts(session, learning.champion, items) if split else packs
+        specs = []
+        for (position, item, draw), pack, champion in zip(islice(draws, len(items)), packs, before, strict=True):
+            key = GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id)
+            spec = group_spec(session, key, position, item, pack, size)
+            specs.append(replace(spec, champion=champion if champion.digest != pack.digest else None))
+        yield specs
 
 
 def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack: PackText, size: int) -> GroupSpec:

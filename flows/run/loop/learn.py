@@ -6,7 +6,7 @@ It knows no Prefect: groups run through ``session.fan_out``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ from tfgrpo.flows.run.loop.batches import (
     accept_batches,
     cohort_groups,
     group_spec,
-    prompt,
+    prompts,
     raise_timeout,
     record_batch,
     record_failure,
@@ -68,36 +68,38 @@ def learn(session: Session) -> GateDecision:
 def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:
     """Run champion and candidate on the same held-out items, with the same seeds, at the evaluation temperature.
 
-    Nothing is run for equal libraries, whose calls would be the same; runs of the first learning rules run one arm.
+    Nothing is run for equal libraries, whose calls would be the same; runs of the first learning rules run one arm. An
+    item for which libraries beyond the slots have the same prompt is run once: its difference is zero.
     """
-    arms: dict[Arm, PackText] = {"champion": prompt(session, champion)}
-    text = prompt(session, candidate)
-    if text.digest != arms["champion"].digest:
-        arms["candidate"] = text
-    elif session.context.rules > 1:
+    items = session.plan.eval_items
+    before, after = prompts(session, champion, items), prompts(session, candidate, items)
+    differ = [one.digest != other.digest for one, other in zip(before, after, strict=True)]
+    if not any(differ) and session.context.rules > 1:
         return PairedEvidence((), (), identical=True)
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
-    items = session.plan.eval_items
     session.books.cohort(epoch, session.plan.evaluation)
 
-    def group(position: int, arm: Arm, pack: PackText) -> GroupSpec:
-        item = items[position]
-        key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
-        return group_spec(session, key, position, item, pack, session.plan.sweep_size)
+    def groups(position: int) -> Iterator[GroupSpec]:
+        arms: tuple[tuple[Arm, PackText], ...] = (("champion", before[position]), ("candidate", after[position]))
+        for arm, pack in arms[: 1 + differ[position]]:
+            item = items[position]
+            key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
+            yield group_spec(session, key, position, item, pack, session.plan.sweep_size)
 
     batches = [
-        [group(at, *arm) for at in range(first, min(first + size, len(items))) for arm in arms.items()]
+        [spec for at in range(first, min(first + size, len(items))) for spec in groups(at)]
         for first in range(0, len(items), size)
     ]
-    results: dict[Arm, list[GroupResult]] = {arm: [] for arm in arms}
-    with open_epoch(session, epoch, "eval", len(items) * len(arms)) as sums:
+    results: dict[Arm, dict[str, GroupResult]] = {"champion": {}, "candidate": {}}
+    with open_epoch(session, epoch, "eval", len(items) + sum(differ)) as sums:
         for accepted in accept_batches(session, batches):
             sums.add(accepted)
             for result in accepted:
-                results[result.key.arm].append(_without_texts(result))
+                results[result.key.arm][result.key.item] = _without_texts(result)
     if epoch in session.books.failed_epochs:
         return replace(pair_results([], []), identical=False)
-    return pair_results(results["champion"], results["candidate" if "candidate" in arms else "champion"])
+    both = results["champion"] | results["candidate"]
+    return replace(pair_results(list(results["champion"].values()), list(both.values())), identical=not any(differ))
 
 
 def measure(session: Session) -> None:

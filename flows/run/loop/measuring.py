@@ -14,11 +14,12 @@ from typing import Final, Literal, TypeAlias
 
 from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.orchestration.request import Control, Measuring
-from tfgrpo.flows.run.champion import library_of, store_of
+from tfgrpo.flows.run.champion import lessons_for, library_of, store_of
 from tfgrpo.flows.run.effects import effect_text, most_uncertain
-from tfgrpo.flows.run.loop.batches import group_spec, prompt, record_batch, run_batch
+from tfgrpo.flows.run.loop.batches import group_spec, prompt, prompts, record_batch, run_batch
 from tfgrpo.flows.run.loop.epochs import draw_items, open_epoch
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.prompt_packs.inject import without_meaning
 from tfgrpo.rewarders.statistics.effects import HARMFUL, Effect
@@ -43,7 +44,9 @@ def measure_lessons(session: Session) -> None:
     """
     learning = session.learning
     entries = {entry.experience_id: entry for entry in (*learning.champion.entries, *learning.candidate.entries)}
-    lessons = most_uncertain(list(entries.values()), learning.effects)
+    lessons: Sequence[ExperienceRecord] = list(entries.values())
+    if not session.outgrown_by(learning.champion, learning.candidate):
+        lessons = most_uncertain(lessons, learning.effects)
     if session.context.rules >= 4 and session.plan.measured_groups and len(lessons) >= _FEWEST_LESSONS:
         measure(session, lessons, session.plan.measured_groups)
 
@@ -55,48 +58,59 @@ def measure_on_demand(session: Session, asked: Measuring) -> str:
     if asked.control is not None:
         return compare_with_control(session, groups, asked.control)
     lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else champion.entries
-    measure(session, lessons, groups, beside=champion.entries)
+    if not measure(session, lessons, groups, beside=champion.entries):
+        return "nothing was measured: the prompt of no item of this night carries one of the lessons"
     return f"measured {pluralize(len(lessons), 'lesson')} in {pluralize(groups, 'group')}; nothing was learned"
 
 
 def measure(
     session: Session, lessons: Sequence[ExperienceRecord], groups: int, *, beside: Sequence[ExperienceRecord] = ()
-) -> None:
+) -> bool:
     """Run measuring groups, record them, and retire or restore lessons by their effects.
 
-    Lessons ``beside`` those that are measured are in every prompt. Raises as ``run_batch`` does. A group for which a
+    Lessons ``beside`` those that are measured are in every prompt. Of lessons beyond the slots each item's group measures
+    those that its prompt carries; return False if no item's does. Raises as ``run_batch`` does. A group for which a
     rewarder timed out measures nothing.
     """
-    entries = list({entry.experience_id: entry for entry in (*beside, *lessons)}.values())
-    measured, known = {entry.experience_id for entry in lessons}, len(session.learning.measured)
+    learning, known = session.learning, len(session.learning.measured)
+    at = _AtItem(session, Library(tuple({one.experience_id: one for one in (*beside, *lessons)}.values())), lessons)
+    items = [item for item in draw_items(session, session.settings.tfgrpo.epochs).items if at.measured(item)]
+    if not items:
+        return False
 
-    def texts(position: int) -> tuple[PackText, PackText]:
+    def texts(position: int, item: Item) -> tuple[PackText, PackText]:
         # Not by the name of the run: another one of this night goes on from what this one has measured.
         coin = stream(session.settings.tfgrpo.seed_of("measure"), "halves", known + position)
-        drawn, complement = random_halves(entries, measured, coin)
-        return prompt(session, drawn), prompt(session, complement)
+        halves = random_halves(at.carried(item), at.measured(item), coin)
+        return prompt(session, halves[0]), prompt(session, halves[1])
 
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
-        for specs in _batches(session, groups, ("drawn", "complement"), texts):
-            lines = [_line(session, measured, *each) for each in _sound(session, specs, sums)]
+        for specs in _batches(session, items, groups, ("drawn", "complement"), texts):
+            lines = [_line(session, at.measured(each[0].item), *each) for each in _sound(session, specs, sums)]
             append_measured(session.task.measured, lines)
-            session.learning.measure(lines)
+            learning.measure(lines)
         _conclude(session, lessons)
+    return True
 
 
 def compare_with_control(session: Session, groups: int, control: Control) -> str:
     """Run groups half under the champion and half under a control, and return the difference with its interval."""
-    champion = prompt(session, session.learning.champion)
-    other = champion
-    if control == "no-lessons":
-        other = prompt(session, Library(()))
-    elif control == "neutral":
+    items = draw_items(session, session.settings.tfgrpo.epochs).items
+
+    def texts(_: int, item: Item) -> tuple[PackText, PackText]:
+        (champion,) = prompts(session, session.learning.champion, [item])
+        if control == "no-lessons":
+            return champion, prompt(session, Library(()))
+        if control == "same":
+            return champion, champion
         system = without_meaning(champion.system)
         other = replace(champion, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
         session.books.prompt(other)
+        return champion, other
+
     differences: list[float] = []
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
-        for specs in _batches(session, groups, ("champion", "control"), lambda _: (champion, other)):
+        for specs in _batches(session, items, groups, ("champion", "control"), texts):
             for spec, result in _sound(session, specs, sums):
                 before, after = _rewards(spec, result)
                 if before and after:
@@ -126,12 +140,39 @@ def random_halves(
     return first, second
 
 
+class _AtItem:
+    """What is measured at each item: the lessons that its prompt carries."""
+
+    def __init__(self, session: Session, library: Library, lessons: Sequence[ExperienceRecord]) -> None:
+        learning = session.learning
+        self._library, self._wanted = library, {entry.experience_id for entry in lessons}
+        self._pack, self._retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
+        # Without regard to the item as long as champion and candidate have a slot for each of their lessons.
+        self._chosen = session.outgrown_by(learning.champion, learning.candidate)
+        self._effects = learning.effects
+
+    def carried(self, item: Item) -> list[ExperienceRecord]:
+        """Return the lessons of both halves together."""
+        if not self._chosen:
+            return list(self._library.entries)
+        return lessons_for(self._pack, self._library, self._retrieval, item.prompt)
+
+    def measured(self, item: Item) -> frozenset[str]:
+        """Return the ids of those of them that are measured."""
+        wanted = [entry for entry in self.carried(item) if entry.experience_id in self._wanted]
+        chosen = most_uncertain(wanted, self._effects) if self._chosen else wanted
+        return frozenset(entry.experience_id for entry in chosen)
+
+
 def _batches(
-    session: Session, groups: int, arms: tuple[Arm, Arm], texts: Callable[[int], tuple[PackText, PackText]]
+    session: Session,
+    drawn: Sequence[Item],
+    groups: int,
+    arms: tuple[Arm, Arm],
+    texts: Callable[[int, Item], tuple[PackText, PackText]],
 ) -> Iterator[list[GroupSpec]]:
     """Yield batches of groups, each split between two texts, on items that no learning epoch of the run has drawn."""
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
-    drawn = draw_items(session, epoch).items
     start = len(session.learning.measured) % len(drawn)
     items = enumerate(islice(cycle(drawn), start, start + groups))
     draws = Counter[str]()
@@ -140,7 +181,7 @@ def _batches(
         for position, item in islice(items, size):
             key = GroupKey(epoch, "measure", "measure", batch, item.id, draws[item.id], session.run_id)
             draws[item.id] += 1
-            first, second = texts(position)
+            first, second = texts(position, item)
             spec = group_spec(session, key, position, item, second, MEASURING_SIZE)
             specs.append(replace(spec, champion=first, arms=arms))
         yield specs

@@ -101,6 +101,11 @@ class Session:
         """The run as each of its processes needs it."""
         return self.runtime.context
 
+    def outgrown_by(self, *libraries: Library) -> bool:
+        """Return whether prompts with one of these libraries are made for their item: it has more lessons than slots."""
+        slots, per_item = self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval.per_item
+        return bool(per_item) and any(len(library.entries) > slots for library in libraries)
+
     @property
     def paths(self) -> RunPaths:
         """Files of the run."""

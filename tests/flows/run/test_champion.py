@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.records.promotions import record_promotion
 from tests.support.records.records import APPROVED, NOW, make_record
-from tfgrpo.flows.run.champion import champion_library, champion_problems, most_valuable
+from tfgrpo.flows.run.champion import carried, champion_library, champion_problems
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.stores.errors import RecordRejected
 from tfgrpo.stores.experiences.library import Library, Promotion
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
 
 GENUINE = make_record("lesson")
@@ -39,8 +41,42 @@ def test_prompts_get_the_lessons_that_fetch_top_would_choose_from_the_same_libra
     store.record_batch(records, tmp_path / "manifest.json")
     for slots in (0, 3, 12):
         fetched = {entry.experience_id for entry in store.fetch_top(records[0].domain, slots, **retrieval)}
-        used = most_valuable(Library(tuple(records)), slots, RetrievalSettings(**retrieval))
+        used, _ = carried(Library(tuple(records)), slots, RetrievalSettings(**retrieval))
         assert {entry.experience_id for entry in used} == fetched
+
+
+LESSONS = [make_record(f"r{number}", score=number % 7 / 7, summary32=f"Mind word{number}.") for number in range(20)]
+texts = st.lists(st.sampled_from([f"word{number}" for number in range(20)]), max_size=6).map(" ".join)
+
+
+@given(st.integers(0, 20), st.integers(0, 12), st.integers(0, 12), texts, texts)
+def test_prompts_begin_with_the_same_lessons_and_have_never_more_than_slots(many, slots, per_item, one, other):
+    library, retrieval = Library(tuple(LESSONS[:many])), RetrievalSettings(per_item=per_item)
+    found = [carried(library, slots, retrieval, asked) for asked in (one, other, one)]
+    assert found[0].settled == found[1].settled
+    assert found[0] == found[2]
+    for settled, retrieved in found:
+        assert len({*settled, *retrieved}) == len(settled) + len(retrieved) == min(slots, many)
+        assert all(part == sorted(part, key=library.entries.index) for part in (settled, retrieved))
+    assert len(found[0].retrieved) == (min(per_item, slots) if many > slots else 0)
+
+
+def test_beyond_the_slots_the_lessons_that_fit_the_text_are_carried():
+    library = Library(tuple(LESSONS))
+    ranked = best_of(LESSONS, 20)
+    weakest = [entry.summary32.removeprefix("Mind ") for entry in (ranked[-1], ranked[-2])]
+    settled, retrieved = carried(library, 6, RetrievalSettings(per_item=2), f"A question about {' and '.join(weakest)}")
+    assert {*settled} == {*ranked[:4]}
+    assert {*retrieved} == {ranked[-1], ranked[-2]}
+
+
+@pytest.mark.parametrize(("many", "retrieval"), [(12, {}), (20, {"per_item": 0})], ids=["fits", "off"])
+def test_a_library_that_fits_its_slots_has_one_prompt_and_needs_no_retrieval(monkeypatch, many, retrieval):
+    monkeypatch.setattr("tfgrpo.flows.run.champion.by_likeness", None)
+    library, settings = Library(tuple(LESSONS[:many])), RetrievalSettings(**retrieval)
+    assert carried(library, 12, settings, "word3") == carried(library, 12, settings)
+    assert len(carried(library, 12, settings).settled) == 12
+    assert settings.most_in_force(12) == (60 if many == 12 else 12)
 
 
 def test_before_any_promotion_the_library_is_empty(tmp_path):

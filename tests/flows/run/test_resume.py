@@ -142,3 +142,13 @@ def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
 def test_no_other_setting_may_be_given_anew(small_run, key, value):
     with pytest.raises(SettingsError, match="as the run began with"):
         resumed(small_run, settings={key: value})
+
+
+@pytest.mark.parametrize(("rules", "per_item"), [(3, 0), (4, 4)])
+def test_a_run_of_older_learning_rules_retrieves_nothing(own_run, rules, per_item):
+    def older(manifest):
+        manifest["learning_rules"] = rules
+        del manifest["settings"]["tfgrpo"]["retrieval"]
+
+    edit(own_run, older)
+    assert resumed(own_run).settings.tfgrpo.retrieval.per_item == per_item

@@ -120,8 +120,15 @@ def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvi
     return PairedEvidence(tuple(pairs), gone, identical=False)
 
 
-def shown(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
-    """Return the lessons that reach the actors, of a library of three from one group."""
+def shown_of_many(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
+    """Return the lessons that reach the first actors, of a library of twenty, of which the weakest fits every item."""
+    return shown(probe, options, ("euros", *(f"thing{number}" for number in range(19))))
+
+
+def shown(
+    probe: SettingsProbe, options: Options, named: Sequence[str] = ("units", "signs", "carries")
+) -> tuple[str, ...]:
+    """Return the lessons that reach the first actors, of a library from one group, the last lesson worth most."""
     stamp = pack_stamp(load_prompt_pack("arithmetic"))
     lessons = [
         stamp_record(
@@ -143,7 +150,7 @@ def shown(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
             ),
             stamp,
         )
-        for number, what in enumerate(("units", "signs", "carries"))
+        for number, what in enumerate(named)
     ]
     probe.monkeypatch.setattr(champion, "champion_library", lambda *_, **__: Library(tuple(lessons)))
     return probe.tiny_run(options).specs[0].pack.experience_ids
