@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers bench bench-peers fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers test-agents bench bench-peers fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -64,6 +64,20 @@ test-peers: $(VENV)/bin/python
 		|| echo "cannot be installed, its tests are skipped: $$peer"; \
 	done
 	$(PEERS)/bin/python -m pytest -rs tests/tasks/exports/test_peers.py
+
+# Agents as people have them go through the gateway unchanged, in an environment of their own of 1 GB: not part of
+# `make test`. All packages together, so that their versions agree; else one by one, and what is missing is skipped.
+AGENTS := $(VENV)/agents
+AGENT_PACKAGES := openai anthropic openai-agents pydantic-ai-slim[openai,anthropic] langgraph langchain-openai \
+	smolagents[openai] dspy litellm mcp
+test-agents: $(VENV)/bin/python
+	$(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m $(PIP) --editable '.[test]' $(AGENT_PACKAGES) || { \
+		$(AGENTS)/bin/python -m $(PIP) --editable '.[test]'; \
+		for agent in $(AGENT_PACKAGES); do \
+			$(AGENTS)/bin/python -m $(PIP) $$agent || echo "cannot be installed, its tests are skipped: $$agent"; \
+		done; }
+	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup tests/tasks/gateway/test_real_agents.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks

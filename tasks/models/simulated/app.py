@@ -256,6 +256,8 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
             ("/models/{name:path}", service.models, "GET"),
         )
     ]
+    azure = "/openai/deployments/{deployment}/chat/completions"
+    routes.append(Route(azure, service.answered, methods=["POST"]))
     app = Starlette(routes=routes, exception_handlers={HTTPException: _on_refused, _Refused: _on_refused})
     app.state.closing = service.closing
     return app

@@ -110,7 +110,7 @@ class Engine:
             turn = Turn(json.dumps(learned, ensure_ascii=False))
         else:
             turn = act(self._world, body, self._options, rng)
-            turn = Turn(structured_answer(body, turn.text), turn.calls)
+            turn = Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
         return fault, _completion(body, digest, turn, cut_off=fault == "truncated")
 
 

@@ -166,7 +166,8 @@ def _turns(message: _Message) -> Iterator[dict[str, Any]]:
         return
     results = [block for block in blocks if isinstance(block, _ToolResult)]
     for block in results:
-        yield {"role": "tool", "content": _text(block.content), "tool_call_id": _chat_id(block.tool_use_id)}
+        content = block.content if isinstance(block.content, str) else "\n".join(part.text for part in block.content)
+        yield {"role": "tool", "content": content, "tool_call_id": _chat_id(block.tool_use_id)}
     if text or not results:
         yield {"role": "user", "content": text}
 

@@ -158,7 +158,7 @@ class ChatBody(Wire):
     presence_penalty: _ZERO | None = None
     frequency_penalty: _ZERO | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
-    stop: EMPTY | None = None
+    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
     modalities: list[Literal["text"]] | None = None
     service_tier: Literal["auto", "default"] | None = None
     prompt_cache_key: str | None = None
@@ -174,6 +174,12 @@ class ChatBody(Wire):
     def limit(self) -> int | None:
         """Return the largest number of completion tokens."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def stopped(self, text: str) -> str:
+        """Return the text before the first stop sequence."""
+        for stop in [self.stop] if isinstance(self.stop, str) else self.stop or ():
+            text = text.partition(stop)[0] if stop else text
+        return text
 
     @property
     def offered(self) -> frozenset[str]:

@@ -5,13 +5,14 @@ A question keeps no state between turns: the dialogue has the steps and what the
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
@@ -25,6 +26,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
 )
 from tfgrpo.tasks.tools import bookkeeping
 
+T = TypeVar("T")
 _TOOLS: Final[Mapping[str, Callable[..., Any]]] = {
     tool.__name__: tool
     for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchange_rate, bookkeeping.add)
@@ -78,8 +80,9 @@ class LedgerQuestion(Puzzle):
             return ()
         fetched = dialogue.results_of("ledger_entries")
         if not fetched:
-            return _fetch(solution, _ACCOUNTS.validate_json(dialogue.results_of("accounts_of")[-1]))
-        return _add(solution, [entry for result in fetched for entry in _ENTRIES.validate_json(result)])
+            accounts = _read(_ACCOUNTS, dialogue.results_of("accounts_of")[-1])
+            return _fetch(solution, accounts)
+        return _add(solution, [entry for result in fetched for entry in _read(_ENTRIES, result)])
 
     def _first_calls(self, solution: Solution) -> tuple[ToolCall, ...]:
         calls: list[ToolCall] = []
@@ -98,12 +101,31 @@ class LedgerQuestion(Puzzle):
 
     def _answer(self, solution: Solution, dialogue: Dialogue) -> Decimal:
         stated = self.slots.get("amount")
-        amount = _NUMBER.validate_json(dialogue.results_of("add")[-1]) if stated is None else Decimal(stated)
+        amount = _read(_NUMBER, dialogue.results_of("add")[-1]) if stated is None else Decimal(stated)
         if "currency" not in self.slots:
             return amount
-        rate = _NUMBER.validate_json(dialogue.results_of("exchange_rate")[-1])
+        rate = _read(_NUMBER, dialogue.results_of("exchange_rate")[-1])
         solution.step("{} x {}", amount, rate)
         return amount * rate
+
+
+def _read(shape: TypeAdapter[T], text: str) -> T:
+    """Return the result of a tool: JSON, or what frameworks make of a list: Python's spelling, or an item a line."""
+    try:
+        return shape.validate_json(text)
+    except ValidationError:
+        lines = text.splitlines()
+        value = [_literal(line) for line in lines] if len(lines) > 1 else _literal(text)
+        return shape.validate_python([value] if isinstance(value, dict) else value)
+
+
+def _literal(text: str) -> Any:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            pass
+    return text
 
 
 def _fetch(solution: Solution, accounts: Sequence[str]) -> tuple[ToolCall, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.models.simulated_calls import in_process, request
+from tests.support.models.simulated_calls import ask, content_of, in_process, request
 from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
@@ -35,13 +35,25 @@ async def test_a_parameter_with_its_neutral_value_is_accepted(given: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "given", [{"top_p": 0.9}, {"presence_penalty": 1}, {"stop": ["x"]}, {"top_logprobs": 2}, {"logit_bias": {"1": 2}}]
+    "given",
+    [{"top_p": 0.9}, {"presence_penalty": 1}, {"stop": ["x"] * 5}, {"top_logprobs": 2}, {"logit_bias": {"1": 2}}],
 )
 async def test_a_parameter_that_would_not_be_honoured_is_refused_by_name(given: dict[str, Any]) -> None:
     async with in_process() as client:
         response = await client.post("/chat/completions", json=request(**given))
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(next(iter(given)))
+
+
+async def test_a_stop_sequence_ends_the_text() -> None:
+    async with in_process() as client:
+        whole, cut = [await ask(client, request(stop=stop, temperature=0)) for stop in (None, ["Answer:", "none"])]
+        once = await ask(client, request(stop="Answer:", temperature=0))
+    assert "Answer:" in content_of(whole)
+    assert "Step 1" in content_of(cut)
+    assert "Answer:" not in content_of(cut)
+    assert "Answer:" not in content_of(once)
+    assert cut["choices"][0]["finish_reason"] == "stop"
 
 
 async def test_one_model_can_be_asked_for() -> None:

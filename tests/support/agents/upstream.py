@@ -1,0 +1,91 @@
+"""The simulated service on a port, with a record of what reached it, and programs that are started beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from tfgrpo.pipelines.server import listening
+from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
+
+REAL_AGENTS = Path(__file__).parents[2] / "tasks" / "gateway" / "real_agents.py"
+
+
+@dataclass
+class Upstream:
+    """A running service."""
+
+    url: str = ""
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and body of each request."""
+
+
+@asynccontextmanager
+async def upstream(**options: Any) -> AsyncIterator[Upstream]:
+    """Serve with a fresh state."""
+    app, seen = simulated_app(SimulatedOptions(**options)), Upstream()
+
+    async def recorded(scope: Scope, receive: Receive, send: Send) -> None:
+        raw = b""
+
+        async def read() -> Message:
+            nonlocal raw
+            message = await receive()
+            raw += message.get("body", b"")
+            if message["type"] == "http.request" and not message.get("more_body"):
+                seen.asked.append((scope["path"], json.loads(raw or b"null")))
+            return message
+
+        await app(scope, read if scope["type"] == "http" else receive, send)
+
+    async with listening.running(recorded) as url:
+        seen.url = f"{url}/v1"
+        yield seen
+
+
+def direct_environment(url: str) -> dict[str, str]:
+    """Return the environment of an agent that calls the service itself."""
+    root = url.removesuffix("/v1")
+    own = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "AZURE_OPENAI_API_KEY": "k"}
+    own |= {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "ANTHROPIC_BASE_URL": root, "ANTHROPIC_API_BASE": root}
+    return {**os.environ, **own, "AZURE_OPENAI_ENDPOINT": root, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+
+
+def needs(*packages: str) -> None:
+    """Skip unless all packages can be imported."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed; `make test-agents` installs it where the index has it")
+
+
+async def answer_of(name: str, prompt: str, env: Mapping[str, str]) -> str:
+    """Return what one of the real agents prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(REAL_AGENTS),
+        name,
+        prompt,
+        env=dict(env),
+        stdout=-1,
+        stderr=-1,
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        out, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, errors.decode()[-2000:]
+    return out.decode().strip()

@@ -1,0 +1,237 @@
+"""Agents as people write them, with what their vendors' pages show and no word of this project.
+
+Started as ``python real_agents.py NAME PROMPT``; each finds its endpoint in the environment and prints its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+SYSTEM = "You are a careful bookkeeper."
+MODEL = os.environ.get("AGENT_MODEL", "simulated")
+
+
+def as_messages(prompt):
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+
+
+def openai_chat(prompt):
+    from openai import OpenAI
+
+    reply = OpenAI().chat.completions.create(model=MODEL, messages=as_messages(prompt), temperature=0)
+    return reply.choices[0].message.content
+
+
+def openai_chat_streamed(prompt):
+    from openai import OpenAI
+
+    with OpenAI().chat.completions.create(
+        model=MODEL, messages=as_messages(prompt), temperature=0, stream=True
+    ) as chunks:
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+def openai_azure(prompt):
+    from openai import AzureOpenAI
+
+    reply = AzureOpenAI(api_version="2024-10-21").chat.completions.create(
+        model=MODEL, messages=as_messages(prompt), temperature=0
+    )
+    return reply.choices[0].message.content
+
+
+def openai_responses(prompt):
+    from openai import OpenAI
+
+    return OpenAI().responses.create(model=MODEL, instructions=SYSTEM, input=prompt, temperature=0).output_text
+
+
+def openai_responses_streamed(prompt):
+    from openai import OpenAI
+
+    with OpenAI().responses.stream(model=MODEL, instructions=SYSTEM, input=prompt, temperature=0) as events:
+        events.until_done()
+        return events.get_final_response().output_text
+
+
+def anthropic_messages(prompt):
+    from anthropic import Anthropic
+
+    reply = Anthropic().messages.create(
+        model=MODEL,
+        max_tokens=500,
+        system=SYSTEM,
+        messages=[{"role": "user", "content": prompt}],
+        extra_body={"temperature": 0},
+    )
+    return reply.content[0].text
+
+
+def anthropic_streamed(prompt):
+    from anthropic import Anthropic
+
+    blocks = [{"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}]
+    with Anthropic().messages.stream(
+        model=MODEL,
+        max_tokens=500,
+        system=blocks,
+        messages=[{"role": "user", "content": prompt}],
+        extra_body={"temperature": 0},
+    ) as stream:
+        return stream.get_final_message().content[0].text
+
+
+def anthropic_token(prompt):
+    """As Claude Code signs in: with ``ANTHROPIC_AUTH_TOKEN`` in place of the key."""
+    os.environ["ANTHROPIC_AUTH_TOKEN"] = os.environ.pop("ANTHROPIC_API_KEY")
+    return anthropic_messages(prompt)
+
+
+def agents_sdk(prompt):
+    from agents import Agent, ModelSettings, Runner
+
+    agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=ModelSettings(temperature=0))
+    return Runner.run_sync(agent, prompt).final_output
+
+
+def agents_sdk_tools(prompt):
+    from agents import Agent, ModelSettings, Runner, function_tool
+
+    agent = Agent(
+        name="bookkeeper",
+        instructions=SYSTEM,
+        model=MODEL,
+        model_settings=ModelSettings(temperature=0),
+        tools=[function_tool(each) for each in bookkeeping()],
+    )
+    return Runner.run_sync(agent, prompt).final_output
+
+
+def agents_sdk_streamed(prompt):
+    from agents import Agent, ModelSettings, Runner
+
+    async def run():
+        agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=ModelSettings(temperature=0))
+        result = Runner.run_streamed(agent, prompt)
+        async for _ in result.stream_events():
+            pass
+        return result.final_output
+
+    return asyncio.run(run())
+
+
+def pydantic_ai_openai(prompt):
+    from pydantic_ai import Agent
+
+    agent = Agent(f"openai:{MODEL}", system_prompt=SYSTEM, model_settings={"temperature": 0})
+    return agent.run_sync(prompt).output
+
+
+def pydantic_ai_chat_tools(prompt):
+    from pydantic_ai import Agent
+
+    agent = Agent(
+        f"openai-chat:{MODEL}", instructions=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping())
+    )
+    return agent.run_sync(prompt).output
+
+
+def pydantic_ai_anthropic_tools(prompt):
+    from pydantic_ai import Agent
+
+    agent = Agent(
+        f"anthropic:{MODEL}", system_prompt=SYSTEM, model_settings={"temperature": 0}, tools=list(bookkeeping())
+    )
+    return agent.run_sync(prompt).output
+
+
+def langchain(prompt):
+    from langchain_openai import ChatOpenAI
+
+    return ChatOpenAI(model=MODEL, temperature=0).invoke([("system", SYSTEM), ("user", prompt)]).content
+
+
+def langgraph_tools(prompt):
+    from langchain_openai import ChatOpenAI
+    from langgraph.prebuilt import create_react_agent
+
+    agent = create_react_agent(ChatOpenAI(model=MODEL, temperature=0), list(bookkeeping()), prompt=SYSTEM)
+    return agent.invoke({"messages": [("user", prompt)]})["messages"][-1].content
+
+
+def smolagents_code(prompt):
+    from smolagents import CodeAgent, OpenAIServerModel
+
+    model = OpenAIServerModel(MODEL, api_base=os.environ["OPENAI_BASE_URL"], temperature=0)
+    return str(CodeAgent(tools=[], model=model, max_steps=1, verbosity_level=0).run(prompt))
+
+
+def dspy_predict(prompt):
+    import dspy
+
+    dspy.configure(lm=dspy.LM(f"openai/{MODEL}", temperature=0, cache=False))
+    return dspy.Predict("question -> answer")(question=prompt).answer
+
+
+def litellm_chat(prompt):
+    import litellm
+
+    reply = litellm.completion(f"openai/{MODEL}", messages=as_messages(prompt), temperature=0)
+    return reply.choices[0].message.content
+
+
+def litellm_anthropic(prompt):
+    import litellm
+
+    reply = litellm.completion(f"anthropic/{MODEL}", messages=as_messages(prompt), temperature=0, max_tokens=500)
+    return reply.choices[0].message.content
+
+
+def mcp_tools(prompt):
+    """The Agents SDK with the tools of an MCP server that this program starts."""
+    from agents import Agent, ModelSettings, Runner
+    from agents.mcp import MCPServerStdio
+
+    async def run():
+        async with MCPServerStdio({"command": sys.executable, "args": [__file__, "serve_mcp", ""]}) as server:
+            agent = Agent(
+                name="bookkeeper",
+                instructions=SYSTEM,
+                model=MODEL,
+                model_settings=ModelSettings(temperature=0),
+                mcp_servers=[server],
+            )
+            return (await Runner.run(agent, prompt)).final_output
+
+    return asyncio.run(run())
+
+
+def serve_mcp(_):
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("books")
+    for each in bookkeeping():
+        server.add_tool(each)
+    server.run()
+
+
+def hard_wired(prompt):
+    """Passes by the gateway: its address is in its code."""
+    from openai import OpenAI
+
+    client = OpenAI(base_url=os.environ["AGENT_UPSTREAM"], api_key="k")
+    reply = client.chat.completions.create(model=MODEL, messages=as_messages(prompt), temperature=0)
+    return reply.choices[0].message.content
+
+
+def bookkeeping():
+    """Tools of the simulated company; any functions would do."""
+    from tfgrpo.tasks.tools import bookkeeping as tools
+
+    return tools.accounts_of, tools.ledger_entries, tools.exchange_rate, tools.add
+
+
+if __name__ == "__main__":
+    print(globals()[sys.argv[1]](sys.argv[2]))

@@ -1,0 +1,121 @@
+"""Programs that people run, unchanged: the same text as without the gateway, the lesson on the wire, everything measured.
+
+Run by ``make test-agents``. None of their packages is in the test extra; where one is absent, its tests are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from benchmarks.generated_items import generate_items
+from tests.support.agents.endpoint import SYSTEM, Opener
+from tests.support.agents.upstream import answer_of, direct_environment, needs, upstream
+from tfgrpo.tasks.gateway.environment import agent_environment
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.untraced]
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+AGENTS = {
+    "openai_chat": (CHAT, "openai"),
+    "openai_chat_streamed": (CHAT, "openai"),
+    "openai_azure": (CHAT, "openai"),
+    "openai_responses": (RESPONSES, "openai"),
+    "openai_responses_streamed": (RESPONSES, "openai"),
+    "anthropic_messages": (MESSAGES, "anthropic"),
+    "anthropic_streamed": (MESSAGES, "anthropic"),
+    "anthropic_token": (MESSAGES, "anthropic"),
+    "agents_sdk": (RESPONSES, "agents"),
+    "agents_sdk_tools": (RESPONSES, "agents"),
+    "agents_sdk_streamed": (RESPONSES, "agents"),
+    "mcp_tools": (RESPONSES, "agents", "mcp"),
+    "pydantic_ai_openai": (RESPONSES, "pydantic_ai", "openai"),
+    "pydantic_ai_chat_tools": (CHAT, "pydantic_ai", "openai"),
+    "pydantic_ai_anthropic_tools": (MESSAGES, "pydantic_ai", "anthropic"),
+    "langchain": (CHAT, "langchain_openai"),
+    "langgraph_tools": (CHAT, "langgraph", "langchain_openai"),
+    "smolagents_code": (CHAT, "smolagents", "openai"),
+    "dspy_predict": (CHAT, "dspy"),
+    "litellm_chat": (CHAT, "litellm"),
+    "litellm_anthropic": (MESSAGES, "litellm"),
+}
+WITH_TOOLS = tuple(name for name in AGENTS if name.endswith("_tools"))
+
+
+def lessons_of(name):
+    return SYSTEM.replace("add “both” parts.", f"think of {name}.")
+
+
+def world_of(name):
+    return "ledger-tools" if name in WITH_TOOLS else "arithmetic"
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opened: Opener) -> None:
+    path, *packages = AGENTS[name]
+    needs(*packages)
+    world = world_of(name)
+    first, second = (item["prompt"] for item in generate_items(world, 4)[2:])
+    async with upstream(world=world) as straight, upstream(world=world) as service, upstream(world=world) as taught:
+        plain = await opened.session(opened.runtime(service.url), system="No lessons.")
+        runtime = opened.runtime(taught.url)
+        left, right = [await opened.session(runtime, index, lessons_of(f"arm {index}")) for index in (0, 1)]
+        direct, through, one, two = await asyncio.gather(
+            answer_of(name, first, direct_environment(straight.url)),
+            answer_of(name, first, agent_environment(plain, os.environ)),
+            answer_of(name, first, agent_environment(left, os.environ)),
+            answer_of(name, second, agent_environment(right, os.environ)),
+        )
+    assert "Answer: " in direct or name in {"smolagents_code", "dspy_predict"}
+    assert through == direct
+    # Nothing but the address differs, apart from the usage that a stream of chat completions is asked for.
+    bodies = [
+        [{k: v for k, v in body.items() if k != "stream_options"} for _, body in s.asked] for s in (straight, service)
+    ]
+    assert without_random_ids(bodies[0]) == without_random_ids(bodies[1])
+    assert {asked for asked, _ in service.asked} == {path}
+
+    for session, prompt, answer, said, other in (
+        (left, first, one, "think of arm 0.", "think of arm 1."),
+        (right, second, two, "think of arm 1.", "think of arm 0."),
+    ):
+        own = [json.dumps(body, ensure_ascii=False) for _, body in taught.asked if said in json.dumps(body)]
+        assert own
+        assert all(text.count(said) == 1 and other not in text for text in own)
+        assert all(json.dumps(prompt, ensure_ascii=False)[1:-1] in text for text in own)
+        usage = session.attempt.usage
+        assert usage.calls == len(own)
+        assert usage.prompt_tokens
+        assert usage.completion_tokens
+        models = [frame for frame in session.attempt.frames if frame.kind == "model"]
+        assert len(models) == len(own)
+        assert "Answer: " in models[-1].text
+        assert models[-1].text.rpartition("Answer: ")[2] in answer
+        assert models[-1].added is not None
+    assert len(taught.asked) == (left.attempt.usage.calls or 0) + (right.attempt.usage.calls or 0)
+    if name in WITH_TOOLS:
+        assert {event.tool for event in left.attempt.tool_events} == {"ledger_entries", "add"}
+        assert all(event.ok and event.tokens > 0 for event in left.attempt.tool_events)
+    else:
+        assert not left.attempt.tool_events
+
+
+def without_random_ids(value):
+    """Replace what a client draws anew in every process."""
+    if isinstance(value, dict):
+        return {key: without_random_ids(part) for key, part in value.items() if key not in {"prompt_cache_key", "id"}}
+    return [without_random_ids(part) for part in value] if isinstance(value, list) else value
+
+
+async def test_an_agent_with_an_address_in_its_code_is_seen_to_bypass_the_gateway(opened: Opener) -> None:
+    needs("openai")
+    prompt = generate_items("arithmetic", 1)[0]["prompt"]
+    async with upstream() as service:
+        session = await opened.session(opened.runtime(service.url))
+        env = {**agent_environment(session, os.environ), "AGENT_UPSTREAM": service.url}
+        assert "Answer: " in await answer_of("hard_wired", prompt, env)
+    assert session.bypassed
+    assert session.attempt.usage.calls == 0
