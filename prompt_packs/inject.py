@@ -5,7 +5,7 @@ Only this module adds lessons to a prompt. It skips unsigned, outdated, too long
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -80,11 +80,37 @@ def lessons_block(text: str) -> str:
 
 def without_meaning(text: str) -> str:
     """Return a system text with neutral words of equal length in place of each lesson: a placebo."""
+    return _replaced(text, _neutral)
+
+
+def with_lessons_of_others(text: str, others: Sequence[ExperienceRecord], approved: Mapping[str, PackStamp]) -> str:
+    """Return a system text with lessons of other packs in place of its own, each by the most equally long one left.
+
+    Where there are fewer of them, the last of its own have none. Only lessons whose stamp holds under the approved packs
+    are used.
+    """
+    left = []
+    for record in others:
+        stamp, screened = approved.get(record.pack_id), screen_lesson(record.summary32)
+        if stamp is not None and signature_holds(record, stamp) and not isinstance(screened, Rejection):
+            left.append(_LEAD[record.polarity] + screened.text)
+
+    def next_best(line: str) -> str:
+        best = min(left, key=lambda each: abs(len(each) - len(line)), default="")
+        if best:
+            left.remove(best)
+        return best
+
+    return _replaced(text, next_best)
+
+
+def _replaced(text: str, other: Callable[[str], str]) -> str:
+    """Return the text with another line in place of each lesson; an empty one is left out."""
     if _OPENING not in text:
         return text
     head, lessons = text.split(_OPENING)
-    lines = (_neutral(line) if line.startswith(tuple(_LEAD.values())) else line for line in lessons.splitlines())
-    return head + _OPENING + "\n".join(lines)
+    lines = (other(line) or None if line.startswith(tuple(_LEAD.values())) else line for line in lessons.splitlines())
+    return head + _OPENING + "\n".join(line for line in lines if line is not None)
 
 
 def _neutral(line: str) -> str:

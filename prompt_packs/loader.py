@@ -6,12 +6,14 @@ An unapproved pack raises, and the path of each offending file is logged.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.prompt_packs.models import MANIFEST, LoadedPack, read_manifest
-from tfgrpo.prompt_packs.stamps import verified_pack
+from tfgrpo.prompt_packs.stamps import approved_stamps, verified_pack
 from tfgrpo.stores.errors import PackError, Problem
+from tfgrpo.stores.experiences.record import PackStamp
 
 SHIPPED_ROOT = Path(__file__).parent
 """Directory of the shipped packs."""
@@ -101,3 +103,13 @@ def load_instruction_set(root: Path | None, domain: str) -> InstructionSet:
     if not packs:
         raise PackError(rejected)
     return InstructionSet(domain, tuple(packs), tuple(rejected))
+
+
+def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:
+    """Return the stamps of the packs that verify. Lessons for any other pack count as unverified."""
+    approved: dict[str, PackStamp] = {}
+    for each in (SHIPPED_ROOT, *([root] if root else [])):
+        for name in known_packs(each):
+            with suppress(PackError):
+                approved |= approved_stamps([load_prompt_pack(name, each)])
+    return approved

@@ -14,8 +14,9 @@ from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.stores.errors import Problem, SettingsError
 
 Scalar: TypeAlias = str | int | float | bool
-Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
-"""What the champion is compared with: no lessons, neutral text of equal length in their place, or itself."""
+Control: TypeAlias = Literal["no-lessons", "neutral", "other-domains", "same"]
+"""What the champion is compared with: no lessons, neutral text of equal length in their place, lessons that other tasks
+promoted for other domains, or itself."""
 
 
 class FlowRequest(BaseModel):
@@ -76,6 +77,8 @@ class Measuring(BaseModel):
     """Ids of the lessons to be measured; empty: all in force."""
     control: Control | None = None
     """Compares the champion with this control, in place of measuring single lessons."""
+    others: tuple[str, ...] = ()
+    """The lessons of ``other-domains``, as task/id."""
 
 
 class RunRequest(FlowRequest):

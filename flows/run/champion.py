@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,6 +14,7 @@ from tfgrpo.flows.run.index import LATEST, run_named
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import merge_experiences
+from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
@@ -240,6 +243,28 @@ def pack_of_lessons(task: TaskPaths | None, *, simulated: bool) -> str | None:
     store = ExperienceStore(task.experiences, approved={})
     library = champion_library(store, task, simulated=simulated)
     return library.entries[0].pack_id if library.entries else None
+
+
+def promoted_elsewhere(paths: TaskPaths, packs_root: Path | None, *, simulated: bool) -> list[str]:
+    """Return the lessons in force of the other tasks beside this one, for other domains than its own, as task/id."""
+    approved, stores = stamps_in_force(packs_root), {}
+    for file in sorted(paths.root.parent.glob(f"*/{paths.promotions.name}")):
+        task = TaskPaths(file.parent)
+        store = ExperienceStore(task.experiences, approved=approved, task_id=task.root.name)
+        stores[task.root.name] = verified(champion_library(store, task, simulated=simulated), store).entries
+    own = {entry.domain for entry in stores.pop(paths.root.name, ())}
+    return [f"{name}/{entry.experience_id}" for name, of in stores.items() for entry in of if entry.domain not in own]
+
+
+def lessons_elsewhere(out: Path, names: Sequence[str], packs_root: Path | None) -> list[ExperienceRecord]:
+    """Return the lessons that ``promoted_elsewhere`` named, without those that do not verify any more."""
+    approved = stamps_in_force(packs_root)
+    found: list[ExperienceRecord] = []
+    for task, ids in groupby(names, key=lambda name: name.partition("/")[0]):
+        store = ExperienceStore(TaskPaths(out / task).experiences, approved=approved, task_id=task)
+        library = library_of(store, [name.partition("/")[2] for name in ids])
+        found += verified(library, store).entries
+    return found
 
 
 def lessons_of(

@@ -22,10 +22,11 @@ from tfgrpo.prompt_packs.inject import (
     UNSTAMPED,
     merge_experiences,
     render_pack,
+    with_lessons_of_others,
 )
 from tfgrpo.prompt_packs.loader import load_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.prompt_packs.stamps import stamp_pack
+from tfgrpo.prompt_packs.stamps import pack_stamp, stamp_pack
 from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
@@ -238,3 +239,17 @@ def test_any_lesson_stays_one_line_of_one_block(
     assert len(merged.experience_ids) + len(merged.skipped) == 2
     assert merged.text.count("<lessons>") == merged.text.count("</lessons>") == (1 if merged.experience_ids else 0)
     assert len(lesson_lines(merged.text)) == len(merged.experience_ids)
+
+
+def test_lessons_of_others_take_the_place_of_the_most_equally_long_ones_if_their_stamp_holds(
+    pack: LoadedPack, make_record: MakeRecord
+) -> None:
+    own = [make_record(pack, 1, "Short."), make_record(pack, 2, "A lesson that is longer than that one is.")]
+    long, short = make_record(pack, 3, "Another one of about the same length, it is."), make_record(pack, 4, "Brief.")
+    text, approved = merge_experiences(pack, own).text, {pack.manifest.id: pack_stamp(pack)}
+    forged = make_record(pack, 5, "Short!").model_copy(update={"summary32": "Forged."})
+    swapped = with_lessons_of_others(text, [long, forged, short], approved)
+    assert lesson_lines(swapped) == [f"- Do: {short.summary32}", f"- Do: {long.summary32}"]
+    assert swapped.replace(short.summary32, own[0].summary32).replace(long.summary32, own[1].summary32) == text
+    assert lesson_lines(with_lessons_of_others(text, [short], approved)) == [f"- Do: {short.summary32}"]
+    assert lesson_lines(with_lessons_of_others(text, [long, short], {})) == []

@@ -7,8 +7,6 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -17,13 +15,12 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
 from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
 from tfgrpo.flows.run.index import run_named
-from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
-from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.effects import Effect
-from tfgrpo.stores.errors import PackError, SettingsError
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.accounts import Account, accounts_of, read_events
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, nights_before, promotions
-from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, support_of
+from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
@@ -306,13 +303,3 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
     if experiences.simulated:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     return sound
-
-
-def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:
-    """Return the stamps of the packs that verify. Lessons for any other pack count as unverified."""
-    approved: dict[str, PackStamp] = {}
-    for each in (SHIPPED_ROOT, *([root] if root else [])):
-        for name in known_packs(each):
-            with suppress(PackError):
-                approved |= approved_stamps([load_prompt_pack(name, each)])
-    return approved

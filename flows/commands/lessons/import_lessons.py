@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.flows.commands.lessons.experiences import lesson_set, stamps_in_force
+from tfgrpo.flows.commands.lessons.experiences import lesson_set
 from tfgrpo.flows.commands.options import checked_text, packs_root_of, task_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
-from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
+from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack, stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import canonical_json

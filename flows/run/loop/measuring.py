@@ -9,19 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
+from pathlib import Path
 from random import Random
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.orchestration.request import Control, Measuring
-from tfgrpo.flows.run.champion import lessons_for, library_of, store_of
+from tfgrpo.flows.run.champion import lessons_elsewhere, lessons_for, library_of, store_of
 from tfgrpo.flows.run.effects import effect_text, most_uncertain
 from tfgrpo.flows.run.loop.batches import group_spec, prompt, prompts, record_batch, run_batch
 from tfgrpo.flows.run.loop.epochs import draw_items, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
-from tfgrpo.prompt_packs.inject import without_meaning
+from tfgrpo.prompt_packs.inject import with_lessons_of_others, without_meaning
+from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.effects import HARMFUL, Effect
 from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
@@ -56,7 +58,7 @@ def measure_on_demand(session: Session, asked: Measuring) -> str:
     champion, groups = session.learning.champion, session.plan.measured_groups
     session.books.cohort(session.settings.tfgrpo.epochs, draw_items(session, session.settings.tfgrpo.epochs))
     if asked.control is not None:
-        return compare_with_control(session, groups, asked.control)
+        return compare_with_control(session, groups, asked.control, asked.others)
     lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else champion.entries
     if not measure(session, lessons, groups, beside=champion.entries):
         return "nothing was measured: the prompt of no item of this night carries one of the lessons"
@@ -93,9 +95,15 @@ def measure(
     return True
 
 
-def compare_with_control(session: Session, groups: int, control: Control) -> str:
-    """Run groups half under the champion and half under a control, and return the difference with its interval."""
+def compare_with_control(session: Session, groups: int, control: Control, others: Sequence[str] = ()) -> str:
+    """Run groups half under the champion and half under a control, and return the difference with its interval.
+
+    ``others``: the lessons of other domains, as task/id.
+    """
     items = draw_items(session, session.settings.tfgrpo.epochs).items
+    root = None if session.settings.packs_root is None else Path(session.settings.packs_root)
+    elsewhere = lessons_elsewhere(session.plan.paths.root.parent, others, root)
+    approved = stamps_in_force(root) if others else {}
 
     def texts(_: int, item: Item) -> tuple[PackText, PackText]:
         (champion,) = prompts(session, session.learning.champion, [item])
@@ -103,7 +111,8 @@ def compare_with_control(session: Session, groups: int, control: Control) -> str
             return champion, prompt(session, Library(()))
         if control == "same":
             return champion, champion
-        system = without_meaning(champion.system)
+        system = champion.system
+        system = with_lessons_of_others(system, elsewhere, approved) if others else without_meaning(system)
         other = replace(champion, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
         session.books.prompt(other)
         return champion, other
@@ -120,7 +129,9 @@ def compare_with_control(session: Session, groups: int, control: Control) -> str
     low, high = session.plan.score_range
     found = paired_confidence_sequence(differences, session.settings.gate.confidence, bound=high - low)
     figures = {"estimate": found.estimate, "low": found.low, "high": found.high, "groups": found.n}
-    session.books.manifest.update(control={"name": control, **figures})
+    session.books.manifest.update(
+        control={"name": control, **figures, **({"lessons": len(elsewhere)} if others else {})}
+    )
     interval = f"{found.confidence:.0%} interval {found.low:+.3f} … {found.high:+.3f}"
     return f"champion against {control}: {found.estimate:+.3f}, {interval}, over {pluralize(found.n, 'group')}"
 

@@ -153,7 +153,7 @@ def test_a_named_lesson_is_measured_beside_the_others_on_demand_and_nothing_is_l
     assert [sorted([*line.drawn, *line.complement]) for line in lines_now] == [[name]] * 5
     assert task.experiences.read_bytes() == records
     kept = manifest(out, shown["run_id"])
-    assert kept["measures"] == {"rollouts": 30, "lessons": [name], "control": None}
+    assert kept["measures"] == {"rollouts": 30, "lessons": [name], "control": None, "others": []}
     assert kept["ledger"]["calls"] == 30
     assert kept["gate"] is None
     assert not [each for stage in kept["stages"] for each in stage.get("checks", ()) if not each["ok"]]
@@ -179,3 +179,39 @@ def test_the_champion_is_compared_with_a_control(nights, tmp_path, capsys, contr
     assert len(systems) == (1 if control == "same" else 2)
     lengths = sorted(map(len, systems))
     assert (lengths[-1] - lengths[0] < 10) is (control != "no-lessons")
+
+
+def test_the_champion_is_compared_with_lessons_that_other_tasks_promoted_for_other_domains(nights, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(nights, out)
+    asked = ["experiences", "measure", "--control", "other-domains", "--rollouts", "240", "--json", "--out", str(out)]
+    assert cli.main([*asked, "--task-id", TASK]) == 2
+    assert "no other task" in capsys.readouterr().out
+    texts = [
+        "Close the choice before a step that is common to all cases.",
+        "Model a loop.",
+        "Give each account a line.",
+    ]
+    file = tmp_path / "lessons.json"
+    file.write_text(json.dumps(as_json(LessonSet(tuple(Lesson(text, "do") for text in texts), simulated=True))))
+    imported = ["experiences", "import", str(file), "--reviewed-by", "A", "--promote", "--out", str(out), "--task-id"]
+    assert cli.main([*imported, "alike", "--pack", "arithmetic"]) == 0
+    capsys.readouterr()
+    assert cli.main([*asked, "--task-id", TASK]) == 2  # its lessons are of the same domain
+    assert cli.main([*imported, "other", "--pack", "general"]) == 0
+    capsys.readouterr()
+    assert cli.main([*asked, "--task-id", TASK]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    kept = manifest(out, shown["run_id"])
+    assert (kept["control"]["groups"], kept["control"]["lessons"]) == (40, 3)
+    assert kept["control"]["estimate"] > 0.05
+    champion, other = (row["system"].split("<lessons>") for row in lines(paths(out, shown["run_id"]).prompts))
+    assert champion[0] == other[0]
+    assert sorted(line for line in other[1].splitlines() if line.startswith("- ")) == sorted(
+        f"- Do: {each}" for each in texts
+    )
+    (out / "other" / "promotions.jsonl").unlink()  # what was begun is resumed with the same lessons
+    assert run(out, resume=shown["run_id"]).exit_code == 0
+    assert manifest(out, shown["run_id"])["ledger"]["calls"] == kept["ledger"]["calls"]
+    again = run(out, replay=shown["run_id"])
+    assert again.exit_code == 0, again.message
