@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from benchmarks.table import Row, table
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.model_choice import ModelChoice
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
@@ -74,7 +74,7 @@ def _runtime(answers: Sequence[str], rewarder: str, threads: RewarderThreads) ->
         pack_id="general",
         packs_root=None,
         read_secret=lambda _: None,
-        models=ModelChoice(simulated=True, name="m", reflection_name="m", base_url=None, prices={}),
+        models=choose_models(Settings()),
     )
     return Runtime(
         context=context,

@@ -37,6 +37,7 @@ from tests.support.runs.settings_observations import (
     refused,
     remembering,
     runner_asked_for,
+    sent_by,
     shown,
     shown_of_many,
     stage_after,
@@ -45,6 +46,7 @@ from tests.support.runs.settings_observations import (
 from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.model import ROLES, ModelRole
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.tasks.gate import decide_gate
 
@@ -59,6 +61,27 @@ class Demo:
 
 
 TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
+ROLE_BASES: dict[ModelRole, dict[str, str]] = {
+    "actor": TOOLS,
+    "reflection": {},
+    "judge": {"rewarders": '[{"name": "judge"}]'},
+}
+OF_ROLES = {
+    "name": "m-2",
+    "base_url": "http://endpoint.test/v2",
+    "api_key_env": "ANOTHER_KEY",
+    "api_key_secret": "vault",
+    "headers": '{"x-team": "blue"}',
+    "extra_body": '{"top_p": 0.9}',
+    "max_tokens": "77",
+    "max_tokens_field": "max_completion_tokens",
+    "timeout_s": "0.03",
+    "max_retries": "1",
+    "structured": "none",
+    "send_seed": "off",
+    "send_temperature": "off",
+    "send_reasoning": "off",
+}
 PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
 COSTS = of_exchange(lambda it: [rollout.usage.cost_usd for rollout in it.result.rollouts])
 REWARDS = of_exchange(lambda it: [getattr(rollout.outcome, "reward", None) for rollout in it.result.rollouts])
@@ -173,7 +196,6 @@ DEMOS: dict[str, Demo] = {
     "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
     "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
     "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),
-    "model.reflection_name": Demo(of_exchange(lambda it: it.learning[0]["model"]), "m-2"),
     "model.base_url": Demo(of_exchange(lambda it: str(it.requests[0][0].url)), "http://another.test/v2"),
     "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
     "model.api_key_secret": Demo(key_sent, "vault"),
@@ -188,6 +210,14 @@ DEMOS: dict[str, Demo] = {
     "model.send_reasoning": Demo(
         of_exchange(lambda it: "Twice two." in json.dumps(it.acting), tool="double"), "off", TOOLS
     ),
+    "model.headers": Demo(of_exchange(lambda it: it.requests[0][0].headers.get("x-team")), '{"x-team": "blue"}'),
+    "model.extra_body": Demo(of_exchange(lambda it: it.acting[0].get("top_p")), '{"top_p": 0.9}'),
+    **{
+        f"model.{role}.{name}": Demo(sent_by(role, name), value, ROLE_BASES[role])
+        for role in ROLES
+        for name, value in OF_ROLES.items()
+        if name != ("structured" if role == "actor" else "send_reasoning")
+    },
     "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
     "model.prices": Demo(COSTS, PRICED["model.prices"]),
     "budget.max_usd": Demo(of_exchange(lambda it: it.outcomes), "0.0001", PRICED),

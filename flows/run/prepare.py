@@ -108,13 +108,15 @@ def _with_night(resolved: Resolved) -> Resolved:
 
 
 async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
-    """Check the endpoint of a plan and return its warnings. Raises ``EndpointError``."""
-    if plan.models.base_url is None:
-        return ()
-    model = plan.settings.model
-    # In a thread, because a Secret block is fetched with its own event loop.
-    key = await asyncio.to_thread(read_api_key, model)
-    return await check_endpoint(endpoint_of(model, plan.models.base_url, key, plan.models.in_use))
+    """Check each endpoint of a plan and return their warnings. Raises ``EndpointError``."""
+    warnings: list[str] = []
+    for role, names in plan.models.endpoints.items():
+        chosen = plan.models.roles[role]
+        if chosen.base_url is not None:
+            # In a thread, because a Secret block is fetched with its own event loop.
+            key = await asyncio.to_thread(read_api_key, chosen)
+            warnings += await check_endpoint(endpoint_of(chosen, chosen.base_url, key, names))
+    return tuple(warnings)
 
 
 def _check_task_runner(settings: Settings) -> Sequence[Problem]:

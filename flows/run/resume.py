@@ -17,6 +17,7 @@ from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, Problem, SettingsError
@@ -29,11 +30,11 @@ MAY_CHANGE = (
     "task_runner",
     "packs_root",
     "tfgrpo.concurrency",
-    "model.base_url",
-    "model.api_key_env",
-    "model.api_key_secret",
-    "model.timeout_s",
-    "model.max_retries",
+    *(
+        f"model.{role}{name}"
+        for role in ("", *(f"{each}." for each in ROLES))
+        for name in ("base_url", "api_key_env", "api_key_secret", "headers", "timeout_s", "max_retries")
+    ),
     "budget.",
     "telemetry.",
 )
@@ -71,9 +72,10 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
         if not source.startswith(_ASKED) or key in _LOCATION:
             continue
         new, old = _leaf(wanted, key), _leaf(stored, key)
-        if new == old or (key == _ADDRESS and old is None and source.startswith("environment")):
+        simulated = key.endswith("base_url") and old is None and _leaf(stored, _ADDRESS) is None
+        if new == old or (simulated and source.startswith("environment")):
             continue
-        if not key.startswith(MAY_CHANGE) or (key == _ADDRESS and old is None):
+        if not key.startswith(MAY_CHANGE) or simulated:
             began = "nothing" if old is _MISSING else json.dumps(old)
             name = source.removeprefix("command line ").removeprefix("environment ")
             problems.append(Problem(name, json.dumps(new), f"{began}, as the run began with"))
@@ -104,6 +106,8 @@ def _as_then(manifest: Mapping[str, Any]) -> dict[str, Any]:
     model, gate, learning = stored.get("model"), stored.get("gate"), stored.get("tfgrpo")
     if isinstance(model, dict) and "max_tokens" in model:
         model.setdefault("learner_max_tokens", model["max_tokens"])
+    if isinstance(model, dict) and "reflection_name" in model:
+        model["reflection"] = {"name": model.pop("reflection_name")}
     # Runs from before gate.group_size swept with the size of their learning groups.
     if isinstance(gate, dict) and isinstance(learning, dict) and "group_size" in learning:
         gate.setdefault("group_size", learning["group_size"])

@@ -29,7 +29,7 @@ from tfgrpo.pipelines.settings.model_choice import (
     ModelChoice,
     choose_models,
     dry_run_warnings,
-    key_is_missing,
+    key_warnings,
 )
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
@@ -82,8 +82,8 @@ class SelectionPlan(BasePlan):
 def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clock) -> SelectionPlan:
     """Resolve, check and load. Raises one ``ConfigError`` with all problems."""
     resolved = _resolved(request, env)
-    settings, models = resolved.settings, choose_models(resolved.settings)
-    simulated, checks = models.answers_simulated, ProblemCollector()
+    settings, checks = resolved.settings, ProblemCollector()
+    simulated = choose_models(settings).answers_simulated
     items = checks.run(_item_asked, request, settings)
     answers = checks.run(_answer_asked, request, settings)
     formats = checks.run(_format_asked, settings)
@@ -104,6 +104,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     rewarders = checks.run(_built, settings)
     checks.refuse(_without_reference(item, settings))
     checks.raise_problems()
+    models = choose_models(settings)
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
@@ -269,8 +270,7 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
-    elif key_is_missing(settings.model, env):
-        yield f"{settings.model.api_key_env} is not set: the endpoint is asked without a key"
+    yield from key_warnings(models, env)
 
 
 def _item_asked(request: SelectRequest, settings: Settings) -> Item:

@@ -172,7 +172,7 @@ def forecast(
 
     ``measured``: items of the groups that measure lessons. ``judges``: the calls of the rewarders for a group of a size.
     """
-    estimate = _Estimate(settings, pack)
+    estimate = _Estimate(settings, pack, models)
     learned_on = [item for cohort in cohorts for item in cohort.items]
     phases: tuple[tuple[Sequence[Item], int, Callable[[_Use], _Use]], ...] = (
         (learned_on, settings.tfgrpo.actors_per_item, lambda use: use),
@@ -218,8 +218,11 @@ def _visible(
 class _Estimate:
     """The formulas, with the settings and texts that they need."""
 
-    def __init__(self, settings: Settings, pack: LoadedPack) -> None:
+    def __init__(self, settings: Settings, pack: LoadedPack, models: ModelChoice) -> None:
         self._learning, self._model = settings.tfgrpo, settings.model
+        self._reply, self._judgement, self._learned = (
+            models.roles[role].max_tokens for role in ("actor", "judge", "reflection")
+        )
         kind, most = settings.actor.kind, settings.actor.max_turns
         self._turns = Counts(
             low=1 if kind in ("chat", "tools") else 0,  # a user's own agent may call no model
@@ -234,7 +237,7 @@ class _Estimate:
 
     def rollouts(self, items: Sequence[Item], size: int) -> _Use:
         """Return the use of one group of this size on each item."""
-        turns, reply, rollouts = self._turns, self._model.max_tokens, len(items) * size
+        turns, reply, rollouts = self._turns, self._reply, len(items) * size
         asked = _tokens(item.system_prompt + item.prompt for item in items)
         # Every turn sends all earlier turns again.
         resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
@@ -250,10 +253,8 @@ class _Estimate:
 
     def judging(self, load: JudgeLoad, items: Sequence[Item]) -> _Use:
         """Return the use of one judge on a group with outputs on each item."""
-        groups, reply = len(items), load.options.max_tokens or self._model.max_tokens
-        longest = min(
-            self._model.max_tokens + _MESSAGE_TOKENS, math.ceil(4 * load.options.max_chars / _BYTES_PER_TOKEN_LOW)
-        )
+        groups, reply = len(items), load.options.max_tokens or self._judgement
+        longest = min(self._reply + _MESSAGE_TOKENS, math.ceil(4 * load.options.max_chars / _BYTES_PER_TOKEN_LOW))
         instructions = _tokens([load.instructions])
         tasks, answers = _tokens(item.prompt for item in items), _tokens(item.answer for item in items)
         # A repeated request includes the earlier replies and their faults.
@@ -273,13 +274,13 @@ class _Estimate:
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
         likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) + len(batches)
-        completion = Counts(0, total.calls.high * self._model.learner_max_tokens)
+        completion = Counts(0, total.calls.high * self._learned)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
         shown = self._learning.actors_per_item if self._learning.reflection == "all" else 2
         room = math.ceil(self._learning.reflection_chars / _BYTES_PER_TOKEN_LOW)
-        whole = shown * (self._model.max_tokens + _MESSAGE_TOKENS)
+        whole = shown * (self._reply + _MESSAGE_TOKENS)
         # Results of tools, and what an agent of one's own returns, may be of any length.
         attempts = min(whole, room) if self._chat else room
         told = shown * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
@@ -304,7 +305,7 @@ class _Estimate:
     def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
         """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""
         repairs = self._learning.max_repairs
-        replies = repairs * (repairs + 1) // 2 * self._model.learner_max_tokens
+        replies = repairs * (repairs + 1) // 2 * self._learned
         repaired = repairs * self._templates["repair"] + replies
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)
         return _Use(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import JsonValue
 
 SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:api[_-]?key|key|secret|password|passwd|token|credentials?|sig|signature)$", re.IGNORECASE
@@ -61,3 +64,25 @@ def is_address(text: str) -> bool:
     if url.scheme not in {"http", "https"} or not host or not port_is_valid or url.username or url.password:
         return False
     return not any(SECRET_NAME.search(name) for name, _ in parse_qsl(url.query, keep_blank_values=True))
+
+
+def refuse_secrets(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return options, nested ones included. Raise ``ValueError`` for names and addresses of secrets among them."""
+    names, texts = set[str](), set[str]()
+    _collect(value, names, texts)
+    if any(SECRET_NAME.search(name) for name in names):
+        raise ValueError("options without secrets: name the environment variable that holds one, not the secret")
+    addresses = (text for text in texts if text.strip().lower().startswith(("http://", "https://")))
+    if not all(map(is_address, addresses)):
+        raise ValueError("options whose addresses have no user name, password or key")
+    return value
+
+
+def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
+    """Add every key and every text of a nested value."""
+    if isinstance(value, str):
+        texts.add(value)
+    elif isinstance(value, Mapping):
+        names.update(value)
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _collect(each, names, texts)

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.pipelines.settings.addresses import completed_address
+from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.tree import Settings
 
 JsonSchema: TypeAlias = Mapping[str, Any]
@@ -41,8 +42,7 @@ _BOUNDS = {
     "exclusiveMaximum": "below {}",
 }
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = frozenset({"model.api_key_env", "model.api_key_secret"})
-_ADDRESSES = frozenset({"model.base_url", "selection.base_url"})
+_NEVER_SHOWN = ("api_key_env", "api_key_secret")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
@@ -65,6 +65,12 @@ class SettingField:
     """``none`` unsets it."""
     accepted: str
     """The accepted values as a phrase."""
+
+    @property
+    def of_role(self) -> bool:
+        """Whether it is what a role may have of its own, in place of the field of ``model``."""
+        section, _, role = self.key.rpartition(".")[0].partition(".")
+        return section == "model" and role in ROLES
 
 
 class InvalidValue(NamedTuple):
@@ -102,7 +108,7 @@ def parse_text(field: SettingField, text: str) -> object:
     A whole number is ``int`` of the whole trimmed text: no ``2.0``, no unit, no suffix.
     """
     trimmed = text.strip()
-    if field.optional and trimmed.lower() == "none":
+    if field.optional and trimmed.lower() == "none" and "none" not in field.choices:
         return None
     if field.type is bool:
         return TRUTH_VALUES.get(trimmed.lower(), text)
@@ -125,7 +131,7 @@ def shown_setting(value: object, key: str) -> str:
     """Return the value of a setting field for a message."""
     address = isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) or completed_address(value))
     scalar = not isinstance(value, dict | list | tuple)
-    if scalar and (key in _NEVER_SHOWN or (key in _ADDRESSES and not address)):
+    if scalar and (key.endswith(_NEVER_SHOWN) or (key.endswith("base_url") and not address)):
         return _HIDDEN
     return shown(value)
 
@@ -148,7 +154,7 @@ def _expanded(schema: JsonSchema) -> JsonSchema:
 def _accepted_phrase(schema: JsonSchema) -> str:
     """Return the accepted values as a phrase: ``a whole number of at least 2``."""
     phrase = _phrase(_expanded(schema))
-    return f"{phrase}, or none" if _is_optional(schema) else phrase
+    return f"{phrase}, or none" if _is_optional(schema) and not phrase.endswith("none") else phrase
 
 
 def _is_optional(schema: JsonSchema) -> bool:

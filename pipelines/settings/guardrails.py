@@ -13,14 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
+from tfgrpo.pipelines.settings.model import ENV_VALUE, ROLES, ModelRole, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import (
     SIMULATED_MODEL,
     ModelChoice,
     choose_models,
     dry_run_warnings,
-    key_is_missing,
+    is_local,
+    key_warnings,
 )
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -99,15 +102,33 @@ def _schedule(settings: Settings) -> Iterator[Problem]:
 
 
 def _endpoint(settings: Settings) -> Iterator[Problem]:
-    model = settings.model
-    if choose_models(settings).simulated:
+    models = choose_models(settings)
+    if models.simulated:
         return
-    if model.base_url is None:
+    problems = (problem for role in ROLES for problem in _endpoint_of(role, models.roles[role], settings.model))
+    yield from dict.fromkeys(problems)
+
+
+def _endpoint_of(role: ModelRole, chosen: ModelSettings, model: ModelSettings) -> Iterator[Problem]:
+    own, section = model.own(role), f"model.{role}"
+    if chosen.base_url is None:
         accepted = "a model together with --base-url or OPENAI_BASE_URL, or --dry-run"
-        yield Problem("model.name", f"{model.name!r} and no endpoint to ask for it", accepted)
-    elif model.name is None:
+        key = f"{section}.name" if "name" in own else "model.name"
+        yield Problem(key, f"{chosen.name!r} and no endpoint to ask for it", accepted)
+    elif chosen.name is None:
         accepted = "an endpoint together with --model, or --dry-run"
-        yield Problem("model.base_url", "an endpoint and no model", accepted)
+        yield Problem(
+            f"{section}.base_url" if "base_url" in own else "model.base_url", "an endpoint and no model", accepted
+        )
+    elif model.base_url is not None and not is_local(chosen.base_url):
+        here, there = (urlsplit(each.strip()).netloc.lower() for each in (model.base_url, chosen.base_url))
+        follows = {"api_key_env": not {"api_key_env", "api_key_secret"} & set(own)}
+        follows["headers"] = "headers" not in own and any(
+            value.startswith(ENV_VALUE) for value in model.headers.values()
+        )
+        for name in (name for name, secret in follows.items() if secret and here != there):
+            given = f"nothing, and another host than model.base_url, whose secrets would be sent to {there}"
+            yield Problem(f"{section}.{name}", given, "those of that host, or the same by name if it is to have them")
 
 
 def _datasets(settings: Settings) -> Iterator[Problem]:
@@ -156,7 +177,8 @@ def _faults(settings: Settings) -> Iterator[Problem]:
 
 
 def _budget(settings: Settings) -> Iterator[Problem]:
-    budget, most, size = settings.budget, settings.model.max_tokens, settings.tfgrpo.actors_per_item
+    budget, models, size = settings.budget, choose_models(settings), settings.tfgrpo.actors_per_item
+    most = models.roles["actor"].max_tokens
     if budget.max_calls is not None and budget.max_calls < size:
         yield Problem("budget.max_calls", str(budget.max_calls), f"at least {size}, the calls of one group")
     if budget.max_tokens is not None and budget.max_tokens <= most:
@@ -164,7 +186,7 @@ def _budget(settings: Settings) -> Iterator[Problem]:
         yield Problem("budget.max_tokens", str(budget.max_tokens), accepted)
     for key, cap in (("budget.max_usd", budget.max_usd), ("budget.task_max_usd", budget.task_max_usd)):
         if cap is not None:
-            yield from _money(key, cap, choose_models(settings), most)
+            yield from _money(key, cap, models, most)
 
 
 def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterator[Problem]:
@@ -192,7 +214,8 @@ _CHECKS = (
 
 def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences about combinations that are allowed and probably unintended."""
-    learning, model, simulated = settings.tfgrpo, settings.model, choose_models(settings).simulated
+    learning, models = settings.tfgrpo, choose_models(settings)
+    model, simulated = models.roles["actor"], models.simulated
     if not learning.enabled:
         yield "FEATURE_TFGRPO_GROUP is off: one actor per item, measured, and nothing is learned"
     if sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
@@ -212,8 +235,7 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
         )
     yield from dry_run_warnings(settings)
     yield from _data_warnings(settings, simulated=simulated)
-    if not simulated and key_is_missing(model, env):
-        yield f"{model.api_key_env} is not set: the endpoint is asked without a key"
+    yield from key_warnings(models, env)
 
 
 def _data_warnings(settings: Settings, *, simulated: bool) -> Iterator[str]:

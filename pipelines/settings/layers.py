@@ -36,6 +36,8 @@ from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
 _NO_SETTINGS = ("TFGRPO_HOME",)
 """Variables with our prefix that others read: the checkout of a deployment (``prefect.yaml``)."""
+_RENAMED = {"model.reflection_name": "model.reflection.name"}
+"""Present names of settings by former ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,15 @@ def _drop_shipped_rewarders(merged: _Layer, shipped: str) -> None:
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
-    """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret."""
+    """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret.
+
+    What a role has not of its own is left out.
+    """
     rows = []
     for field in setting_fields():
         value = attrgetter(field.key)(resolved.settings)
+        if field.of_role and value is None and resolved.sources[field.key] == "default":
+            continue
         text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
         rows.append((field.key, text, resolved.sources[field.key]))
     return rows
@@ -134,8 +141,10 @@ class _LayerReader:
         """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
-            field = fields_by_key().get(key)
-            if field is None:
+            field = fields_by_key().get(_RENAMED.get(key, key))
+            if field is not None and field.key != key and cli.get(field.key, raw) != raw:
+                self._refuse(field.key, Problem(f"--set {key}", f"another value than {field.key}", "one value"))
+            elif field is None:
                 self._unknown.append(unknown(f"--set {key}", "setting", key, fields_by_key()))
             else:
                 flag = field.flag or f"--set {key}"
@@ -162,10 +171,10 @@ class _LayerReader:
 
     def refuse_unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
         """Refuse unknown variables with our prefix: a misspelt one would silently change no setting."""
-        key_env = str(merged["model.api_key_env"].value) if "model.api_key_env" in merged else ""
+        key_envs = {str(each.value) for key, each in merged.items() if key.endswith("api_key_env")}
         ours = [name for name in fields_by_env() if name.startswith(_OURS)]
         for name in sorted(env):
-            if name.startswith(_OURS) and name not in {*ours, *_NO_SETTINGS, key_env}:
+            if name.startswith(_OURS) and name not in {*ours, *_NO_SETTINGS, *key_envs}:
                 self._unknown.append(unknown(name, "variable", name, ours))
 
     def checked(self, layer: _Layer) -> _Layer:
@@ -207,8 +216,8 @@ class _LayerReader:
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
         known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
         for name, value in document.items():
-            key = f"{prefix}{name}"
-            if name not in known:
+            key = _RENAMED.get(f"{prefix}{name}", f"{prefix}{name}")
+            if name not in known and key not in fields_by_key():
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():
                 is_bool = fields_by_key()[key].type is bool

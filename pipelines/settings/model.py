@@ -1,4 +1,4 @@
-"""Settings of the endpoint, its models and prices, and of the simulated model of the dry run.
+"""Settings of the endpoints, their models and prices, and of the simulated model of the dry run.
 
 Keys are named, never stored: a value that looks like a key is refused.
 """
@@ -6,15 +6,21 @@ Keys are named, never stored: a value that looks like a key is refused.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, JsonValue, create_model
 
-from tfgrpo.pipelines.settings.addresses import checked_address, looks_like_a_key
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME, checked_address, looks_like_a_key, refuse_secrets
 from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
 
+ENV_VALUE: Final = "env:"
+"""Begins the value of a header that is the name of an environment variable."""
 _OPERATION_TOKENS: Final = 100
 """Tokens of one operation on the library with a lesson of full length, as JSON."""
+
+
+ModelRole: TypeAlias = Literal["actor", "reflection", "judge"]
+ROLES: Final[tuple[ModelRole, ...]] = get_args(ModelRole)
 
 
 class PriceSettings(Section):
@@ -34,19 +40,44 @@ def _check_key_env(value: str) -> str:
     return value
 
 
+_OUR_HEADERS: Final = ("accept", "authorization", "connection", "content-length", "content-type", "host")
+_OUR_FIELDS: Final = (
+    "model", "messages", "temperature", "max_tokens", "max_completion_tokens", "seed", "tools", "response_format",
+    "logprobs", "stream", "n",
+)  # fmt: skip
+
+
+def _check_headers(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or name.lower() in _OUR_HEADERS:
+            ours = ", ".join(_OUR_HEADERS)
+            raise ValueError(f"names of headers other than {ours}; the key is named by api_key_env or api_key_secret")
+        if text.startswith(ENV_VALUE):
+            _check_key_env(text.removeprefix(ENV_VALUE))
+        elif SECRET_NAME.search(name) or looks_like_a_key(text):
+            raise ValueError(f"{ENV_VALUE}NAME as the value of {name}: the name of a variable, not the secret itself")
+        elif not text.isascii() or not text.isprintable():
+            raise ValueError(f"printable ASCII as the value of {name}")
+    return value
+
+
+def _check_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if taken := [name for name in value if name in _OUR_FIELDS]:
+        raise ValueError(f"fields without {' and '.join(taken)}, which every request sets itself, by other settings")
+    return refuse_secrets(value)
+
+
 def _check_key_secret(value: str) -> str:
     if looks_like_a_key(value):
         raise ValueError("the name of a Prefect Secret block, not the key itself")
     return value
 
 
-class ModelSettings(Section):
-    """The endpoint and its models."""
+class EndpointSettings(Section):
+    """An endpoint, the model asked there, and how it wants its requests. Each role may have its own."""
 
     name: Text | None = option(None, flag="--model", env="TFGRPO_MODEL")
-    """Name of the actors' model at the endpoint."""
-    reflection_name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
-    """Model of the reflecting and curating roles. None: the same model."""
+    """Name of the model at the endpoint."""
     base_url: Annotated[Text, AfterValidator(checked_address)] | None = option(
         None, flag="--base-url", env="OPENAI_BASE_URL"
     )
@@ -55,10 +86,12 @@ class ModelSettings(Section):
     """Name of the environment variable of the key; the key itself is never a setting."""
     api_key_secret: Annotated[Text, AfterValidator(_check_key_secret)] | None = None
     """Name of a Prefect Secret block with the key; overrides the environment."""
+    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
+    """Further headers of every request. A secret value is ``env:NAME``, the name of an environment variable."""
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
+    """Further fields of every request, such as ``reasoning_effort``, ``top_p`` or ``chat_template_kwargs``."""
     max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
     """Completion tokens one call of an actor or judge may use; also what is reserved for it."""
-    learner_max_tokens: int = Field(default=8192, ge=1, le=10_000_000)
-    """Completion tokens of one reflection, curation or shortening; also what is reserved for it."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Name of that limit in requests; newer vendor models require the second."""
     timeout_s: float = Field(default=120.0, gt=0.0)
@@ -75,15 +108,71 @@ class ModelSettings(Section):
     send_reasoning: bool = True
     """Send back the extra fields of a tool call, such as its reasoning: DeepSeek, Kimi and Gemini require it. Off for
     endpoints that refuse it, as Groq does."""
+
+
+if TYPE_CHECKING:
+    ActorModel = Section
+    LearnerModel = Section
+else:
+
+    def _role(name: str, without: str) -> type[Section]:
+        """Return the section of what a role may have of its own: each field of an endpoint that matters to it, or None."""
+        fields = {
+            each: (
+                Annotated[field.annotation, Field(), *field.metadata] | None,
+                Field(None, description=field.description),
+            )
+            for each, field in EndpointSettings.model_fields.items()
+            if each != without
+        }
+        return create_model(name, __base__=Section, __module__=__name__, **fields)
+
+    ActorModel, LearnerModel = _role("ActorModel", "structured"), _role("LearnerModel", "send_reasoning")
+
+
+class ReflectionModel(LearnerModel):
+    """The endpoint settings of reflection, curation and shortening."""
+
+    name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
+    """Name of their model; ``reflection_name`` in section ``model`` means the same."""
+
+
+class ModelSettings(EndpointSettings):
+    """The endpoint and its models; ``actor``, ``reflection`` and ``judge`` may have others."""
+
+    learner_max_tokens: int = Field(default=8192, ge=1, le=10_000_000)
+    """Completion tokens of one reflection, curation or shortening; also what is reserved for it."""
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     """USD per million tokens by model name. A model that is absent has an unknown price, never zero."""
+    actor: ActorModel = ActorModel()
+    reflection: ReflectionModel = ReflectionModel()
+    judge: LearnerModel = LearnerModel()
+
+    def own(self, role: ModelRole) -> dict[str, Any]:
+        """Return what a role has of its own."""
+        return {name: value for name, value in getattr(self, role) if value is not None}
+
+    def of(self, role: ModelRole) -> ModelSettings:
+        """Return the settings of a role: its own, and those of this section for the rest.
+
+        Learning calls have a limit of their own. A judge without a name of its own is the model of reflection where both
+        ask the same endpoint.
+        """
+        own = self.own(role)
+        if "api_key_env" in own:
+            own.setdefault("api_key_secret", None)
+        if role == "reflection":
+            own.setdefault("max_tokens", self.learner_max_tokens)
+        if role == "judge" and own.get("base_url", self.base_url) == self.of("reflection").base_url:
+            own.setdefault("name", self.of("reflection").name)
+        return self.model_copy(update=own)
 
     @property
     def curation_size(self) -> int:
         """Most proposals of one curation call, so that an operation on each fits into the reply."""
-        return max(1, self.learner_max_tokens // _OPERATION_TOKENS)
+        return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
 class FaultSettings(Section):

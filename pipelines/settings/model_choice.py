@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import is_loopback
-from tfgrpo.pipelines.settings.model import ModelSettings, PriceSettings
+from tfgrpo.pipelines.settings.model import ENV_VALUE, ROLES, ModelRole, ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.stores.ledger.state import Price
 
@@ -21,16 +21,49 @@ SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The models of a run, by their names at the endpoint."""
+    """The models of a run, by the roles that call them."""
 
     simulated: bool
-    name: str
-    reflection_name: str
-    base_url: str | None
-    """None when simulated in process."""
+    """Whether the simulated model answers in process; no role has an address then."""
+    roles: Mapping[ModelRole, ModelSettings]
+    """Settings of each role, with a name, which is empty if there is none."""
     prices: Mapping[str, PriceSettings]
     judges: tuple[str, ...] = ()
     """Models that judges name; empty when simulated."""
+
+    @property
+    def name(self) -> str:
+        """The actors' model."""
+        return self.roles["actor"].name or ""
+
+    @property
+    def reflection_name(self) -> str:
+        """The model of reflection, curation and shortening."""
+        return self.roles["reflection"].name or ""
+
+    @property
+    def base_url(self) -> str | None:
+        """The actors' endpoint; None when simulated in process."""
+        return self.roles["actor"].base_url
+
+    @property
+    def endpoints(self) -> Mapping[ModelRole, tuple[str, ...]]:
+        """Models in use at each distinct endpoint, by the first role that calls it."""
+        used = {"actor": (self.name,), "reflection": (self.reflection_name,), "judge": self.judges}
+        found: dict[ModelRole, tuple[str, ...]] = {}
+        for role in ROLES:
+            if names := used[role]:
+                first = next((each for each in found if self._same_address(each, role)), role)
+                found[first] = tuple(dict.fromkeys((*found.get(first, ()), *names)))
+        return found
+
+    def provider(self, role: ModelRole) -> str:
+        """Return the endpoint of a role as spans and metrics call it: by the protocol, or ``simulated``."""
+        return SIMULATED_MODEL if self.roles[role].name == SIMULATED_MODEL else "openai"
+
+    def _same_address(self, one: ModelRole, other: ModelRole) -> bool:
+        names = ("base_url", "api_key_env", "api_key_secret", "headers")
+        return all(getattr(self.roles[one], name) == getattr(self.roles[other], name) for name in names)
 
     @property
     def answers_simulated(self) -> bool:
@@ -44,7 +77,7 @@ class ModelChoice:
 
     def judge(self, named: str | None) -> str:
         """Return the model of a judge that names this one or none."""
-        return named if named is not None and not self.simulated else self.reflection_name
+        return named if named is not None and not self.simulated else self.roles["judge"].name or ""
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -61,27 +94,31 @@ class ModelChoice:
 def choose_models(settings: Settings) -> ModelChoice:
     """Return the models; simulated in a dry run, or when neither a model nor an endpoint is named."""
     model = settings.model
-    if settings.dry_run or (model.base_url is None and model.name is None):
-        return ModelChoice(True, SIMULATED_MODEL, SIMULATED_MODEL, None, {SIMULATED_MODEL: SIMULATED_PRICE})
-    name = model.name or ""
-    judges = judge_models(settings.rewarders)
-    return ModelChoice(False, name, model.reflection_name or name, model.base_url, model.prices, judges)
+    roles = {role: model.of(role) for role in ROLES}
+    if settings.dry_run or (roles["actor"].name is None and all(each.base_url is None for each in roles.values())):
+        nowhere: dict[str, object] = {"name": SIMULATED_MODEL, "base_url": None, "headers": {}}
+        simulated = {role: each.model_copy(update=nowhere) for role, each in roles.items()}
+        return ModelChoice(True, simulated, {SIMULATED_MODEL: SIMULATED_PRICE})
+    return ModelChoice(False, roles, model.prices, judge_models(settings.rewarders, roles["judge"].name or ""))
 
 
-def judge_models(rewarders: Iterable[RewarderSettings]) -> tuple[str, ...]:
-    """Return each model that a judge names, once, in order. Malformed options are ignored: building refuses them."""
-    return tuple(dict.fromkeys(name for entry in rewarders for name in _named_models(entry.name, entry.options)))
+def judge_models(rewarders: Iterable[RewarderSettings], unnamed: str) -> tuple[str, ...]:
+    """Return each model of a judge, once, in order; ``unnamed`` for a judge that names none.
+
+    Malformed options are ignored: building refuses them.
+    """
+    named = (name for entry in rewarders for name in _named_models(entry.name, entry.options))
+    return tuple(dict.fromkeys(unnamed if name is None else name for name in named))
 
 
-def _named_models(rewarder: object, options: object) -> Iterator[str]:
+def _named_models(rewarder: object, options: object) -> Iterator[str | None]:
     if not isinstance(options, Mapping):
         return
     if rewarder == "relative":
-        rewarder, options = "judge", options.get("judge") or {}
-    if rewarder == "judge" and isinstance(options, Mapping):
+        yield from _named_models("judge", options.get("judge"))
+    elif rewarder == "judge":
         model = options.get("model")
-        if isinstance(model, str):
-            yield model
+        yield model if isinstance(model, str) else None
     elif rewarder == "composite":
         lists = (options.get(kind) for kind in ("gates", "parts"))
         for member in (each for members in lists if isinstance(members, list) for each in members):
@@ -90,8 +127,9 @@ def _named_models(rewarder: object, options: object) -> Iterator[str]:
 
 
 def dry_run_warnings(settings: Settings) -> Iterator[str]:
-    """Yield a warning if a simulated run ignores the model or endpoint of the settings."""
-    if choose_models(settings).simulated and (settings.model.name is not None or settings.model.base_url is not None):
+    """Yield a warning if a simulated run ignores a model or endpoint of the settings."""
+    named = (settings.model.of(role) for role in ROLES)
+    if choose_models(settings).simulated and any(each.name is not None or each.base_url is not None for each in named):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
 
 
@@ -100,8 +138,17 @@ def is_local(base_url: str) -> bool:
     return is_loopback(urlsplit(base_url.strip()).hostname or "")
 
 
+def key_warnings(models: ModelChoice, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning for each remote endpoint that would be called without a key."""
+    for role in models.endpoints:
+        if key_is_missing(models.roles[role], env):
+            yield f"{models.roles[role].api_key_env} is not set: the endpoint is asked without a key"
+
+
 def key_is_missing(model: ModelSettings, env: Mapping[str, str]) -> bool:
     """Return whether a remote endpoint would be called without a key."""
     if model.base_url is None or is_local(model.base_url) or model.api_key_secret is not None:
+        return False
+    if any(value.startswith(ENV_VALUE) for value in model.headers.values()):
         return False
     return not env.get(model.api_key_env, "").strip()

@@ -7,12 +7,11 @@ help. Single values are checked here; combinations are checked in ``tfgrpo.pipel
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
-from tfgrpo.pipelines.settings.addresses import SECRET_NAME, is_address
+from tfgrpo.pipelines.settings.addresses import refuse_secrets
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
@@ -107,27 +106,6 @@ def _check_range(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
-def _refuse_secrets(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    names, texts = set[str](), set[str]()
-    _collect(value, names, texts)
-    if any(SECRET_NAME.search(name) for name in names):
-        raise ValueError("options without secrets: name the environment variable that holds one, not the secret")
-    addresses = (text for text in texts if text.strip().lower().startswith(("http://", "https://")))
-    if not all(map(is_address, addresses)):
-        raise ValueError("options whose addresses have no user name, password or key")
-    return value
-
-
-def _collect(value: JsonValue, names: set[str], texts: set[str]) -> None:
-    """Add every key and every text of a nested value."""
-    if isinstance(value, str):
-        texts.add(value)
-    elif isinstance(value, Mapping):
-        names.update(value)
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        _collect(each, names, texts)
-
-
 class RewarderSettings(Section):
     """One rewarder of the pipeline."""
 
@@ -139,7 +117,7 @@ class RewarderSettings(Section):
     """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
     score_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_check_range)] | None = None
     """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
-    options: Annotated[dict[str, JsonValue], AfterValidator(_refuse_secrets)] = Field(default_factory=dict)
+    options: Annotated[dict[str, JsonValue], AfterValidator(refuse_secrets)] = Field(default_factory=dict)
     """Options of the rewarder, which refuses unknown ones. Values may be nested."""
 
 

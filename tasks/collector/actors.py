@@ -124,7 +124,7 @@ class ActorCollector:
                 model=replies[-1].model if replies else context.models.name,
                 temperature=spec.temperature,
                 seed=record.seed,
-                max_tokens=context.settings.model.max_tokens,
+                max_tokens=context.models.roles["actor"].max_tokens,
                 finish_reason=finish,
             ),
             usage=_usage(record, replies),

@@ -134,7 +134,7 @@ class Call:
             return await self._relay(headers, _once(known.body), partial(self._replayed, known))
         if client is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
-        most = self.out.max_tokens or self.session.runtime.context.settings.model.max_tokens
+        most = self.out.max_tokens or self.session.runtime.context.models.roles["actor"].max_tokens
         price, size = client.prices.get(self.out.model), len(self.out.raw)
         nano_usd = price.cost(size, most, 0) if price is not None else None
         async with client.limiter.slot() as started:
@@ -182,7 +182,7 @@ class Call:
         timer: asyncio.Timeout,
         finished: Callable[[str, bytes], None],
     ) -> web.StreamResponse:
-        kind, key = reply.headers.get("content-type", ""), client.endpoint.api_key
+        kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
         if not 200 <= reply.status_code < 300:
             received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply))
             return self._refused(client, received)
@@ -190,7 +190,7 @@ class Call:
             chunks = _once(await read_whole(reply))
         else:
             chunks = self._timed(decoded_bytes(reply), timer, client.endpoint.timeout_s)
-        mask = key.scrub_bytes if key is not None else None
+        mask = endpoint.scrub_bytes if endpoint.secrets else None
         return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask)
 
     async def _relay(
@@ -223,8 +223,7 @@ class Call:
             self._charge(lambda reservation: reservation.settle(0, 0))
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
-        key = client.endpoint.api_key
-        body = received.content if key is None else key.scrub_bytes(received.content)
+        body = client.endpoint.scrub_bytes(received.content)
         return web.Response(status=received.status, body=body, headers=returned_headers(received.headers))
 
     def _finished(self, client: ChatClient, key_text: str, bound: int, content_type: str, raw: bytes) -> None:

@@ -27,7 +27,7 @@ def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, st
 
     Variables that hold the run's own key are left out whatever they are called.
     """
-    left_out = {session.runtime.context.settings.model.api_key_env}
+    left_out = {chosen.api_key_env for chosen in session.runtime.context.models.roles.values()}
     kept = {
         name: value
         for name, value in base.items()

@@ -135,8 +135,7 @@ class Server:
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
-        key = client.endpoint.api_key
-        content = received.content if key is None else key.scrub_bytes(received.content)
+        content = client.endpoint.scrub_bytes(received.content)
         return web.Response(status=received.status, body=content, headers=returned_headers(received.headers))
 
 

@@ -320,7 +320,7 @@ def _request(question: AnswerSchema, key: CallKey, messages: tuple[Message, ...]
         model=runtime.context.models.reflection_name,
         messages=messages,
         temperature=TEMPERATURE,
-        max_tokens=settings.model.learner_max_tokens,
+        max_tokens=runtime.context.models.roles["reflection"].max_tokens,
         seed=derive_seed(run_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, key.attempt),
         answer_schema=question,
     )

@@ -1,8 +1,9 @@
 """Call language models.
 
-The path of one call: ``base.ChatModel.complete`` is the interface; ``journaled`` answers from the journal or passes the
-call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends it (``transport`` to an
-``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and repeats failed attempts.
+The path of one call: ``base.ChatModel.complete`` is the interface; ``roles`` chooses the model; ``journaled`` answers
+from the journal or passes the call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends
+it (``transport`` to an ``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and
+repeats failed attempts.
 ``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
 """
 
@@ -13,6 +14,7 @@ __all__ = [
     "journaled",
     "preflight",
     "retry",
+    "roles",
     "simulated",
     "structured",
     "transport",

@@ -175,6 +175,12 @@ class ChatClient:
         self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
 
+    def sharing(self, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
+        """Return a client for other requests to the same address, with these connections and this limiter."""
+        other = replace(self, endpoint=endpoint, transport=self.http, retry=retry)
+        other.limiter = self.limiter
+        return other
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self.http.aclose()

@@ -6,6 +6,7 @@ or shown.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.model import ENV_VALUE, ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
@@ -76,9 +77,15 @@ class ApiKey:
         raise TypeError("an API key is not pickled: resolve it again in the other process")
 
 
-def scrubber(key: ApiKey | None) -> Scrub:
-    """Return the function that removes this key and lone surrogates from a text."""
-    return replace_surrogates if key is None else lambda text: replace_surrogates(key.scrub(text))
+def scrubber(*secrets: ApiKey | Endpoint) -> Scrub:
+    """Return the function that removes keys, those of endpoints, and lone surrogates from a text."""
+
+    def scrub(text: str) -> str:
+        for secret in secrets:
+            text = secret.scrub(text)
+        return replace_surrogates(text)
+
+    return scrub
 
 
 def scrubbed(value: T, scrub: Scrub) -> T:
@@ -113,6 +120,10 @@ class Endpoint:
     """Of these, how the endpoint wants its requests."""
     timeout_s: float = 120.0
     """Seconds one attempt may take in total."""
+    more_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers of the settings, with the values of their variables."""
+    header_secrets: tuple[ApiKey, ...] = field(default=(), repr=False)
+    """The secret words of those headers."""
 
     def __post_init__(self) -> None:
         key: object = self.api_key
@@ -149,20 +160,37 @@ class Endpoint:
                 headers["api-key"] = self.api_key.reveal()
             else:
                 headers["authorization"] = f"Bearer {self.api_key.reveal()}"
-        return headers
+        return {**headers, **self.more_headers}
+
+    @property
+    def secrets(self) -> tuple[ApiKey, ...]:
+        """What may appear in no text: the key, and the secret words of headers."""
+        return self.header_secrets if self.api_key is None else (self.api_key, *self.header_secrets)
+
+    def scrub(self, text: str) -> str:
+        """Return ``text`` with all secrets masked."""
+        for secret in self.secrets:
+            text = secret.scrub(text)
+        return text
+
+    def scrub_bytes(self, raw: bytes) -> bytes:
+        """As ``scrub``, for bytes."""
+        for secret in self.secrets:
+            raw = secret.scrub_bytes(raw)
+        return raw
 
     def without_key(self, reply: ChatReply) -> ChatReply:
         """Return a reply with the key masked, in case the endpoint echoed it."""
-        if self.api_key is None:
+        if not self.secrets:
             return reply
-        scrub = self.api_key.scrub
+        scrub = self.scrub
         message, response_id = scrubbed(reply.message, scrub), scrubbed(reply.response_id, scrub)
         return replace(reply, message=message, model=scrub(reply.model), response_id=response_id)
 
     def excerpt(self, text: str) -> str:
         """Return an endpoint's text for a message: without the key, in one line of at most 300 characters."""
         # Masked before it is cut: a cut key would not be recognised.
-        scrubbed = self.api_key.scrub(text) if self.api_key is not None else text
+        scrubbed = self.scrub(text)
         query = self._root.query.decode()
         if query:  # errors of the HTTP library show the whole address
             scrubbed = scrubbed.replace(f"?{query}", "")
@@ -192,6 +220,23 @@ def _is_address(text: str) -> bool:
 
 
 def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, models: tuple[str, ...] = ()) -> Endpoint:
-    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent."""
+    """Return the endpoint that the settings describe; without ``api_key`` (None or blank) no key is sent.
+
+    Raises ``EndpointError`` for a header whose variable is not set.
+    """
     key = ApiKey(api_key) if api_key is not None and api_key.strip() else None
-    return Endpoint(base_url, key, models, settings, settings.timeout_s)
+    headers = {name: _header_value(name, text) for name, text in settings.headers.items()}
+    secret = (headers[name] for name, text in settings.headers.items() if text.startswith(ENV_VALUE))
+    words = tuple(ApiKey(word) for value in secret for word in value.split()[-1:])
+    return Endpoint(base_url, key, models, settings, settings.timeout_s, headers, words)
+
+
+def _header_value(name: str, text: str) -> str:
+    if not text.startswith(ENV_VALUE):
+        return text
+    variable = text.removeprefix(ENV_VALUE)
+    value = os.environ.get(variable, "").strip()
+    if not value or not value.isascii() or not value.isprintable():
+        given = f"{variable}, which is not set" if not value else f"{variable}, whose value is not printable ASCII"
+        raise EndpointError.one(f"header {name}", given, "the variable with the header's value in the environment")
+    return value

@@ -62,6 +62,7 @@ def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
             body["messages"] = [_encode_message(message) for message in _with_schema(messages, schema)]
         if options.structured == "json_object":
             body["response_format"] = {"type": "json_object"}
+    body |= options.extra_body
     # Datasets and tool output may hold lone surrogates, which UTF-8 cannot encode.
     return _COMPACT.encode(body).encode("utf-8", "replace")
 

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
+from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -25,6 +26,7 @@ from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.roles import RoleModels
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
@@ -56,21 +58,20 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     resources.callback(threads.shutdown)
-    # In a thread: fetching a Secret block runs a separate event loop.
-    endpoint = None if context.replay else await asyncio.to_thread(endpoint_for, context)
-    client = open_client(context, ledger, endpoint) if endpoint is not None else None
-    if client is not None:
+    clients = {} if context.replay else await open_clients(context, ledger)
+    for client in clients.values():
         resources.push_async_callback(client.aclose)
     rewarders = rewarders_of(settings)
     resources.push_async_callback(asyncio.to_thread, close_rewarders, rewarders)
     return Runtime(
         context=context,
-        model=JournaledModel(
-            client,
-            journal,
-            telemetry,
-            wire=settings.model,
-            provider=context.provider,
+        model=RoleModels(
+            {
+                role: JournaledModel(
+                    clients.get(role), journal, telemetry, wire=chosen, provider=context.models.provider(role)
+                )
+                for role, chosen in context.models.roles.items()
+            }
         ),
         actor=build_actor(settings.actor),
         rewarders=rewarders,
@@ -79,15 +80,39 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         ledger=ledger,
         slots=asyncio.Semaphore(settings.tfgrpo.concurrency),
         threads=threads,
-        gateway=Gateway(client),
-        scrub=scrubber(endpoint.api_key if endpoint is not None else None),
+        gateway=Gateway(clients.get("actor")),
+        scrub=scrubber(*(client.endpoint for client in clients.values())),
         telemetry=telemetry,
         resources=resources,
     )
 
 
-def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> ChatClient:
-    """Return the client to the endpoint, or to the simulated model in process."""
+async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, ChatClient]:
+    """Return the client of each role; roles that differ in nothing but model and tokens have the same one.
+
+    Clients of one address share its connections and the limit on calls in flight.
+    """
+    clients: dict[ModelRole, ChatClient] = {}
+    for role, chosen in context.models.roles.items():
+        known = [(context.models.roles[each], client) for each, client in clients.items()]
+        client = next((client for other, client in known if _wire(other) == _wire(chosen)), None)
+        if client is None:
+            # In a thread: fetching a Secret block runs a separate event loop.
+            endpoint = await asyncio.to_thread(endpoint_for, context, role)
+            near = next((client for other, client in known if other.base_url == chosen.base_url), None)
+            retry = RetryPolicy(max_retries=chosen.max_retries)
+            client = _client(context, ledger, endpoint, retry) if near is None else near.sharing(endpoint, retry)
+        clients[role] = client
+    return clients
+
+
+def _wire(settings: ModelSettings) -> ModelSettings:
+    """Return what a client depends on."""
+    return settings.model_copy(update={"name": None, "max_tokens": 1})
+
+
+def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
+    """Return a client to the endpoint, or to the simulated model in process."""
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
@@ -103,18 +128,21 @@ def open_client(context: RunContext, ledger: Ledger, endpoint: Endpoint) -> Chat
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
         prices=context.models.price_book,
-        retry=RetryPolicy(max_retries=settings.model.max_retries),
+        retry=retry,
         # For jitter only: no result depends on it, and processes must not draw the same.
         rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
     )
 
 
-def endpoint_for(context: RunContext) -> Endpoint:
-    """Return the endpoint of the calls. The key is read here, in the process that uses it; the simulated model has none."""
-    model = context.settings.model
-    if context.models.base_url is None:
-        return endpoint_of(model, _SIMULATED_URL, None)
-    return endpoint_of(model, context.models.base_url, context.read_secret(model))
+def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
+    """Return the endpoint of a role's calls: address, key, headers, and how it wants its requests.
+
+    The key is read here, in the process that uses it; the simulated model has none.
+    """
+    chosen = context.models.roles[role]
+    if chosen.base_url is None:
+        return endpoint_of(chosen, _SIMULATED_URL, None)
+    return endpoint_of(chosen, chosen.base_url, context.read_secret(chosen))
 
 
 def _ledger(context: RunContext) -> Ledger:

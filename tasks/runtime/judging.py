@@ -80,7 +80,7 @@ class GroupJudge:
             model=context.models.judge(question.model),
             messages=tuple(Message(role, text) for role, text in question.messages),
             temperature=question.temperature,
-            max_tokens=question.max_tokens or context.settings.model.max_tokens,
+            max_tokens=question.max_tokens or context.models.roles["judge"].max_tokens,
             # Without the arm: in the sweep equal outputs of champion and candidate are judged by the same draw.
             seed=derive_seed(run_seed, ROLE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
             answer_schema=AnswerSchema(question.schema_name, question.schema),

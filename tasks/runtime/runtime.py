@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
-from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, ModelChoice
+from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.scoring import WeightedRewarder
@@ -99,8 +99,8 @@ class RunContext:
 
     @property
     def provider(self) -> str:
-        """The endpoint on spans and metrics: the protocol's name, or ``simulated``."""
-        return SIMULATED_MODEL if self.models.name == SIMULATED_MODEL else "openai"
+        """The actors' endpoint on spans and metrics."""
+        return self.models.provider("actor")
 
     def run_seed(self, phase: Phase) -> int:
         """Return the seed of a phase, another one every night: evidence that adds up over nights must not repeat itself."""
@@ -127,7 +127,7 @@ class Runtime:
     threads: RewarderThreads
     """For blocking code: rewarders, synchronous tools and agents."""
     scrub: Scrub = replace_surrogates
-    """Removes the API key from text of foreign code, before it is recorded or shown."""
+    """Removes the API keys from text of foreign code, before it is recorded or shown."""
     gateway: Gateway = field(default_factory=Gateway)
     """Way to the endpoint for agents that call it themselves; replays alone unless it has a client."""
     telemetry: Telemetry = field(default_factory=lambda: Telemetry(TelemetryOptions()))
@@ -293,7 +293,7 @@ class AttemptContext:
             model=context.models.name,
             messages=tuple(messages),
             temperature=self.temperature,
-            max_tokens=context.settings.model.max_tokens,
+            max_tokens=context.models.roles["actor"].max_tokens,
             seed=self._seed(turn),
             tools=tuple(tools),
             logprobs=context.settings.model.logprobs,

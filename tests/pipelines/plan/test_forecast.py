@@ -117,8 +117,8 @@ def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..
     known = ahead(model={**real, "prices": prices})
     assert known.usd is not None
     assert known.usd.high == pytest.approx((known.prompt_tokens.high + 2 * known.completion_tokens.high) / 1e6)
-    assert ahead(model={**real, "reflection_name": "r", "prices": prices}).usd is None
-    both = ahead(model={**real, "reflection_name": "r", "prices": {**prices, "r": {"input": 0.0, "output": 0.0}}})
+    assert ahead(model={**real, "reflection": {"name": "r"}, "prices": prices}).usd is None
+    both = ahead(model={**real, "reflection": {"name": "r"}, "prices": {**prices, "r": {"input": 0.0, "output": 0.0}}})
     assert both.usd is not None
     assert both.usd.high < known.usd.high
 

@@ -50,8 +50,8 @@ MALFORMED = [
 
 
 def test_models_of_nested_judges_are_found() -> None:
-    assert judge_models(settings(NESTED).rewarders) == ("a", "b")
-    assert judge_models(settings(*MALFORMED).rewarders) == ()
+    assert judge_models(settings(NESTED).rewarders, "r") == ("a", "b")
+    assert judge_models(settings(*MALFORMED).rewarders, "r") == ("r",)
 
 
 def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
@@ -63,7 +63,7 @@ def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
 
 
 def test_a_judge_without_a_model_uses_the_reflection_model() -> None:
-    real = choose_models(settings(NESTED, model={**REAL, "reflection_name": "r"}))
+    real = choose_models(settings(NESTED, model={**REAL, "reflection": {"name": "r"}}))
     assert real.in_use == ("m", "r", "a", "b")
     assert (real.judge(None), real.judge("a")) == ("r", "a")
     dry = choose_models(settings(NESTED, dry_run=True))

@@ -151,8 +151,8 @@ PRICE = {"input": 1.0, "output": 2.0}
     ("model", "missing"),
     [
         (REAL, "'m'"),
-        ({**REAL, "reflection_name": "r"}, "'m' and 'r'"),
-        ({**REAL, "reflection_name": "r", "prices": {"m": PRICE}}, "'r'"),
+        ({**REAL, "reflection": {"name": "r"}}, "'m' and 'r'"),
+        ({**REAL, "reflection": {"name": "r"}, "prices": {"m": PRICE}}, "'r'"),
         ({**REAL, "prices": {"M": PRICE}}, "'m'"),
     ],
 )
@@ -164,7 +164,9 @@ def test_a_cap_in_dollars_needs_the_price_of_every_model_in_use(model: dict[str,
 
 def test_a_cap_in_dollars_with_prices_passes_and_caps_without_dollars_need_none() -> None:
     prices = {"m": PRICE, "r": PRICE}
-    validate_tfgrpo_config(settings(model={**REAL, "reflection_name": "r", "prices": prices}, budget={"max_usd": 5.0}))
+    validate_tfgrpo_config(
+        settings(model={**REAL, "reflection": {"name": "r"}, "prices": prices}, budget={"max_usd": 5.0})
+    )
     validate_tfgrpo_config(settings(model=REAL, budget={"max_calls": 100, "max_tokens": 10_000}))
     validate_tfgrpo_config(settings(model=REAL, dry_run=True, budget={"max_usd": 5.0}))
 
@@ -248,7 +250,9 @@ def test_models_and_prices_are_chosen_together() -> None:
     price = real.price_book["m"]
     assert price is not None
     assert price.cost(1000, 100) == 1000 * 1000 + 100 * 2000
-    assert choose_models(settings(model={**REAL, "reflection_name": "r", "prices": {"m": PRICE}})).unpriced == ("r",)
+    assert choose_models(settings(model={**REAL, "reflection": {"name": "r"}, "prices": {"m": PRICE}})).unpriced == (
+        "r",
+    )
     assert PriceSettings(input=1.0, output=2.0).cached_input is None
 
 
@@ -265,7 +269,7 @@ def test_two_judges_of_different_names_may_grade_together() -> None:
 
 def test_a_cap_in_dollars_pays_for_one_call_of_the_dearest_model() -> None:
     prices = {"m": {"input": 0.0, "output": 0.1}, "r": {"input": 0.0, "output": 10.0}}
-    model = {"name": "m", "reflection_name": "r", "base_url": "http://h/v1", "max_tokens": 1000, "prices": prices}
+    model = {"name": "m", "reflection": {"name": "r"}, "base_url": "http://h/v1", "max_tokens": 1000, "prices": prices}
     with pytest.raises(SettingsError, match=r"at least 0.01, which one call may cost"):
         validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.0099}}))
     validate_tfgrpo_config(Settings.model_validate({"model": model, "budget": {"max_usd": 0.01}}))

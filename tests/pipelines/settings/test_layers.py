@@ -21,9 +21,10 @@ from tfgrpo.stores.errors import SettingsError
 LEAVES = setting_fields()
 WITH_FLAG = [leaf for leaf in LEAVES if leaf.flag]
 WITH_ENV = [leaf for leaf in LEAVES if leaf.env]
+ROLE_PREFIXES = ("", "actor.", "reflection.", "judge.")
 SPECIAL = {
     "task_id": "another",
-    "model.base_url": "https://models.example/v1",
+    **{f"model.{role}base_url": "https://models.example/v1" for role in ROLE_PREFIXES},
     "selection.base_url": "https://models.example/v1",
     "selection.temperatures": (0.2, 1),
     "model.api_key_env": "MY_KEY",
@@ -31,6 +32,8 @@ SPECIAL = {
     "actor.gateway.models": {"gpt-*": "m"},
     "actor.gateway.auxiliary": ("*-mini",),
     "rewarders": ({"name": "gt", "weight": 0.5},),
+    **{f"model.{role}headers": {"x-team": "env:TEAM"} for role in ROLE_PREFIXES},
+    **{f"model.{role}extra_body": {"top_p": 0.9} for role in ROLE_PREFIXES},
     "model.prices": {"gpt-4.1": {"input": 2, "output": 8.0}},
     "stages": ({"name": "learn"},),
     "tfgrpo.experience_max_words": 16,
@@ -299,8 +302,9 @@ def test_a_refused_group_size_is_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_description_lists_every_field_with_its_source() -> None:
-    rows = describe(resolve_settings(cli={}, env={"TFGRPO_EPOCHS": "4"}))
-    assert [key for key, _, _ in rows] == [leaf.key for leaf in LEAVES]
+    asked = {"model.judge.timeout_s": "9", "model.actor.name": "none"}
+    rows = describe(resolve_settings(cli=asked, env={"TFGRPO_EPOCHS": "4"}))
+    assert [key for key, _, _ in rows] == [leaf.key for leaf in LEAVES if not leaf.of_role or leaf.key in asked]
     assert ("tfgrpo.epochs", "4", "environment TFGRPO_EPOCHS") in rows
     assert ("budget.max_usd", "null", "default") in rows
     assert ("pack", "arithmetic", "default") in rows

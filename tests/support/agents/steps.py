@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
 from tfgrpo.rewarders.registry import build_rewarder
@@ -119,6 +119,14 @@ def spec(size: int = 2, *, reflect: bool = True, of: Item | None = None, epoch: 
     )
 
 
+def _named(models: ModelChoice) -> ModelChoice:
+    """Return the models under other names: ``m``, and ``learner`` for reflection and judges."""
+    names = {"actor": "m", "reflection": "learner", "judge": "learner"}
+    return replace(
+        models, roles={role: each.model_copy(update={"name": names[role]}) for role, each in models.roles.items()}
+    )
+
+
 def runtime(
     script: Script | ScriptedModel,
     tmp_path: Path,
@@ -134,7 +142,7 @@ def runtime(
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     journal = Journal(tmp_path / "journal.jsonl")
     return Runtime(
-        context=replace(simulated, models=replace(simulated.models, name="m", reflection_name="learner")),
+        context=replace(simulated, models=_named(simulated.models)),
         model=JournaledModel(None if replay else model, journal),
         actor=actor or ChatActor(),
         rewarders=rewarders or (WeightedRewarder(build_rewarder("gt", {})),),
@@ -210,6 +218,6 @@ def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False,
         pack_id=pack_id,
         packs_root=None,
         read_secret=no_secret,
-        models=choose_models(Settings()),
+        models=choose_models(settings(**sections).model_copy(update={"dry_run": True})),
         replay=replay,
     )

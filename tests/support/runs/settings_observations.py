@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
@@ -219,7 +221,7 @@ def what_it_says(probe: SettingsProbe, options: Options) -> list[str]:
     return [answer["choices"][0]["message"]["content"] for answer in said]
 
 
-def key_sent(probe: SettingsProbe, options: Options) -> str | None:
+def key_sent(probe: SettingsProbe, options: Options, role: ModelRole = "actor") -> str | None:
     """Return the credential that the endpoint receives; the vault is Prefect's Secret block."""
     from prefect.blocks.system import Secret  # noqa: PLC0415 - two seconds that only this demonstration pays
 
@@ -229,8 +231,26 @@ def key_sent(probe: SettingsProbe, options: Options) -> str | None:
     probe.monkeypatch.setattr(Secret, "aload", load)
     probe.monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
     probe.monkeypatch.setenv("ANOTHER_KEY", "sk-from-another")
-    credential: str | None = probe.exchange(options).requests[0][0].headers.get("authorization")
+    credential: str | None = probe.exchange(options).of(role)[0][0].headers.get("authorization")
     return credential
+
+
+def sent_by(role: ModelRole, name: str) -> Observe:
+    """Observe the requests of one role: address, key, header and body, or their number where they fail or are late."""
+    faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 503}}
+    behaviour = {"tool": "double"} if name == "send_reasoning" else {"troubles": [role], **faults.get(name, {})}
+
+    def look(it: Exchange) -> object:
+        if name in faults:
+            return len(it.of(role)), it.outcomes, str(it.result.reflection_failure), str(it.result.rewarder_fault)
+        return [
+            (str(each.url), each.headers.get("x-team"), {**body, "messages": len(json.dumps(body["messages"]))})
+            for each, body in it.of(role)
+        ]
+
+    if name.startswith("api_key"):
+        return partial(key_sent, role=role)
+    return of_exchange(look, **behaviour)
 
 
 def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **asked: Any) -> Observe:

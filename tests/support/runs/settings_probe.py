@@ -28,6 +28,7 @@ from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.model import ROLES, ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT
@@ -131,10 +132,14 @@ class Exchange:
         """Return the bodies of the actors' requests."""
         return [body for _, body in self.requests if not _learns(body)]
 
+    def of(self, role: ModelRole) -> list[tuple[httpx.Request, dict[str, Any]]]:
+        """Return the requests of one role."""
+        return [each for each in self.requests if _role_of(each[1]) == role]
+
     @property
     def learning(self) -> list[dict[str, Any]]:
         """Return the bodies of the requests that reflect, curate, shorten and repair."""
-        return [body for _, body in self.requests if _learns(body)]
+        return [body for _, body in self.of("reflection")]
 
     def payload(self, key: str) -> dict[str, Any]:
         """Return the payload of the learning request with this key."""
@@ -150,10 +155,16 @@ def _learns(body: Mapping[str, Any]) -> bool:
     return str(body["messages"][1]["content"]).startswith("{")
 
 
+def _role_of(body: Mapping[str, Any]) -> ModelRole:
+    if not _learns(body):
+        return "actor"
+    return "judge" if "output" in json.loads(body["messages"][1]["content"]) else "reflection"
+
+
 class Endpoint:
     """Answers all actors of a group correctly except the last, and learning requests with fixed lessons and edits.
 
-    With ``says`` all actors are answered with that.
+    With ``says`` all actors are answered with that. Delay and status are those of the roles in ``troubles``.
     """
 
     def __init__(
@@ -165,17 +176,19 @@ class Endpoint:
         delay_s: float = 0.0,
         status: int = 200,
         says: str = "",
+        troubles: Sequence[ModelRole] = ROLES,
     ) -> None:
         self.requests: list[tuple[httpx.Request, dict[str, Any]]] = []
         self._size, self._broken, self._tool = size, broken, tool
         self._delay_s, self._status, self._says = delay_s, status, says
-        self._acted = 0
+        self._acted, self._troubles = 0, troubles
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
         self.requests.append((request, body))
-        await asyncio.sleep(self._delay_s)
-        if self._status != 200:
+        troubled = _role_of(body) in self._troubles
+        await asyncio.sleep(self._delay_s if troubled else 0.0)
+        if troubled and self._status != 200:
             return httpx.Response(self._status, headers={"retry-after-ms": "0"}, json={"error": {"message": "busy"}})
         message = self._learned(body) if _learns(body) else self._act()
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
@@ -195,6 +208,8 @@ class Endpoint:
 
     def _learned(self, body: Mapping[str, Any]) -> dict[str, Any]:
         question = json.loads(body["messages"][1]["content"])
+        if "output" in question:
+            return {"content": json.dumps({"reason": "It is so.", "score": len(question["output"]) / 10})}
         if self._broken:
             return {"content": "no JSON at all"}
         if "attempts" in question:

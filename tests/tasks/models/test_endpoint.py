@@ -78,7 +78,6 @@ def test_an_excerpt_is_short_and_loses_the_key_before_it_is_cut() -> None:
 def test_every_setting_of_the_endpoint_is_used() -> None:
     settings = ModelSettings(
         name="a",
-        reflection_name="b",
         max_tokens_field="max_completion_tokens",
         timeout_s=7.0,
         structured="none",

@@ -41,5 +41,5 @@ def test_texts_without_the_key_are_unchanged() -> None:
 def test_lone_surrogates_are_replaced_in_every_text() -> None:
     half = "a\ud83db"
     assert replace_surrogates(half) == "a?b"
-    kept = scrubbed(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber(None))
+    kept = scrubbed(Trajectory(half, (Frame("tool", half, half, 1, None, 1.0, half),)), scrubber())
     assert kept == Trajectory("a?b", (Frame("tool", "a?b", "a?b", 1, None, 1.0, "a?b"),))

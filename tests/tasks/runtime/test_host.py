@@ -10,8 +10,9 @@ from functools import partialmethod
 import pytest
 
 from benchmarks.generated_items import generate_items
-from tests.support.agents.steps import context
+from tests.support.agents.steps import context, settings
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex
@@ -63,7 +64,7 @@ def test_a_context_travels_to_other_processes_without_a_secret(tmp_path):
 
 
 def test_the_key_is_read_in_the_process_that_uses_it(tmp_path):
-    models = replace(context(tmp_path).models, simulated=False, base_url="http://localhost:1/v1")
+    models = choose_models(settings(model={"name": "m", "base_url": "http://localhost:1/v1"}))
     made = replace(context(tmp_path), models=models, read_secret=read_fixed_key)
     assert not made.models.simulated
     assert endpoint_for(made).api_key.reveal() == "sk-test-123456"
