@@ -155,6 +155,10 @@ class _Night:
         return self.block("gate")
 
     @property
+    def simulated(self) -> bool:
+        return bool(self.manifest.get("simulated"))
+
+    @property
     def candidate(self) -> tuple[str, ...]:
         return tuple(self.block("tfgrpo").get("library", ())) if self.gate else ()
 
@@ -191,7 +195,7 @@ class _Night:
     def sealed(self) -> int:
         """Sealed items that the library in force was not tested on yet."""
         tests = sealed_tests(self.task.tests) if self.now else ()
-        tested = any((one.experience_ids, one.simulated) == (self.now, self.manifest["simulated"]) for one in tests)
+        tested = any((one.experience_ids, one.simulated) == (self.now, self.simulated) for one in tests)
         return 0 if tested or not self.now else int(self.block("dataset").get("sealed", 0))
 
     def text(self, name: str) -> str:
@@ -219,7 +223,8 @@ def _about(night: _Night) -> str:
     run_id, task_id = night.manifest["run_id"], night.task.root.name
     nights = [one.run_id for one in night.decisions if one.ends_night]
     which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
-    return f"{which}, run {run_id}" + (", SIMULATED model" if night.manifest.get("simulated") else "")
+    marks = (("half of the items", night.block("forecast").get("half_night")), ("SIMULATED model", night.simulated))
+    return ", ".join([which, f"run {run_id}", *(text for text, marked in marks if marked)])
 
 
 def _changed(night: _Night) -> str:
@@ -325,7 +330,8 @@ def _doubts(night: _Night) -> Iterator[str]:
     accounts: Mapping[str, Json] = night.block("tfgrpo", "accounts")
     net = {name: account["net"] for name, account in accounts.items()}
     pairs = [(one, other) for one in net for other in accounts[one].get("opposites", ()) if net[one] > net[other]]
-    open_ones = [pair for pair in pairs if net[pair[1]] > 0 or pair[1] in night.now]
+    unsettled = [pair for pair in pairs if net[pair[1]] > 0 or pair[1] in night.now]
+    open_ones = sorted(unsettled, key=lambda pair: -net[pair[1]])
     if open_ones:
         sides = (
             f"{night.text(name)} (net {net[name]:.1f}{', in force' if name in night.now else ''})"

@@ -132,6 +132,19 @@ def test_a_review_shows_what_counts_for_and_against_each_known_lesson_and_what_t
     assert {each["first_run"] for each in lessons[:2]} == {origin}
 
 
+def test_a_review_shows_which_lessons_contradict_each_other_and_which_has_more_support(task):
+    first, second = task.ids
+    fields = {"run_id": "n1", "simulated": True, "night": 0, "created_at": NOW, "group_id": "n1:g7"}
+    event = AccountEvent(experience_id=first, kind="contradicted", opposite=second, **fields)
+    append_events(task.paths.accounts, [event.named()])
+    printed = task.tell("experiences", "review").out
+    assert f"contradicts {second}, in force, which has more net support: 2.00" in printed
+    assert f"contradicts {first}, in force, which has less net support: 1.00" in printed
+    assert [each["opposites"] for each in task.ask("experiences", "review")["lessons"]] == [[second], [first]]
+    (shown,) = task.ask("experiences", "show", first)["experiences"]
+    assert shown["account"]["opposites"] == [second]
+
+
 def test_a_review_shows_measured_effects_and_why_a_lesson_is_out(task):
     first, second = task.ids
     fields = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tracemalloc
 from html.parser import HTMLParser
 
 import pytest
 
+from tests.support.records.promotions import record_promotion
 from tests.support.runs import running as kit
 from tfgrpo.flows.report.files import learned
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
 VOID = {"meta"}
@@ -322,6 +325,40 @@ def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
     kept = [name for name in inherited if name in json.loads(run.paths.manifest.read_text())["tfgrpo"]["library"]]
     assert kept
     assert all(records[name]["evidence"][0] in text for name in kept)
+
+
+def test_from_the_second_comparison_on_the_champion_is_drawn_over_nights(own_run):
+    gate = json.loads(own_run.paths.manifest.read_text())["gate"]
+    again = Elsewhere(own_run.out, "again")
+    shutil.copytree(own_run.paths.root, again.paths.root)
+    edit(again.paths.manifest, lambda value: value.update(run_id="again"))
+    (decision,) = promotions(own_run.task.promotions)
+    record_promotion(own_run.task.promotions, decision.model_copy(update={"run_id": "again", "decision": "undecided"}))
+    rewards = f"held-out reward {gate['champion']['estimate']:.3f} → {gate['candidate']['estimate']:.3f}"
+    text = page_of(again).text
+    assert "The champion over nights" in text
+    assert f"night 1, small: promote, {rewards}, difference +" in text
+    assert f"night 2, again: undecided, {rewards}" in text
+    assert "The champion over nights" not in page_of(own_run).text
+
+
+def test_lessons_that_contradict_each_other_are_shown_with_their_support(own_run):
+    names = [lesson["id"] for lesson in own_run.summary.details["lessons"][:2]]
+
+    def contradict(value):
+        for name, other, net in zip(names, reversed(names), (3.0, 1.5), strict=True):
+            value["tfgrpo"]["accounts"][name].update(opposites=[other], net=net)
+
+    edit(own_run.paths.manifest, contradict)
+    text = page_of(own_run).text
+    first, second = (lesson["text"] for lesson in own_run.summary.details["lessons"][:2])
+    assert re.search(
+        rf"contradicts {names[1]}, “\w+: {re.escape(second)}”, in force, which has less net support: 1.5", text
+    )
+    assert re.search(
+        rf"contradicts {names[0]}, “\w+: {re.escape(first)}”, in force, which has more net support: 3.0", text
+    )
+    assert re.search(r"of \d contradictions? between known lessons not settled", text)
 
 
 def test_lessons_that_another_store_holds_are_counted(own_run):

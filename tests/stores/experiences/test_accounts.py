@@ -14,6 +14,7 @@ from tfgrpo.stores.experiences.accounts import (
     AccountEvent,
     accounts_of,
     append_events,
+    contradictions,
     in_force,
     known,
     leaving,
@@ -204,3 +205,16 @@ def test_one_more_group_for_a_lesson_never_lowers_it_and_one_against_never_raise
     before = account(events, 3)
     assert account([*events, event(group="new", night=3)], 3).net >= before.net
     assert account([*events, event(kind="contradicted", group="new", night=3)], 3).net <= before.net
+
+
+def test_contradictions_are_mutual_follow_rewordings_and_name_the_best_supported_first():
+    records = [make_record(name) for name in "abcd"]
+    records += [make_record("b2", operation="modify", supersedes=("b",))]
+    events = [
+        event("a", "contradicted", "g1", opposite="b"),
+        event("c", "taught", "g2", opposite="a"),
+        event("c", group="g3"),
+    ]
+    accounts = accounts_of(records, events, 0)
+    known_ones = {name: accounts[name] for name in ("a", "b2", "c", "d")}
+    assert contradictions(known_ones) == {"a": ("c", "b2"), "b2": ("a",), "c": ("a",)}
