@@ -163,9 +163,6 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
     morning = details.get("morning")
-    look = morning["look"] if morning else details.get("warnings", ())
-    if morning and len(look) == sum(line["label"] == "look at" for line in morning["lines"]):
-        look = ()
     return _template().render(
         status=status,
         message=message,
@@ -175,7 +172,7 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         columns=EPOCH_COLUMNS,
         epochs=list(epoch_rows(details)),
         lessons=list(map(_lesson, details.get("lessons", ()))),
-        look=look,
+        look=morning["look"] if morning else details.get("warnings", ()),
     )
 
 

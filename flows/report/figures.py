@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from tfgrpo.flows.console.figures import duration, money, plus_unknown, price_unknown, usd
+from tfgrpo.flows.console.figures import duration
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.text import pluralize
 
@@ -94,10 +94,8 @@ def smallest_gain(gain: Mapping[str, Any] | None) -> str:
     return f"a night like this shows a gain of {shown} (80 % power)"
 
 
-_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute, smallest_gain)
-FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (*_OWN, duration, money, plus_unknown, price_unknown, usd, pluralize)
-}
+_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute)
+FILTERS: Final[dict[str, Callable[..., Any]]] = {each.__name__: each for each in (*_OWN, duration, pluralize)}
 
 
 @dataclass(frozen=True, slots=True)

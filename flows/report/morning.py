@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from textwrap import shorten
 from typing import Any, Final, NamedTuple
 
@@ -127,45 +127,48 @@ class _Night:
     task: TaskPaths
     manifest: Json
     decisions: Sequence[Promotion]
+    verdict: str
+    gate: Json
+    origin: Promotion | None
+    """The decision that put the library into force, from which lessons may have been retired since."""
     before: tuple[str, ...]
     now: tuple[str, ...]
     """Ids of the lessons in force before the run, and after it."""
+    candidate: tuple[str, ...]
+    left: Mapping[str, str]
+    """Why lessons left the library in force in this run, by id."""
     texts: Mapping[str, str]
 
     @classmethod
     def read(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore) -> _Night:
         manifest = {"run_id": run.root.name, "status": "running", **ManifestFile(run.manifest).read()}
+        gate, known = manifest.get("gate") or {}, manifest.get("tfgrpo") or {}
         decisions = decisions_until(task, manifest)
-        first = next((place for place, one in enumerate(decisions) if one.run_id == manifest["run_id"]), len(decisions))
-        before, now = (one.experience_ids if one else () for one in map(in_force, (decisions[:first], decisions)))
-        night = cls(task, manifest, decisions, before, now, {})
-        named = {*before, *now, *night.candidate, *night.block("tfgrpo", "accounts")}
-        texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(store.find(named))}
-        return replace(night, texts=texts)
+        own = [one for one in decisions if one.run_id == manifest["run_id"]]
+        earlier = decisions[: decisions.index(own[0])] if own else decisions
+        before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
+        candidate = tuple(known.get("library", ())) if gate else ()
+        found = store.find({*before, *now, *candidate, *(known.get("accounts") or {})})
+        return cls(
+            task=task,
+            manifest=manifest,
+            decisions=decisions,
+            verdict=gate["decision"] if gate and manifest["status"] == "finished" else manifest["status"],
+            gate=gate,
+            origin=in_force(one for one in decisions if one.decision != "retire"),
+            before=before,
+            now=now,
+            candidate=candidate,
+            left={name: why for one in own for name, why in one.reasons.items()},
+            texts={one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(found)},
+        )
 
     def block(self, *path: str) -> Json:
         """Return a part of the manifest; empty where an older or unfinished one lacks it."""
-        found: Json = self.manifest
+        found = self.manifest
         for name in path:
             found = found.get(name) or {}
         return found
-
-    @property
-    def gate(self) -> Json:
-        return self.block("gate")
-
-    @property
-    def simulated(self) -> bool:
-        return bool(self.manifest.get("simulated"))
-
-    @property
-    def candidate(self) -> tuple[str, ...]:
-        return tuple(self.block("tfgrpo").get("library", ())) if self.gate else ()
-
-    @property
-    def verdict(self) -> str:
-        status = str(self.manifest["status"])
-        return str(self.gate["decision"]) if self.gate and status == "finished" else status
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -176,17 +179,6 @@ class _Night:
         return tuple(name for name in self.before if name not in self.now)
 
     @property
-    def left(self) -> Mapping[str, str]:
-        """Why lessons left the library in force in this run, by id."""
-        own = [one for one in self.decisions if one.run_id == self.manifest["run_id"]]
-        return {name: why for one in own for name, why in one.reasons.items()}
-
-    @property
-    def origin(self) -> Promotion | None:
-        """The decision that put the library into force, from which lessons may have been retired since."""
-        return in_force(one for one in self.decisions if one.decision != "retire")
-
-    @property
     def unchanged(self) -> int:
         """Nights up to this one that left the library in force as it was."""
         return 0 if self.added or self.removed else nights_unchanged(self.decisions)
@@ -194,8 +186,8 @@ class _Night:
     @property
     def sealed(self) -> int:
         """Sealed items that the library in force was not tested on yet."""
-        tests = sealed_tests(self.task.tests) if self.now else ()
-        tested = any((one.experience_ids, one.simulated) == (self.now, self.simulated) for one in tests)
+        mine = self.now, bool(self.manifest.get("simulated"))
+        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.tests))
         return 0 if tested or not self.now else int(self.block("dataset").get("sealed", 0))
 
     def text(self, name: str) -> str:
@@ -214,6 +206,8 @@ def _headline(night: _Night) -> str:
     message = night.manifest.get("message") or "under way, or its process was killed"
     if night.verdict not in _HEADLINES:
         return f"{night.verdict.capitalize()}: {message}"
+    if not night.gate.get("champion"):
+        return f"{night.verdict.capitalize()}: nothing was compared"
     # What a message says before the decision, such as that a replay agrees.
     beyond, decided, _ = message.partition(f"; {night.verdict}: ")
     return _HEADLINES[night.verdict] + (f"; {beyond}" if decided else "")
@@ -223,7 +217,10 @@ def _about(night: _Night) -> str:
     run_id, task_id = night.manifest["run_id"], night.task.root.name
     nights = [one.run_id for one in night.decisions if one.ends_night]
     which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
-    marks = (("half of the items", night.block("forecast").get("half_night")), ("SIMULATED model", night.simulated))
+    marks = (
+        ("half of the items", night.block("forecast").get("half_night")),
+        ("SIMULATED model", night.manifest.get("simulated")),
+    )
     return ", ".join([which, f"run {run_id}", *(text for text, marked in marks if marked)])
 
 
@@ -271,18 +268,19 @@ def _missing(night: _Night) -> str:
 
 
 def _since(night: _Night) -> str:
-    origin, saturated = night.origin, night.block("saturated").get("explanation")
+    origin, still = night.origin, night.block("saturated").get("explanation")
     if origin is None:
         said = "no library was ever promoted: prompts carry no lessons"
     elif origin.run_id == night.manifest["run_id"]:
         said = "this night"
     else:
         what = "rollback" if origin.decision == "rollback" else "promotion" if origin.ends_night else "import"
-        gone = len(origin.experience_ids) - len(night.now)
-        retired = f", {pluralize(gone, 'lesson')} retired since" if gone else ""
-        said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}{retired}"
-    unchanged = f"unchanged for {pluralize(night.unchanged, 'night')}" if night.unchanged and origin else ""
-    return "; ".join(part for part in (said, saturated or unchanged) if part)
+        said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
+        if gone := len(origin.experience_ids) - len(night.now):
+            said += f", {pluralize(gone, 'lesson')} retired since"
+        if night.unchanged and not still:
+            still = f"unchanged for {pluralize(night.unchanged, 'night')}"
+    return f"{said}; {still}" if still else said
 
 
 def _cost(night: _Night) -> str:
@@ -333,12 +331,11 @@ def _doubts(night: _Night) -> Iterator[str]:
     unsettled = [pair for pair in pairs if net[pair[1]] > 0 or pair[1] in night.now]
     open_ones = sorted(unsettled, key=lambda pair: -net[pair[1]])
     if open_ones:
-        sides = (
-            f"{night.text(name)} (net {net[name]:.1f}{', in force' if name in night.now else ''})"
-            for name in open_ones[0]
+        standing = (f"net {net[name]:.1f}{', in force' if name in night.now else ''}" for name in open_ones[0])
+        sides = " against ".join(
+            f"{night.text(name)} ({how})" for name, how in zip(open_ones[0], standing, strict=True)
         )
-        between = f"{len(open_ones)} of {pluralize(len(pairs), 'contradiction')} between known lessons"
-        yield f"{between} not settled: {' against '.join(sides)}"
+        yield f"{len(open_ones)} of {pluralize(len(pairs), 'contradiction')} between known lessons not settled: {sides}"
     effects = {name: accounts[name]["effect"] for name in night.now if (accounts.get(name) or {}).get("effect")}
     harmful = sorted(
         (name for name in effects if effects[name]["harm"] > _DOUBTFUL), key=lambda one: effects[one]["harm"]

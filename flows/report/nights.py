@@ -85,9 +85,13 @@ def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None,
 
 def picture(nights: Sequence[Night]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to compare."""
-    shown = list(nights[-_MOST:])
-    rewards = [value for night in shown for value in _drawn(night)]
-    if sum(night.before is not None for night in shown) < 2:
+    shown = nights[-_MOST:]
+    compared = [
+        (one.before, one.after, one.decision) for one in shown if one.before is not None and one.after is not None
+    ]
+    ends = [before + (end or 0.0) for before, _, decision in compared for end in (decision.low, decision.high)]
+    rewards = [*ends, *(after for _, after, _ in compared)]
+    if len(compared) < 2:
         return None
     return {
         "nights": shown,
@@ -99,15 +103,10 @@ def picture(nights: Sequence[Night]) -> dict[str, Any] | None:
     }
 
 
-def _drawn(night: Night) -> list[float]:
-    if night.before is None or night.after is None:
-        return []
-    one = night.decision
-    ends = [] if one.low is None or one.high is None else [night.before + one.low, night.before + one.high]
-    return [night.before, night.after, *ends]
-
-
 def _round_scale(low: float, high: float) -> Scale:
-    """Return a scale that ends at round numbers and spans at least a tenth of the magnitude."""
+    """Return a scale whose ends and quarters are round numbers."""
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-9)))
-    return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, 196, 36)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    if (last - first) % 2:
+        first, last = (first - 1, last) if first > 0 else (first, last + 1)
+    return Scale(first * step, last * step, 196, 36)

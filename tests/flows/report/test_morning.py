@@ -131,6 +131,7 @@ def test_a_night_without_a_comparison_says_so_and_misses_nothing(records):
     gate = {"decision": "undecided", "explanation": "candidate and champion are the same library", "champion": None}
     records.night("n1", "undecided", gate=gate)
     lines = records.lines("n1")
+    assert lines["night"] == "Undecided: nothing was compared (night 1 of mine, run n1)"
     assert lines["better"] == "not known yet: candidate and champion are the same library"
     assert "missing" not in lines
 
@@ -336,4 +337,5 @@ def test_the_picture_holds_every_interval_and_there_is_none_of_one_night(records
     assert (len(drawn["nights"]), drawn["earlier"], drawn["every"]) == (60, 10, 3)
     assert drawn["y"].low <= 0.45
     assert drawn["y"].high >= 0.75
+    assert drawn["y"].quarters == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8])
     assert [drawn["bar"](share) for share in (1.0, -0.5, 9.0)] == [-30.0, 15.0, -36.0]
