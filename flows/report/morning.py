@@ -206,8 +206,8 @@ def _headline(night: _Night) -> str:
     message = night.manifest.get("message") or "under way, or its process was killed"
     if night.verdict not in _HEADLINES:
         return f"{night.verdict.capitalize()}: {message}"
-    if not night.gate.get("champion"):
-        return f"{night.verdict.capitalize()}: nothing was compared"
+    if night.verdict == "undecided" and not night.gate.get("champion"):
+        return "Undecided: nothing was compared"
     # What a message says before the decision, such as that a replay agrees.
     beyond, decided, _ = message.partition(f"; {night.verdict}: ")
     return _HEADLINES[night.verdict] + (f"; {beyond}" if decided else "")

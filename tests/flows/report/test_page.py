@@ -245,7 +245,7 @@ def test_reflections_that_broke_are_counted(own_run):
 
 
 @pytest.mark.parametrize(
-    ("decision", "says"), [("reject", "Rejected: "), ("undecided", "Undecided: the evidence does not tell")]
+    ("decision", "says"), [("reject", "Rejected: "), ("undecided", "Undecided: nothing was compared")]
 )
 def test_other_decisions_have_their_own_words(own_run, decision, says):
     def manifest(value):
