@@ -20,7 +20,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
-from tfgrpo.flows.run.loop.knowledge import Evidence, LearningState
+from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
 from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
@@ -34,10 +34,9 @@ from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
-from tfgrpo.stores.experiences.accounts import append_events, opening_event, read_events
+from tfgrpo.stores.experiences.accounts import append_events, read_events
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.measured import read_measured
-from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -81,7 +80,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         fields = _opening_fields(prepared, context, champion, clock)
         books.manifest.update(**fields, **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
-        happened = (*retired, *([damage] if damage else []))
+        lost = fields.get("began_with", {}).get("lost")
+        happened = (*retired, *(each for each in (damage, lost) if each))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -120,13 +120,14 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     ended = (one for one in runs_of(paths) if one.simulated == prepared.plan.simulated and one.lessons is not None)
     last = next(ended, None)
     block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
-    carried = carried_evidence(prepared.plan)
+    carried, lost = carried_evidence(prepared.plan)
     return {
         "account_events": len(read_events(paths.accounts)),
         "measured_groups": len(read_measured(paths.measured)),
         "remembered": block.get("remembered", {}),
         "capital": list(carried.capital.logs),
         "nights": carried.nights,
+        **({"lost": lost} if lost else {}),
     }
 
 
@@ -142,23 +143,20 @@ def _learning(
     if began_with is None:
         return LearningState.first(champion)
     settings, night = plan.settings.tfgrpo, plan.settings.tfgrpo.night or 0
-    read = read_events(plan.paths.accounts, began_with["account_events"])
-    events = [event for event in read if event.simulated == plan.simulated]
-    ids = {event.experience_id for event in events}
-    opening = [
-        opening_event(entry, night=night, simulated=plan.simulated, now=clock())
-        for entry in champion.entries
-        if entry.experience_id not in ids
-    ]
-    append_events(task.accounts, opening)
-    store = _store(plan.paths, plan, clock)
-    records: dict[str, ExperienceRecord] = {}
-    for record in (*filter(store.verify_stamp, store.find(ids)), *champion.entries):
-        records.setdefault(record.experience_id, record)
+    history = History.read(
+        _store(plan.paths, plan, clock),
+        plan.paths.accounts,
+        champion,
+        night=night,
+        simulated=plan.simulated,
+        now=clock(),
+        lines=began_with["account_events"],
+    )
+    append_events(task.accounts, history.opening)
     slots = plan.pack.manifest.experience_slots
     evidence = Evidence(
-        records=tuple(records.values()),
-        events=(*events, *opening),
+        records=history.records,
+        events=(*history.events, *history.opening),
         night=night,
         slots=settings.retrieval.most_in_force(slots),
         capacity=limits_for(settings, slots, 1).capacity,

@@ -9,11 +9,12 @@ from typing import Any
 
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import promoted_library
+from tfgrpo.flows.run.champion import promoted_library, verified
 from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.flows.run.loop.knowledge import History
 from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.experiences.accounts import Account, accounts_of, contradictions, opening_event, read_events
+from tfgrpo.stores.experiences.accounts import Account, accounts_of, contradictions
 from tfgrpo.stores.experiences.library import Library, Promotion, fold, in_force, nights_before, promotions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.text import pluralize
@@ -70,23 +71,16 @@ class Known:
 def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], *, simulated: bool) -> list[Known]:
     """Return the lessons in force after these decisions, in their order, then the other known ones; only ones that verify."""
     store, night = experiences.store, nights_before(decisions)
-    champion = promoted_library(store, in_force(decisions, simulated=simulated))
-    events = [event for event in read_events(experiences.paths.accounts) if event.simulated == simulated]
-    ids = {event.experience_id for event in events}
-    forced = {entry.experience_id: entry for entry in champion.entries}
-    records: dict[str, ExperienceRecord] = {}
-    for record in filter(store.verify_stamp, store.find([*ids, *forced])):
-        records.setdefault(record.experience_id, record)
-    now = utc_now()
-    opening = [
-        opening_event(entry, night=night, simulated=simulated, now=now)
-        for name, entry in forced.items()
-        if name not in ids
-    ]
-    accounts = accounts_of(list(records.values()), [*events, *opening], night)
-    others = [each for each in fold(Library(()), records.values()).entries if each.experience_id not in forced]
+    champion = verified(promoted_library(store, in_force(decisions, simulated=simulated)), store)
+    path = experiences.paths.accounts
+    history = History.read(store, path, champion, night=night, simulated=simulated, now=utc_now())
+    accounts = accounts_of(history.records, [*history.events, *history.opening], night)
+    records = {record.experience_id: record for record in history.records}
+    begun = {event.experience_id for event in history.events}
+    forced = {entry.experience_id for entry in champion.entries}
+    others = [each for each in fold(Library(()), history.records).entries if each.experience_id not in forced]
     listed = [
-        *(entry for name, entry in forced.items() if name in accounts),
+        *champion.entries,
         *(entry for entry in others if accounts[entry.experience_id].living),
     ]
     return [
@@ -95,7 +89,7 @@ def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], 
             first=min((records[name] for name in account.ids if name in records), key=lambda each: each.created_at),
             account=account,
             in_force=entry.experience_id in forced,
-            has_events=entry.experience_id in ids,
+            has_events=entry.experience_id in begun,
         )
         for entry in listed
         for account in (accounts[entry.experience_id],)

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Self
 
 from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.run.effects import effects_of
 from tfgrpo.rewarders.statistics.effects import Effect
-from tfgrpo.stores.experiences.accounts import Account, AccountEvent, accounts_of, in_force, known, leaving
+from tfgrpo.stores.experiences.accounts import (
+    Account,
+    AccountEvent,
+    accounts_of,
+    in_force,
+    known,
+    leaving,
+    opening_event,
+    read_events,
+)
 from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.measured import MeasuredLine
 from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,42 @@ class Evidence:
     """Most lessons of the candidate."""
     capacity: int
     """Most known lessons."""
+
+
+class History(NamedTuple):
+    """What the accounts of a task are folded from."""
+
+    records: tuple[ExperienceRecord, ...]
+    """Of all nights, in the order in which they were written; only ones that verify."""
+    events: tuple[AccountEvent, ...]
+    opening: tuple[AccountEvent, ...]
+    """Of lessons in force from before there were accounts."""
+
+    @classmethod
+    def read(
+        cls,
+        store: ExperienceStore,
+        accounts: Path,
+        champion: Library,
+        *,
+        night: int,
+        simulated: bool,
+        now: datetime,
+        lines: int | None = None,
+    ) -> Self:
+        """Read the history of one kind of model: of the first ``lines`` events, None for all. Raises ``CorruptFile``."""
+        events = [event for event in read_events(accounts, lines) if event.simulated == simulated]
+        ids = {event.experience_id for event in events}
+        forced = {entry.experience_id: entry for entry in champion.entries}
+        records: dict[str, ExperienceRecord] = {}
+        for record in (*filter(store.verify_stamp, store.find([*ids, *forced])), *champion.entries):
+            records.setdefault(record.experience_id, forced.get(record.experience_id, record))
+        opening = [
+            opening_event(entry, night=night, simulated=simulated, now=now)
+            for name, entry in forced.items()
+            if name not in ids
+        ]
+        return cls(tuple(records.values()), tuple(events), tuple(opening))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ The evidence of an undecided run is what the next one begins with.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +16,7 @@ from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided, uncompared
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
 
@@ -127,18 +127,27 @@ def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> 
     )
 
 
-def carried_evidence(plan: Plan) -> Carried:
-    """Return the evidence that a new run of a task begins with: that of the last decision, as ``Carried.after`` it.
+def carried_evidence(plan: Plan) -> tuple[Carried, str]:
+    """Return the evidence that a new run of a task begins with, and a warning if that of its last night is lost.
 
-    Evidence of another model or another version of the pack proves nothing here.
+    It is that of the last decision, as ``Carried.after`` it. Evidence of another model or another version of the pack
+    proves nothing here, nor does evidence against another champion.
     """
     decided = [one for one in promotions(plan.paths.promotions) if one.simulated == plan.simulated]
     last = next((one for one in reversed(decided) if one.decision != "retire"), None)
     if last is None or not last.capital:
-        return Carried()
-    manifest = {}
-    with suppress(OSError, CorruptFile):  # then it is unknown whose evidence it is
+        return Carried(), ""
+    lost = f"the evidence of {pluralize(last.nights or 0, 'night')}, up to {last.run_id}, starts anew"
+    at_stake = last.decision == "undecided" and bool(last.nights)
+    # A run records what left its champion before its decision, so that this is a person's doing.
+    if decided[-1] is not last:
+        return Carried(), f"{lost}: a lesson was taken out of the library in force since" if at_stake else ""
+    try:
         manifest = ManifestFile(plan.paths.run(last.run_id).manifest).read()
+    except (OSError, CorruptFile) as error:
+        return Carried(), f"{lost}: whose it is cannot be read ({error})" if at_stake else ""
+    if not manifest:
+        return Carried(), f"{lost}: the manifest of that run is gone" if at_stake else ""
     then = manifest.get("model"), manifest.get("pack", {}).get("stamp")
     same = then == (plan.models.name, plan.pack.manifest.stamp)
-    return Carried.after(last.decision, Capital(last.capital), last.nights) if same else Carried()
+    return Carried.after(last.decision, Capital(last.capital), last.nights) if same else Carried(), ""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.agents.steps import group, record
+from tests.support.records.promotions import record_promotion
+from tests.support.records.records import NOW
 from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run
+from tfgrpo.flows.run.loop.promotion import carried_evidence
 from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.experiences.library import Library, promotions, uncompared
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, Scored
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.evaluation import LearningEvidence
+from tfgrpo.tasks.gate import Carried
 from tfgrpo.tasks.shapes import HalfResult
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -112,7 +118,46 @@ def test_evidence_starts_anew_when_patience_is_over_and_with_another_model(night
     path = paths(nights, "fourth").manifest
     path.write_text(path.read_text().replace('"model": "simulated"', '"model": "another"'))
     run(nights, run_id="fifth", **WORLD)
-    assert manifest(nights, "fifth")["began_with"]["capital"] == list(Capital().logs)
+    began = manifest(nights, "fifth")["began_with"]
+    assert (began["capital"], "lost" in began) == (list(Capital().logs), False)
+    paths(nights, "fifth").manifest.write_text("{")
+    closed = run(nights, run_id="sixth", **WORLD)
+    assert manifest(nights, "sixth")["began_with"]["nights"] == 0
+    (warning,) = (each for each in closed.details["warnings"] if "starts anew" in each)
+    assert "the evidence of 1 night, up to fifth, starts anew: whose it is cannot be read" in warning
+
+
+CAPITAL = Capital().after((1.0, 0.5), bound=1.0)
+DECIDED = {"promote": {"capital": CAPITAL.logs, "nights": 3}, "undecided": {"capital": CAPITAL.logs, "nights": 3}}
+
+
+@pytest.mark.parametrize(
+    ("decisions", "carries", "says"),
+    [
+        (["undecided"], True, ""),
+        (["retire", "undecided"], True, ""),  # in the run itself, before its decision
+        (["undecided", "retire"], False, "a lesson was taken out of the library in force since"),
+        (["promote", "retire"], False, ""),
+        (["undecided", "rollback"], False, ""),
+        ([], False, ""),
+    ],
+)
+def test_evidence_against_another_champion_is_not_carried_on(tmp_path, decisions, carries, says):
+    task = TaskPaths(tmp_path)
+    for number, decision in enumerate(decisions):
+        fields = DECIDED.get(decision, {})
+        line = uncompared(Library(()), decision, run_id=f"r{number}", decided_at=NOW, simulated=True, **fields)
+        record_promotion(task.promotions, line)
+        ManifestFile(task.run(f"r{number}").manifest).update(model="m", pack={"stamp": "s"})
+    pack = SimpleNamespace(manifest=SimpleNamespace(stamp="s"))
+    plan = SimpleNamespace(paths=task, simulated=True, models=SimpleNamespace(name="m"), pack=pack)
+    carried, warning = carried_evidence(plan)
+    assert carried == (Carried(CAPITAL, 3) if carries else Carried())
+    assert says in warning
+    assert bool(says) is bool(warning)
+    if carries:
+        task.run(f"r{len(decisions) - 1}").manifest.unlink()
+        assert "the manifest of that run is gone" in carried_evidence(plan)[1]
 
 
 def test_a_run_of_the_rules_before_is_neither_split_nor_weighed_and_is_replayed_with_one_group_size(
