@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,10 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, send
+from tfgrpo.tasks.gateway.relay import EventRelay, Finished, send
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.gateway.sse import EventReader, data_of
-from tfgrpo.tasks.gateway.upstream import forwarded, returned_headers
+from tfgrpo.tasks.gateway.sse import data_of
+from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
 from tfgrpo.tasks.models.journaled import count_call, describe_reply
@@ -36,6 +36,8 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_by
 from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of
 
 ROLE = "gateway"
+_TIMED_S = 0.5
+"""Seconds between two looks at the clock of a stream: to set a time limit anew costs as much as to pass on an event."""
 _EVENTS = "text/event-stream"
 
 
@@ -77,7 +79,7 @@ class Call:
     session: Session
     request: web.BaseRequest
     out: Outgoing
-    client: ChatClient | None
+    upstream: Upstream | None
     """None: the journal alone answers."""
     _place: int = 0
     _key: CallKey = field(init=False)
@@ -125,15 +127,16 @@ class Call:
             yield span
 
     async def _answer(self, key_text: str) -> web.StreamResponse:
-        journal, client = self.session.runtime.journal, self.client
-        known = None if journal is None else journal.answer(key_text, _Recorded.from_json, final=client is None)
+        journal, upstream = self.session.runtime.journal, self.upstream
+        known = None if journal is None else journal.answer(key_text, _Recorded.from_json, final=upstream is None)
         if isinstance(known, TfgrpoError):
             raise known
         if known is not None:
             headers = {"content-type": known.content_type}
             return await self._relay(headers, _once(known.body), partial(self._replayed, known))
-        if client is None:
+        if upstream is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
+        client = upstream.client
         most = self.out.max_tokens or self.session.runtime.context.models.roles["actor"].max_tokens
         price, size = client.prices.get(self.out.model), len(self.out.raw)
         nano_usd = price.cost(size, most, 0) if price is not None else None
@@ -141,19 +144,19 @@ class Call:
             # No tokenizer makes more tokens than there are bytes.
             self._reservation = await client.ledger.reserve(calls=1, tokens=size + most, nano_usd=nano_usd)
             try:
-                return await self._exchange(client, started, partial(self._finished, client, key_text, size + most))
+                return await self._exchange(upstream, started, partial(self._finished, client, key_text, size + most))
             finally:
                 self._charge(Reservation.lose)  # a call without a known end
 
     async def _exchange(
-        self, client: ChatClient, started: int, finished: Callable[[str, bytes], None]
+        self, upstream: Upstream, started: int, finished: Callable[[str, Sequence[bytes]], None]
     ) -> web.StreamResponse:
         """Forward the request, and pass the reply on."""
-        endpoint = client.endpoint
+        client, endpoint = upstream.client, upstream.client.endpoint
         self._began = perf_counter()
         try:
             async with asyncio.timeout(endpoint.timeout_s) as timer:
-                request = forwarded(self.request, endpoint, self.out.dialect.path, self.out.raw)
+                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw)
                 reply = await client.http.send(request, stream=True)
                 try:
                     if reply.status_code in OVERLOADED:
@@ -180,7 +183,7 @@ class Call:
         client: ChatClient,
         reply: httpx.Response,
         timer: asyncio.Timeout,
-        finished: Callable[[str, bytes], None],
+        finished: Callable[[str, Sequence[bytes]], None],
     ) -> web.StreamResponse:
         kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
         if not 200 <= reply.status_code < 300:
@@ -197,7 +200,7 @@ class Call:
         self,
         headers: Mapping[str, str],
         chunks: AsyncIterator[bytes],
-        finished: Callable[[bytes], None],
+        finished: Finished,
         mask: Callable[[bytes], bytes] | None = None,
     ) -> web.StreamResponse:
         """Pass an answer on to the agent, whole or event by event."""
@@ -207,7 +210,7 @@ class Call:
             return response
         body = b"".join([chunk async for chunk in chunks])
         body = mask(body) if mask is not None else body
-        finished(body)
+        finished((body,))
         return await send(self.request, web.Response(body=body, headers=headers))
 
     def _refused(self, client: ChatClient, received: Received) -> web.Response:
@@ -226,10 +229,12 @@ class Call:
         body = client.endpoint.scrub_bytes(received.content)
         return web.Response(status=received.status, body=body, headers=returned_headers(received.headers))
 
-    def _finished(self, client: ChatClient, key_text: str, bound: int, content_type: str, raw: bytes) -> None:
+    def _finished(
+        self, client: ChatClient, key_text: str, bound: int, content_type: str, events: Sequence[bytes]
+    ) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""
         latency_s = perf_counter() - self._began
-        reply = self._read(content_type, raw)
+        reply = self._read(content_type, events)
         if reply is None:  # a stream that broke off, or an error behind a success status
             self._failed(ModelReplyMalformed.__name__)
             return
@@ -244,13 +249,14 @@ class Call:
             self._charge(lambda reservation: reservation.settle(bound, worst, believed=False))
         cost_usd = None if nano_usd is None else nano_usd / NANO
         if (journal := self.session.runtime.journal) is not None:
-            journal.append(key_text, _Recorded(content_type, raw, latency_s, cost_usd).to_json())
+            body = b"".join(events)
+            journal.append(key_text, _Recorded(content_type, body, latency_s, cost_usd).to_json())
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         self._count(reply)
         self._record(reply)
 
-    def _replayed(self, known: _Recorded, raw: bytes) -> None:
-        reply = self._read(known.content_type, raw)
+    def _replayed(self, known: _Recorded, events: Sequence[bytes]) -> None:
+        reply = self._read(known.content_type, events)
         if reply is not None:
             self._record(replace(reply, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
 
@@ -260,24 +266,29 @@ class Call:
         self._answered = True
         self.session.answered(self._place, self.out, reply)
 
-    def _read(self, content_type: str, raw: bytes) -> ChatReply | None:
+    def _read(self, content_type: str, events: Sequence[bytes]) -> ChatReply | None:
+        """Return what an answer says: of one body, or of the events of a stream."""
         dialect = self.out.dialect
         if not content_type.startswith(_EVENTS):
-            body = mapping_of(json_of(raw))
+            body = mapping_of(json_of(b"".join(events)))
             return None if hidden_status(body) is not None else dialect.read(body)
-        datas = (data_of(event) for event in EventReader().feed(raw))
-        events = [event for data in datas if isinstance(event := json_of(data), dict)]
-        return dialect.read(dialect.fold(events))
+        datas = (data for event in events if (data := data_of(event)).startswith(b"{"))
+        # As one array: many small texts take twice the time to parse.
+        return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
 
     async def _timed(
         self, chunks: AsyncIterator[bytes], timer: asyncio.Timeout, silence_s: float
     ) -> AsyncIterator[bytes]:
-        """Count the time limit from the last chunk: a stream may last longer than a call."""
+        """Count the time limit from about the last chunk: a stream may last longer than a call."""
+        clock = asyncio.get_running_loop().time
+        counted = clock()
         async for chunk in chunks:
             if self._first_chunk_s is None:
                 self._first_chunk_s = perf_counter() - self._began
                 self._span.set(first_chunk_s=self._first_chunk_s)
-            timer.reschedule(asyncio.get_running_loop().time() + silence_s)
+            if (now := clock()) - counted > _TIMED_S:
+                timer.reschedule(now + silence_s)
+                counted = now
             yield chunk
 
     def _broken(self, error_type: str, status: int, kind: str, message: str) -> GatewayRefusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, json_of, mapping_of
 
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _SYSTEM = ("system", "developer")
 
 
@@ -104,7 +106,7 @@ class ChatDialect(Dialect):
 
     def is_usage_alone(self, data: bytes) -> bool:
         """A chunk with usage and without choices."""
-        if b'"usage"' not in data:
+        if _NO_CHOICES.search(data) is None:  # every chunk has a usage, most of them null
             return False
         chunk = mapping_of(json_of(data))
         return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)

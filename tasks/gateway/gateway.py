@@ -43,7 +43,8 @@ class Gateway:
         async with self._starting:
             if not self._origin:
                 from tfgrpo.tasks.gateway.server import Server  # noqa: PLC0415 - few runs need one
+                from tfgrpo.tasks.gateway.upstream import Upstream  # noqa: PLC0415
 
-                server = Server(self._sessions, self._client)
+                server = Server(self._sessions, None if self._client is None else Upstream(self._client))
                 resources.push_async_callback(server.aclose)
                 self._origin = await server.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TypeAlias
@@ -19,8 +19,8 @@ _COMMENT = b": waiting for the model\n\n"
 _DRAIN_S = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
-Finished: TypeAlias = Callable[[bytes], None]
-"""Called with the whole answer before the agent sees the end of it."""
+Finished: TypeAlias = Callable[[Sequence[bytes]], None]
+"""Called with the whole answer, one body or all events, before the agent sees the end of it."""
 
 
 Mask: TypeAlias = Callable[[bytes], bytes] | None
@@ -68,7 +68,7 @@ class EventRelay:
                 break
         else:
             self._kept.append(reader.rest())
-            self._finished(b"".join(self._kept))
+            self._finished(self._kept)
         await self._write(response, reader.rest())
         with _noticing_the_client():
             await response.write_eof()
@@ -80,7 +80,7 @@ class EventRelay:
             self._kept.append(event)
             if self._out.dialect.ends(data):
                 self._ended = True
-                self._finished(b"".join(self._kept))
+                self._finished(self._kept)
         return not (self._out.hides_usage and self._out.dialect.is_usage_alone(data))
 
     async def _signs_of_life(self, response: web.StreamResponse) -> None:

@@ -23,8 +23,7 @@ from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.gateway.upstream import forwarded, keys_in, returned_headers
-from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.gateway.upstream import Upstream, keys_in, returned_headers
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -40,10 +39,10 @@ _HOST: Final = "127.0.0.1"
 class Server:
     """The server, on the running event loop."""
 
-    def __init__(self, sessions: Mapping[str, Session], client: ChatClient | None) -> None:
+    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None) -> None:
         """``sessions``: those that are open, by the token in their path."""
         self._sessions = sessions
-        self._client = client
+        self._upstream = upstream
         self._hosts: frozenset[str] = frozenset()
         server = web.Server(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=75.0
@@ -119,19 +118,19 @@ class Server:
         if path == _COUNT:
             return await self._pass(request, path, out.raw)
         try:
-            return await Call(session, request, out, self._client).respond()
+            return await Call(session, request, out, self._upstream).respond()
         except (BudgetRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise
 
     async def _pass(self, request: web.BaseRequest, path: str, body: bytes | None) -> web.StreamResponse:
         """Pass on what is free of charge; it is not journalled."""
-        client = self._client
-        if client is None:
+        if self._upstream is None:
             raise GatewayRefusal(503, "api_error", "a replay calls no endpoint")
+        client = self._upstream.client
         try:
             async with asyncio.timeout(client.endpoint.timeout_s):
-                received = await exchange(client.http, forwarded(request, client.endpoint, path, body))
+                received = await exchange(client.http, self._upstream.forwarded(request, path, body))
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None

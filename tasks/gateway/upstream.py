@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import httpx
 from aiohttp.web import BaseRequest
 
-from tfgrpo.tasks.models.endpoint import Endpoint
+from tfgrpo.tasks.models.chat import ChatClient
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 _OF_THE_CONNECTION = frozenset(
@@ -18,27 +18,37 @@ _NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
 _OWN_PREFIX = "x-tfgrpo-"
 
 
-def forwarded(request: BaseRequest, endpoint: Endpoint, path: str, body: bytes | None) -> httpx.Request:
-    """Return the request to the endpoint. The key is in the header that the client uses, unless it is Azure's."""
-    headers = {
-        name: value
-        for name, value in ((name.lower(), value) for name, value in request.headers.items())
-        if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIX)
-    }
-    headers["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
-    own = {name: value for name, value in endpoint.headers().items() if name not in {"accept", "content-type"}}
-    if endpoint.api_key is not None and "x-api-key" in request.headers and "authorization" in own:
-        del own["authorization"]
-        own["x-api-key"] = endpoint.api_key.reveal()
-    url = endpoint.url(path)
-    # Azure clients say which version they speak; the endpoint's own address says which one it has.
-    query = {name: value for name, value in request.query.items() if name != "api-version"}
-    return httpx.Request(
-        request.method,
-        url.copy_merge_params(query) if query else url,
-        content=body,
-        headers={**headers, **own},
-    )
+class Upstream:
+    """The run's client, and the addresses and headers of its endpoint, which are the same for all calls."""
+
+    def __init__(self, client: ChatClient) -> None:
+        self.client = client
+        self._urls: dict[str, httpx.URL] = {}
+        own = client.endpoint.headers()
+        self._headers = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}
+        self._with_x_api_key = dict(self._headers)
+        key = client.endpoint.api_key
+        if key is not None and self._headers.get("authorization") == f"Bearer {key.reveal()}":
+            del self._with_x_api_key["authorization"]
+            self._with_x_api_key["x-api-key"] = key.reveal()
+
+    def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
+        """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
+        headers = {
+            name: value
+            for name, value in ((name.lower(), value) for name, value in request.headers.items())
+            if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIX)
+        }
+        headers["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
+        headers |= self._with_x_api_key if "x-api-key" in request.headers else self._headers
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = self.client.endpoint.url(path)
+        # Azure clients say which version they speak; the endpoint's own address says which one it has.
+        query = {name: value for name, value in request.query.items() if name != "api-version"}
+        return httpx.Request(
+            request.method, url.copy_merge_params(query) if query else url, content=body, headers=headers
+        )
 
 
 def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:
