@@ -34,6 +34,7 @@ from tests.support.runs.settings_observations import (
     of_selection,
     of_selection_plan,
     of_tiny,
+    outputs_of_a_service,
     refused,
     remembering,
     runner_asked_for,
@@ -85,6 +86,14 @@ OF_ROLES = {
 PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
 COSTS = of_exchange(lambda it: [rollout.usage.cost_usd for rollout in it.result.rollouts])
 REWARDS = of_exchange(lambda it: [getattr(rollout.outcome, "reward", None) for rollout in it.result.rollouts])
+
+
+OUTPUTS = of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts])
+REASONS = of_exchange(lambda it: [getattr(rollout.outcome, "reason", "") for rollout in it.result.rollouts])
+
+
+def command(text: str, **more: str) -> dict[str, str]:
+    return {"actor.kind": "command", "actor.command": text, "actor.gateway.enabled": "off", **more}
 
 
 def weighing(second: float) -> str:
@@ -188,6 +197,25 @@ DEMOS: dict[str, Demo] = {
         of_exchange(lambda it: [tool["function"]["name"] for tool in it.acting[0]["tools"]]),
         f'["{AGENTS}:double", "{AGENTS}:halve"]',
         TOOLS,
+    ),
+    "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
+    "actor.url": Demo(
+        outputs_of_a_service,
+        "http://service.test/b",
+        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
+    ),
+    "actor.answer": Demo(OUTPUTS, "last_line", command("printf '6\\n7'")),
+    "actor.workdir": Demo(OUTPUTS, lambda probe: str(probe.root), command("sh -c 'ls | wc -l'")),
+    "actor.env": Demo(OUTPUTS, '["MODE=fast"]', command("sh -c 'echo mode $MODE'")),
+    "actor.gateway.enabled": Demo(REASONS, "on", command("echo 7")),
+    "actor.limits.cpu_s": Demo(OUTPUTS, "77", command("sh -c 'ulimit -t'")),
+    "actor.limits.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
+    "actor.limits.file_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -f'")),
+    "actor.limits.processes": Demo(
+        OUTPUTS, "4321", command("python3 -c 'import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))'")
+    ),
+    "actor.limits.output_mb": Demo(
+        REASONS, "2", command("head -c 1500000 /dev/zero", **{"actor.limits.output_mb": "1"})
     ),
     "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
     "actor.gateway.models": Demo(of_gateway, '{"gpt-*": "qwen"}'),

@@ -126,7 +126,10 @@ def _check_task_runner(settings: Settings) -> Sequence[Problem]:
     return (Problem("--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'`"),)
 
 
-_CHECKS: tuple[ExtraCheck, ...] = (lambda settings: check_actor(settings.actor), _check_task_runner)
+_CHECKS: tuple[ExtraCheck, ...] = (
+    lambda settings: check_actor(settings.actor, learns=settings.tfgrpo.enabled),
+    _check_task_runner,
+)
 
 
 def _check_names(request: RunRequest) -> None:

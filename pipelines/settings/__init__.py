@@ -1,6 +1,7 @@
 """Settings of a run, read from defaults, pipeline file, environment and command line."""
 
 __all__ = [
+    "actor",
     "addresses",
     "fields",
     "guardrails",

@@ -42,7 +42,7 @@ _BOUNDS = {
     "exclusiveMaximum": "below {}",
 }
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = ("api_key_env", "api_key_secret")
+_NEVER_SHOWN = ("api_key_env", "api_key_secret", "actor.env", "actor.command")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
@@ -131,7 +131,8 @@ def shown_setting(value: object, key: str) -> str:
     """Return the value of a setting field for a message."""
     address = isinstance(value, str) and (_PLAIN_ADDRESS.fullmatch(value) or completed_address(value))
     scalar = not isinstance(value, dict | list | tuple)
-    if scalar and (key.endswith(_NEVER_SHOWN) or (key.endswith("base_url") and not address)):
+    unsafe = key.endswith("base_url") or key == "actor.url"
+    if key.endswith(_NEVER_SHOWN) or (scalar and unsafe and not address):
         return _HIDDEN
     return shown(value)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import refuse_secrets
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
@@ -72,32 +73,6 @@ class DatasetSettings(Section):
     mix_stride: int = Field(default=1, ge=1, le=1_000_000)
     """Steps of the mix, as in its ``until_step``, that one learning batch advances."""
     fields: FieldMap = FieldMap()
-
-
-class GatewaySettings(Section):
-    """What the gateway changes in the requests of agents that call the endpoint themselves, besides adding the lessons."""
-
-    models: dict[str, Text] = Field(default_factory=dict)
-    """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
-    Other names pass unchanged."""
-    auxiliary: ListOf[Text] = ()
-    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
-    sampling: bool = False
-    """Write the run's temperature and seed into the requests. Off: the agent's own."""
-
-
-class ActorSettings(Section):
-    """The actor, which attempts the items."""
-
-    kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
-    """``chat``, ``tools``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
-    tools: ListOf[Text] = ()
-    """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call."""
-    max_turns: int = Field(default=8, ge=1, le=1_000)
-    """Model turns of one rollout before it fails."""
-    timeout_s: float = Field(default=600.0, gt=0.0)
-    """Seconds one rollout may take in total."""
-    gateway: GatewaySettings = GatewaySettings()
 
 
 def _check_range(value: tuple[float, float]) -> tuple[float, float]:

@@ -1,14 +1,16 @@
-"""Build the actor that the settings ask for: ``chat``, with one model call per attempt, ``tools``, or a callable by name."""
+"""Build the actor that the settings ask for: ``chat``, with one model call per attempt, ``tools``, or a user's own agent."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfgrpo.pipelines.settings.tree import ActorSettings
+from tfgrpo.pipelines.problems import ProblemCollector
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
@@ -67,50 +69,113 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
     return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"
 
 
-_ACCEPTED = "chat, tools, or module:attr or path/to/file.py:attr of a function or of an instance that can be called"
+_ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
+_ONLY_FOR = {
+    "tools": ("tools",),
+    "command": ("command",),
+    "workdir": ("command",),
+    "env": ("command",),
+    "url": ("http",),
+    "answer": ("command", "http"),
+}
+"""Settings that other kinds of actor do not heed."""
 
 
-def build_actor(settings: ActorSettings) -> Actor:
-    """Return the actor. Import what its settings name; call nothing. Raise ``SettingsError`` with every problem."""
-    if settings.kind == "tools":
-        if not settings.tools:
-            raise SettingsError.one("actor.tools", "none", "at least one module:attr for the tools actor")
-        return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
-    actor: Actor = ChatActor()
-    problems: list[Problem] = []
-    if settings.kind != "chat":
-        try:
-            actor = _callable_actor(settings.kind)
-        except ValueError as error:
-            given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
-            problems.append(Problem("actor.kind", given, _ACCEPTED))
-    if settings.tools:
-        problems.append(Problem("actor.tools", f"tools for the {settings.kind} actor", "tools only with kind: tools"))
-    if problems:
-        raise SettingsError(problems)
-    return actor
+def build_actor(settings: ActorSettings, *, learns: bool = False) -> Actor:
+    """Return the actor. Import what its settings name; start nothing. Raise ``SettingsError`` with every problem.
+
+    ``learns``: refuse an agent that no lesson can reach.
+    """
+    checks = ProblemCollector()
+    actors = checks.run(_built, settings, learns=learns)
+    checks.refuse(list(_misplaced(settings)))
+    checks.raise_problems()
+    return actors[0]
 
 
-def check_actor(settings: ActorSettings) -> tuple[Problem, ...]:
+def _built(settings: ActorSettings, *, learns: bool) -> Actor:
+    match settings.kind:
+        case "chat":
+            return ChatActor()
+        case "tools":
+            if not settings.tools:
+                raise SettingsError.one("actor.tools", "none", "at least one module:attr for the tools actor")
+            return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
+        case "command" | "http":
+            agents = _started(settings.kind)
+            if problems := list(agents.problems(settings, learns=learns)):
+                raise SettingsError(problems)
+            return agents.actor(settings)
+    try:
+        return _callable_actor(settings.kind)
+    except ValueError as error:
+        given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
+        raise SettingsError.one("actor.kind", given, _ACCEPTED) from None
+
+
+def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
+    defaults = ActorSettings()
+    for name, kinds in _ONLY_FOR.items():
+        if settings.kind not in kinds and getattr(settings, name) != getattr(defaults, name):
+            yield Problem(f"actor.{name}", f"a value with kind: {settings.kind}", f"it with kind: {' or '.join(kinds)}")
+    if not settings.gateway.enabled and settings.kind not in _ONLY_FOR["answer"]:
+        yield Problem("actor.gateway.enabled", f"off with kind: {settings.kind}", "off with kind: command or http")
+
+
+def check_actor(settings: ActorSettings, *, learns: bool = False) -> tuple[Problem, ...]:
     """Return every problem of the actor's settings."""
     try:
-        build_actor(settings)
+        build_actor(settings, learns=learns)
     except SettingsError as error:
         return tuple(error.problems)
     return ()
+
+
+def is_own_agent(settings: ActorSettings) -> bool:
+    """Return whether the actor is an agent of the user's own whose model calls are to go through the gateway."""
+    actor = build_actor(settings)
+    return isinstance(actor, OwnAgent) and actor.proxied
 
 
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
         return ()
+    if settings.kind in ("command", "http"):
+        unseen = (
+            "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach it as "
+            "`system` only"
+        )
+        return (*(() if settings.gateway.enabled else (unseen,)), *_started(settings.kind).warnings(settings))
     declared = _callable_actor(settings.kind).declared
-    if "chat" in declared:
+    if not {"chat", "base_url", "api_key"}.isdisjoint(declared):
         return ()
-    unpaid = f"{settings.kind} takes no `chat`: calls that it makes itself are not counted, and no cap holds for them"
+    unpaid = (
+        f"{settings.kind} takes neither `chat` nor `base_url`: calls that it makes itself are not counted, and no cap "
+        "holds for them"
+    )
     if "system" in declared:
         return (unpaid,)
-    return (f"{settings.kind} takes neither `system` nor `chat`: no lesson can reach it, so it cannot learn", unpaid)
+    return (f"{settings.kind} takes no `system` either: no lesson can reach it, so it cannot learn", unpaid)
+
+
+def _started(kind: str) -> _Started:
+    """Return how agents outside this process are checked and built. A run has one kind of actor, and imports no other."""
+    if kind == "command":
+        from tfgrpo.tasks.actors import command  # noqa: PLC0415
+
+        return _Started(command.CommandActor, command.command_problems, command.command_warnings)
+    from tfgrpo.tasks.actors import http  # noqa: PLC0415
+
+    return _Started(http.HttpActor, http.http_problems, http.http_warnings)
+
+
+class _Started(NamedTuple):
+    """An agent outside this process."""
+
+    actor: Callable[[ActorSettings], Actor]
+    problems: Callable[..., Iterator[Problem]]
+    warnings: Callable[[ActorSettings], Iterator[str]]
 
 
 def _callable_actor(kind: str) -> CallableActor:

@@ -5,4 +5,4 @@ journal, or reserves, forwards (``upstream``), passes on (``relay``, ``sse``) an
 for the attempt. ``chat``, ``responses`` and ``messages`` are the protocols (``dialect``).
 """
 
-__all__ = ["environment", "gateway", "session"]
+__all__ = ["environment", "gateway", "session", "sse"]

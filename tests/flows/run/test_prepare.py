@@ -24,7 +24,7 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
 @pytest.mark.parametrize(
     ("agent", "told"),
     [
-        ("returns_a_number", ["takes neither `system` nor `chat`: no lesson can reach it", "no cap holds for them"]),
+        ("returns_a_number", ["takes no `system` either: no lesson can reach it", "no cap holds for them"]),
         ("drafts_and_corrects", []),
         ("takes_everything", []),
         ("calls_after_the_end", []),

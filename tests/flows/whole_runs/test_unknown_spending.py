@@ -48,7 +48,7 @@ def test_sums_with_an_unknown_part_say_so_in_progress_summary_manifest_and_repor
     rollouts = len(kit.lines(kit.paths(out).rollouts))
     assert "calls + unknown, $" in progress
     assert summary.details["ledger"]["unmeasured_attempts"] == rollouts
-    assert f"+ unknown ({rollouts} attempts by an agent that calls models without `chat`)" in summary.details["spent"]
+    assert f"+ unknown ({rollouts} attempts by an agent whose calls are not seen)" in summary.details["spent"]
     assert "+ unknown" in kit.manifest(out)["ledger"]["spent"]
     page = kit.paths(out).report.read_text()
     assert "+ unknown" in page
@@ -99,7 +99,7 @@ def test_known_and_unknown_money_are_separate():
     own = Totals(calls=31, nano_usd=1_000_000, unmeasured_attempts=2, at_risk_nano=2_000_000)
     assert plus_unknown("31 calls", own) == "31 calls + unknown"
     assert spending(own) == (
-        "$0.0010 + unknown (2 attempts by an agent that calls models without `chat`), and up to $0.0020 of lost calls"
+        "$0.0010 + unknown (2 attempts by an agent whose calls are not seen), and up to $0.0020 of lost calls"
     )
 
 

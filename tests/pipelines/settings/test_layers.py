@@ -31,6 +31,8 @@ SPECIAL = {
     "actor.tools": ("module:function",),
     "actor.gateway.models": {"gpt-*": "m"},
     "actor.gateway.auxiliary": ("*-mini",),
+    "actor.url": "http://127.0.0.1:8080/attempt",
+    "actor.env": ("HOME", "MODE=fast"),
     "rewarders": ({"name": "gt", "weight": 0.5},),
     **{f"model.{role}headers": {"x-team": "env:TEAM"} for role in ROLE_PREFIXES},
     **{f"model.{role}extra_body": {"top_p": 0.9} for role in ROLE_PREFIXES},

@@ -213,3 +213,7 @@ def answers_alone(prompt: str, system: str) -> str:
 
 async def asks_through_chat(prompt: str, chat: AskAsync) -> str:
     return await chat(prompt)
+
+
+def proxied(prompt: str, base_url: str, api_key: str) -> str:
+    return f"{base_url} {api_key}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,6 +82,32 @@ def of_tiny(look: Callable[[TinyRun], object]) -> Observe:
 
 def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
     return lambda probe, options: look(probe.exchange(options, **behaviour))
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """An agent that answers with the path of its address."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = json.dumps({"answer": self.path}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def outputs_of_a_service(probe: SettingsProbe, options: Options) -> list[str]:
+    """Return what an agent at ``http://service.test`` answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = options["actor.url"].replace("service.test", f"127.0.0.1:{server.server_port}")
+        try:
+            return [rollout.output for rollout in probe.exchange({**options, "actor.url": url}).result.rollouts]
+        finally:
+            server.shutdown()
 
 
 def of_items(look: Callable[[Item], object]) -> Observe:

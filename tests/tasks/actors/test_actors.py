@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
-from tfgrpo.pipelines.settings.tree import ActorSettings
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
 from tfgrpo.stores.errors import (
     ActorError,

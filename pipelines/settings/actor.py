@@ -1,0 +1,103 @@
+"""Settings of the actor: which kind it is, and how an agent of the user's own is started, limited and read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import suppress
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME, checked_address, looks_like_a_key
+from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
+
+
+class LimitSettings(Section):
+    """Limits on each process of a command actor, as far as the system holds them. None: no limit."""
+
+    cpu_s: int | None = Field(default=3_600, ge=1)
+    """Seconds of processor time."""
+    memory_mb: int | None = Field(default=8_192, ge=1)
+    """Megabytes of data in memory."""
+    file_mb: int | None = Field(default=1_024, ge=1)
+    """Megabytes of one file that it writes."""
+    processes: int | None = Field(default=None, ge=1)
+    """Processes and threads of the user, all others included, above which no more can be started. Not held for root."""
+    output_mb: int = Field(default=16, ge=1, le=1_024)
+    """Megabytes of output, of an answer file, of changes or of an HTTP reply, above which the attempt fails."""
+
+
+class GatewaySettings(Section):
+    """The gateway to the endpoint for agents that call it themselves. It adds the lessons to their requests."""
+
+    enabled: bool = True
+    """Whether a command or HTTP agent uses it. Off for one that cannot: what it uses is unknown, no cap holds for it, and
+    lessons reach it as ``system`` only."""
+    models: dict[str, Text] = Field(default_factory=dict)
+    """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
+    Other names pass unchanged."""
+    auxiliary: ListOf[Text] = ()
+    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
+    sampling: bool = False
+    """Write the run's temperature and seed into the requests. Off: the agent's own."""
+
+
+def _one_text(value: object) -> object:
+    """Return a command given as a list, also in JSON, as one text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        return shlex.join(value)
+    return value
+
+
+def _check_command(value: str) -> str:
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        words = []
+    if not words:
+        raise ValueError("a command, as a list or as one text with its quotes closed")
+    if any(map(looks_like_a_key, words)):
+        raise ValueError("a command without secrets: name the variable that holds one in actor.env")
+    return value
+
+
+def _check_variable(value: str) -> str:
+    name, sets, text = value.partition("=")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("NAME of a variable to pass through, or NAME=VALUE to set one")
+    template = re.fullmatch(r"\{[a-z_]+\}", text)
+    if sets and not template and (SECRET_NAME.search(name) or looks_like_a_key(text)):
+        raise ValueError("NAME alone for a secret: it is passed through from the environment")
+    return value
+
+
+class ActorSettings(Section):
+    """The actor, which attempts the items."""
+
+    kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
+    """``chat``, ``tools``, ``command``, ``http``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
+    tools: ListOf[Text] = ()
+    """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call."""
+    command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
+    """Program of the ``command`` actor with its arguments: a list, or one text with a shell's quotes. No shell runs it.
+    ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""
+    url: Annotated[Text, AfterValidator(checked_address)] | None = None
+    """Address of the ``http`` actor, which takes items by POST."""
+    answer: Text | None = None
+    """Where the answer is. Of a command: ``stdout`` (the default), ``last_line``, ``file:NAME``, ``json:/POINTER`` or
+    ``diff``; of an HTTP agent: ``json:/POINTER`` (the default is ``json:/answer``) or ``text``."""
+    workdir: Text | None = None
+    """Folder of which each attempt of a command gets a copy to work in. None: an empty one."""
+    env: ListOf[Annotated[Text, AfterValidator(_check_variable)]] = ()
+    """Variables of a command: ``NAME`` passes one through, ``NAME=VALUE`` sets one. Secrets are passed by name only."""
+    limits: LimitSettings = LimitSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    max_turns: int = Field(default=8, ge=1, le=1_000)
+    """Model turns of one rollout before it fails."""
+    timeout_s: float = Field(default=600.0, gt=0.0)
+    """Seconds one rollout may take in total."""

@@ -1,0 +1,174 @@
+"""Attempt items with a command, such as a coding agent, started once per attempt in a private working folder.
+
+The item is in its arguments and, as JSON, on its standard input; its answer is its output, a file, or what it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
+from tfgrpo.stores.errors import ActorError, Problem
+from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_frames, item_json
+from tfgrpo.tasks.actors.folder import changes, new_folder
+from tfgrpo.tasks.actors.guard import remove_folder
+from tfgrpo.tasks.actors.own import OwnAgent
+from tfgrpo.tasks.actors.process import MEGABYTE, Ended, Guard, run_program
+from tfgrpo.tasks.gateway.environment import agent_environment
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
+from tfgrpo.tasks.shapes import Frame, Trajectory
+
+_OF_THE_GATEWAY: Final = ("base_url", "root_url", "api_key")
+_TEMPLATE: Final = re.compile(r"\{(prompt|system|item|here|base_url|root_url|api_key)\}")
+_OURS: Final = ("TFGRPO_", "FEATURE_TFGRPO_")
+
+
+class CommandActor(OwnAgent):
+    """Starts the command of the settings, which ``command_problems`` has found to be complete."""
+
+    def __init__(self, settings: ActorSettings) -> None:
+        self.proxied = settings.gateway.enabled
+        self._settings = settings
+        self._words = shlex.split(settings.command or "")
+        self._place = answer_place(settings.answer, "command")
+        self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
+        self._here = Path.cwd()
+        self._most = settings.limits.output_mb * MEGABYTE
+        self._guard: Guard | None = None
+
+    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+        """Start the command in a new folder, and remove the folder when all of its processes have ended."""
+        item = item_json(attempt.item)
+        told = {**item, "system": attempt.system, "temperature": attempt.temperature, "seed": attempt.seed}
+        values = {
+            "prompt": attempt.user_text,
+            "system": attempt.system,
+            "item": json.dumps(item, ensure_ascii=False),
+            "here": str(self._here),
+            **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
+        }
+        guard = self._guarded(attempt.runtime)
+        folder = new_folder(guard)
+        try:
+            ended = await run_program(
+                [_filled(word, values) for word in self._words],
+                stdin=json.dumps(told).encode(),
+                folder=folder,
+                template=self._template,
+                env={**self._environment(session, values), "PWD": str(folder)},
+                limits=self._settings.limits,
+                guard=guard,
+            )
+            if ended.code:
+                raise ActorError(_failure(ended))
+            return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
+        finally:
+            await asyncio.shield(asyncio.to_thread(_remove, folder, guard))
+
+    def _guarded(self, runtime: Runtime) -> Guard:
+        """Return the guard of this process, which ends what is left when the runtime is closed."""
+        if self._guard is None:
+            self._guard = Guard()
+            runtime.resources.push_async_callback(asyncio.to_thread, self._guard.close)
+        return self._guard
+
+    def _trajectory(self, ended: Ended, folder: Path) -> Trajectory:
+        text = ended.output.decode("utf-8", "replace")
+        frames = event_frames(text)
+        answer = diff = ""
+        if self._template is not None or self._place.place == "diff":
+            diff = changes(self._template, folder, self._most)
+            frames += (Frame("note", "diff", diff, None, None, 0.0),)
+        if self._place.place == "diff":
+            answer = diff
+        elif self._place.place == "file":
+            answer = self._place.of_file(folder, self._most)
+        else:
+            answer = self._place.of_output(text)
+        return Trajectory(answer, frames)
+
+    @cached_property
+    def _passed_on(self) -> dict[str, str]:
+        """Variables without secrets, unless one is passed through by name."""
+        named = {each for each in self._settings.env if "=" not in each}
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name in named or not (name.startswith(_OURS) or SECRET_NAME.search(name) or looks_like_a_key(value))
+        }
+
+    def _environment(self, session: Session | None, values: Mapping[str, str]) -> dict[str, str]:
+        base = self._passed_on if session is None else agent_environment(session, self._passed_on)
+        own = (each.partition("=") for each in self._settings.env if "=" in each)
+        return {**base, **{name: _filled(text, values) for name, _, text in own}}
+
+
+def _remove(folder: Path, guard: Guard) -> None:
+    remove_folder(folder)
+    guard.releases(folder)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """Fill in the names of ``values`` in braces, in one pass: a prompt may hold such words."""
+    return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def _failure(ended: Ended) -> str:
+    if ended.code < 0:
+        how = f"was ended by {signal.Signals(-ended.code).name}; see actor.limits"
+    else:
+        how = f"ended with exit code {ended.code}"
+    said = ended.errors or ended.output[-500:].decode("utf-8", "replace").strip()
+    return f"the command {how}: {said or 'it wrote nothing to standard error'}"
+
+
+def command_problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:
+    """Yield what is wrong with the settings of a command."""
+    words = shlex.split(settings.command or "")
+    if not words:
+        yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
+        return
+    program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
+    if not _startable(program, settings):
+        here = f"; perhaps {{here}}/{program}" if Path(program).is_file() else ""
+        accepted = "a program on the PATH, by an absolute path, by {here}/…, or in actor.workdir"
+        yield Problem("actor.command", f"{program!r}, which is not found", accepted + here)
+    yield from answer_problems(settings, "command")
+    if settings.workdir is not None and not Path(settings.workdir).is_dir():
+        yield Problem("actor.workdir", repr(settings.workdir), "a folder")
+    if not settings.gateway.enabled and places.intersection(_OF_THE_GATEWAY):
+        yield Problem(
+            "actor.command",
+            "an address or key of the gateway, with actor.gateway.enabled off",
+            "actor.gateway.enabled on",
+        )
+    if not settings.gateway.enabled and learns and "system" not in places:
+        accepted = "{system} in an argument, so that lessons can reach the agent, or actor.gateway.enabled on"
+        yield Problem("actor.command", "no {system}, with actor.gateway.enabled off", accepted)
+
+
+def _startable(program: str, settings: ActorSettings) -> bool:
+    program = program.replace("{here}", str(Path.cwd()))
+    if "/" not in program:
+        return shutil.which(program) is not None
+    return shutil.which(Path(settings.workdir or os.devnull, program)) is not None
+
+
+def command_warnings(settings: ActorSettings) -> Iterator[str]:
+    """Yield what is probably not meant in the settings of a command."""
+    for word in shlex.split(settings.command or "")[1:]:
+        path = Path(word)
+        if not path.is_absolute() and path.is_file() and not Path(settings.workdir or os.devnull, word).exists():
+            yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"

@@ -1,0 +1,65 @@
+"""End the agents of a run that was killed, and remove their folders. Run as a script, of the standard library.
+
+It reads ``+NAME`` and ``-NAME`` in lines from its standard input: process groups by number, and folders by path. At the
+end of the input whatever was not taken back is ended: the run, and launchers on their way, hold the other end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+GRACE_S = 1.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+def left_over(lines: Iterable[bytes]) -> set[bytes]:
+    """Return the names that were added and not taken back."""
+    names: set[bytes] = set()
+    for line in lines:
+        (names.add if line[:1] == b"+" else names.discard)(line[1:].rstrip(b"\n"))
+    return names
+
+
+def signal_group(group: int, number: signal.Signals) -> bool:
+    """Send a signal to a process group; return whether any process of it is there."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS says so of zombies
+        os.killpg(group, number)
+        return True
+    return False
+
+
+def remove_folder(folder: str | os.PathLike[str]) -> None:
+    """Remove a folder in which dying processes may still write, and agents may have made read-only folders."""
+    for _ in range(3):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        for path, names, _files in os.walk(folder):
+            for name in (".", *names):
+                with suppress(OSError):
+                    Path(path, name).chmod(0o700)
+        time.sleep(0.05)
+
+
+def main() -> None:
+    """Wait for the end of the input, then end processes and remove folders."""
+    names = left_over(sys.stdin.buffer)
+    groups = [int(name) for name in names if name.isdigit()]
+    if [group for group in groups if signal_group(group, signal.SIGTERM)]:
+        time.sleep(GRACE_S)
+        for group in groups:
+            signal_group(group, signal.SIGKILL)
+    for name in names:
+        if not name.isdigit():
+            remove_folder(os.fsdecode(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Attempt items with an agent behind HTTP: one POST per attempt, answered at once, as a stream, or at a place to ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import ActorError, ModelReplyMalformed, ModelUnreachable, Problem
+from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
+from tfgrpo.tasks.actors.own import OwnAgent
+from tfgrpo.tasks.actors.process import MEGABYTE
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.models.endpoint import display_url
+from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
+from tfgrpo.tasks.models.wire import json_of
+from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
+from tfgrpo.tasks.shapes import Trajectory
+
+_ACCEPTED, _SEE_OTHER = 202, 303
+_FIRST_POLL_S: Final = 0.2
+_SLOWEST_POLL_S: Final = 5.0
+_EXCERPT: Final = 300
+
+
+class HttpActor(OwnAgent):
+    """Asks the service of the settings, which ``http_problems`` has found to be complete."""
+
+    def __init__(self, settings: ActorSettings) -> None:
+        self.proxied = settings.gateway.enabled
+        self._url = httpx.URL(settings.url or "")
+        self._place = answer_place(settings.answer, "http")
+        self._most = settings.limits.output_mb * MEGABYTE
+        # A request is repeated only when no byte of it was sent: an agent is not asked twice.
+        self._client: httpx.AsyncClient | None = None
+        self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
+
+    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+        """Post the item, and wait for the answer."""
+        body = {
+            "prompt": attempt.user_text,
+            "system": attempt.system,
+            "item": item_json(attempt.item),
+            "temperature": attempt.temperature,
+            "seed": attempt.seed,
+            "base_url": session and session.base_url,
+            "api_key": session and session.api_key,
+        }
+        client = self._connected(attempt.runtime)
+        received = await self._asked(client, "POST", self._url, json.dumps(body).encode())
+        pause = _FIRST_POLL_S
+        while received.status in (_ACCEPTED, _SEE_OTHER) and received.headers.get("location"):
+            if received.status == _ACCEPTED:
+                named = retry_after(received.headers, utc_now())
+                await asyncio.sleep(pause if named is None else named)
+                pause = min(_SLOWEST_POLL_S, 1.5 * pause)
+            received = await self._asked(client, "GET", received.url.join(received.headers["location"]))
+        if not received.ok or received.status == _ACCEPTED:
+            raise ActorError(self._refused(received))
+        return Trajectory(self._answer(received), ())
+
+    def _connected(self, runtime: Runtime) -> httpx.AsyncClient:
+        if self._client is None:
+            concurrency = runtime.context.settings.tfgrpo.concurrency
+            self._client = open_transport(concurrency=concurrency, trust_env=not is_loopback(self._url.host))
+            runtime.resources.push_async_callback(self._client.aclose)
+        return self._client
+
+    async def _asked(
+        self, client: httpx.AsyncClient, method: str, url: httpx.URL, content: bytes | None = None
+    ) -> Received:
+        headers = {"accept": "application/json, text/event-stream, text/plain", "content-type": "application/json"}
+        number, waited = 1, 0.0
+        while True:
+            try:
+                request = client.build_request(method, url, content=content, headers=headers)
+                return await exchange(client, request, self._most)
+            except ModelReplyMalformed as error:
+                raise ActorError(str(error)) from None
+            except TRANSPORT_ERRORS as error:
+                cause = str(error) or type(error).__name__
+                broken = ModelUnreachable(f"no answer from the agent at {display_url(url)}: {cause}")
+                wait = self._retry.wait(number, FailedAttempt(broken, never_sent(error)), waited, self._rng)
+            if wait is None:
+                raise broken
+            number, waited = number + 1, waited + wait
+            await asyncio.sleep(wait)
+
+    def _refused(self, received: Received) -> str:
+        where = f"{received.status} from the agent at {display_url(received.url)}"
+        if received.status == _ACCEPTED:
+            return f"{where}, without a Location at which to ask again"
+        if received.moved_to is not None:
+            return f"{where}: it moved to {display_url(received.moved_to)}, which is the address for actor.url"
+        said = " ".join(read_refusal(received.status, received.content).message.split())
+        return f"{where}: {said[:_EXCERPT] or 'an empty body'}"
+
+    def _answer(self, received: Received) -> str:
+        text = received.content.decode("utf-8", "replace")
+        if received.headers.get("content-type", "").startswith("text/event-stream"):
+            pieces = list(self._pieces(received.content))
+            if not pieces:
+                raise ActorError(f"no event of the stream has {self._place.where or 'data'} (actor.answer)")
+            return "".join(pieces).strip()
+        return pointed(json_of(text), self._place.where) if self._place.place == "json" else text.strip()
+
+    def _pieces(self, content: bytes) -> Iterator[str]:
+        """The answer's pieces: data that are JSON have them at the pointer, or have none; other data are pieces."""
+        events = EventReader()
+        for event in [*events.feed(content), events.rest()]:
+            data = data_of(event).decode("utf-8", "replace")
+            if not data or data == "[DONE]":
+                continue
+            value: Any = json_of(data) if self._place.place == "json" else None
+            if not isinstance(value, dict | list):
+                yield data
+                continue
+            try:
+                yield pointed(value, self._place.where)
+            except ActorError:
+                continue
+
+
+def http_problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG001 - it is sent ``system``
+    """Yield what is wrong with the settings of an HTTP agent."""
+    yield from answer_problems(settings, "http")
+    if settings.url is None:
+        yield Problem("actor.url", "none", "the address of the agent for kind: http")
+
+
+def http_warnings(settings: ActorSettings) -> Iterator[str]:
+    """Yield what is probably not meant in the settings of an HTTP agent."""
+    if settings.gateway.enabled and not is_loopback(urlsplit(settings.url or "").hostname or ""):
+        yield (
+            f"the agent at {settings.url} gets the address of a gateway that listens on this machine only: "
+            "start it here, or set actor.gateway.enabled=off"
+        )

@@ -1,0 +1,61 @@
+"""Prepare a new process for the program of an agent, and become it. Run as a script, of the standard library.
+
+    launcher.py GUARD TEMPLATE '{"DATA": bytes, …}' PROGRAM ARGUMENT …
+
+It tells the guard of itself on the descriptor ``GUARD``, copies the folder ``TEMPLATE``, unless it is empty, into the one
+that it is in, and sets the limits. As a child of its own it can be ended at any of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Replace this process. Return 126 when it cannot be prepared, and 127 when the program cannot be started."""
+    guard, template, limits, *command = arguments
+    os.write(int(guard), f"+{os.getpid()}\n".encode())
+    os.close(int(guard))
+    try:
+        if template:
+            _copy(template)
+        _limit(json.loads(limits))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 126
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+    return 127
+
+
+def _copy(template: str) -> None:
+    import shutil  # noqa: PLC0415 - most agents start without a template, and none should wait for it
+
+    try:
+        shutil.copytree(template, ".", symlinks=True, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise OSError(f"actor.workdir cannot be copied: {error}") from error
+
+
+def _limit(limits: Mapping[str, int]) -> None:
+    for name, asked in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(kind)[1]
+        # A second of processor time between SIGXCPU, which says what has happened, and SIGKILL.
+        soft, last = asked, asked + 1 if name == "CPU" else asked
+        if hard != resource.RLIM_INFINITY:
+            soft, last = min(soft, hard), min(last, hard)
+        try:
+            resource.setrlimit(kind, (soft, last))
+        except (OSError, ValueError) as error:
+            raise OSError(f"the system refuses the limit {name} of {asked}: {error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""Attempt items with an agent of the user's own: a callable, a command or an HTTP service.
+
+Its model calls go through the run's gateway where they can; what it used, its tools and why it stopped are then known as
+for our own calls. The finished attempt is journalled as one call, so that a resumed run does not start the agent again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from tfgrpo.rewarders.faults import described
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import ActorError, TfgrpoError
+from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
+from tfgrpo.stores.numeric import count_or_none, is_cost
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.models.endpoint import scrubbed
+from tfgrpo.tasks.runtime.containment import contained
+from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
+from tfgrpo.tasks.shapes import Frame, Trajectory
+
+BYPASSED: Final = (
+    "the agent bypassed the gateway: it ended without a model call through it, so nothing of what it did is known and no "
+    "lesson reached it. Have it take the address and key of its environment (OPENAI_BASE_URL and OPENAI_API_KEY, "
+    "ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY), of {base_url} and {api_key} in actor.command or actor.env, or of the "
+    "arguments base_url and api_key, not one of its own; a command-line tool that is logged in needs a home without its "
+    "login, such as by HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """Attempt of an agent, as journalled."""
+
+    trajectory: Trajectory
+    calls: tuple[Usage, ...]
+    """Usage of each model call."""
+
+    def to_json(self) -> dict[str, Any]:
+        usage = asdict(Usage.total(self.calls))
+        del usage["cost_usd"]
+        tally = {**usage, "costs": [call.cost_usd for call in self.calls]}
+        # Tool calls are among the frames; readers of older journals expect the list.
+        return {"trajectory": asdict(self.trajectory), "events": [], "tally": tally}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> _Finished:
+        trajectory = value["trajectory"]
+        frames = tuple(Frame(**frame) for frame in trajectory["frames"])
+        tally = value["tally"]
+        # The counts of all calls, then the cost of each. Implausible figures are unknown.
+        counts = Usage(*(count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens")))
+        costs = (Usage(cost_usd=cost if is_cost(cost) else None) for cost in tally["costs"])
+        return cls(Trajectory(trajectory["output"], frames, trajectory["finish_reason"]), (counts, *costs))
+
+
+class OwnAgent(ABC):
+    """Runs an agent of the user's own, once per attempt."""
+
+    proxied: bool
+    """Whether the agent is offered the gateway, and fails if it makes no call through it."""
+
+    @abstractmethod
+    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+        """Run the agent to its end. ``session`` is None for an agent that is not proxied.
+
+        Its frames stand for those that were seen; with a session, its notes are added to them.
+        """
+
+    async def attempt(self, attempt: AttemptContext) -> Trajectory:
+        """Run the agent, or return its journalled trajectory. Raise ``ActorError`` with what the agent raised."""
+        request = {
+            "system": sha256_hex(attempt.system),
+            "prompt": attempt.user_text,
+            "temperature": attempt.temperature,
+            "seed": attempt.seed,
+        }
+        attempt.own_calls = True
+        done = await attempt.recorder.once(
+            attempt.key("agent", turn=0),
+            request,
+            lambda: self._run(attempt),
+            encode=_Finished.to_json,
+            decode=_Finished.from_json,
+        )
+        attempt.adopt(done.calls, done.trajectory.frames)
+        return done.trajectory
+
+    async def _run(self, attempt: AttemptContext) -> _Finished:
+        async with attempt.gateway_session() if self.proxied else nullcontext() as session:
+            try:
+                trajectory = await contained(self.run(attempt, session))
+                if session is not None and session.bypassed and not attempt.calls:
+                    raise ActorError(BYPASSED)
+            except TfgrpoError as error:
+                if attempt.stopped_by is not None:
+                    raise attempt.stopped_by from None
+                if isinstance(error, ENDING):
+                    # From a store, an endpoint or a budget of the agent's own: those of this run work.
+                    raise ActorError(described(error, whole=True)) from error
+                raise
+            except Exception as error:
+                raise (attempt.stopped_by or ActorError(described(error, whole=True))) from error
+            if attempt.stopped_by is not None:
+                raise attempt.stopped_by
+            return _finished(trajectory, attempt, session)
+
+
+def _finished(trajectory: Trajectory, attempt: AttemptContext, session: Session | None) -> _Finished:
+    frames = trajectory.frames or attempt.frames
+    if session is not None:
+        frames = (*attempt.frames, *(frame for frame in trajectory.frames if frame.kind == "note"))
+    unseen = attempt.usage.calls is None
+    calls = _reported_calls(frames) if unseen else tuple(attempt.calls)
+    return _Finished(scrubbed(replace(trajectory, frames=frames), attempt.runtime.scrub), calls)
+
+
+def _reported_calls(frames: Sequence[Frame]) -> tuple[Usage, ...]:
+    """Return the usage that an agent reports of its model calls; unknown if it reports none.
+
+    Frames do not separate prompt from completion, so all their tokens count as completion.
+    """
+    reported = tuple(Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
+    return reported or (UNKNOWN_USAGE,)

@@ -1,0 +1,182 @@
+"""Run a program in a process group of its own, limited in resources, time and output, so that nothing of it is left.
+
+Cancelling the run of a program ends its group: SIGTERM, then SIGKILL. A guard process does the same when this process is
+killed. A program that starts a session of its own (``setsid``) leaves the group, and only its limits still hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from tfgrpo.pipelines.settings.actor import LimitSettings
+from tfgrpo.stores.errors import ActorError
+from tfgrpo.tasks.actors import guard as guard_script
+from tfgrpo.tasks.actors import launcher
+from tfgrpo.tasks.actors.guard import GRACE_S, signal_group
+
+_PYTHON: Final = (sys.executable, "-I", "-S")
+_DRAIN_S: Final = 1.0
+"""Seconds for output that is still in the pipes when the program has ended."""
+_TAIL_BYTES: Final = 2_000
+MEGABYTE: Final = 1 << 20
+
+
+class Guard:
+    """The process that cleans up after this one; it lives until ``close``, or until this process ends in any way."""
+
+    def __init__(self) -> None:
+        # In a session of its own: Ctrl-C in the terminal must not reach it.
+        command = [*_PYTHON, guard_script.__file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, bufsize=0)  # noqa: S603
+
+    @property
+    def descriptor(self) -> int:
+        """Its input, for launchers, which tell it of their process group."""
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        return self._process.stdin.fileno()
+
+    def holds(self, name: object) -> None:
+        """Have it end this group or remove this folder if it is not released before this process ends."""
+        os.write(self.descriptor, b"+" + os.fsencode(str(name)) + b"\n")
+
+    def releases(self, name: object) -> None:
+        """Take that back."""
+        with suppress(ValueError, OSError):  # closed in the meantime, when it has seen to it itself
+            os.write(self.descriptor, b"-" + os.fsencode(str(name)) + b"\n")
+
+    def close(self) -> None:
+        """Have it clean up, and wait for its end."""
+        self._process.__exit__(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that ended by itself."""
+
+    code: int
+    """Exit code; the number of a signal, negative, if that ended it."""
+    output: bytes
+    """Its standard output."""
+    errors: str
+    """The end of its standard error."""
+
+
+class _Child(asyncio.SubprocessProtocol):
+    """Collects what a program writes. Its end is seen even if a process that it leaves behind keeps its pipes open."""
+
+    def __init__(self, most: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._most = most
+        self.output, self.errors = bytearray(), b""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.over: asyncio.Future[None] = loop.create_future()
+        """When it has ended, or written too much."""
+        self.drained: asyncio.Future[None] = loop.create_future()
+        self._open = {1, 2}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self.errors = (self.errors + data)[-_TAIL_BYTES:]
+        elif len(self.output) <= self._most:
+            self.output += data
+            if self.too_long:
+                _resolve(self.over)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether there is more output than is allowed."""
+        return len(self.output) > self._most
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        self._open.discard(fd)
+        if not self._open:
+            _resolve(self.drained)
+
+    def process_exited(self) -> None:
+        _resolve(self.ended)
+        _resolve(self.over)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def run_program(
+    command: Sequence[str],
+    *,
+    stdin: bytes,
+    folder: Path,
+    template: Path | None,
+    env: Mapping[str, str],
+    limits: LimitSettings,
+    guard: Guard,
+) -> Ended:
+    """Run a program in a folder, filled with a copy of ``template``, to its end.
+
+    Raise ``ActorError`` if it cannot be started or writes more than it may. However this ends, no process of the group is left.
+    """
+    child = _Child(limits.output_mb * MEGABYTE)
+    try:
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: child,
+            *(*_PYTHON, launcher.__file__, *_orders(guard, template, limits), *command),
+            cwd=folder,
+            env=dict(env),
+            start_new_session=True,
+            pass_fds=(guard.descriptor,),
+        )
+    except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
+        why = getattr(error, "strerror", None) or str(error)
+        raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
+    group = transport.get_pid()
+    try:
+        pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        pipe.write(stdin)
+        pipe.close()  # once everything is written
+        await child.over
+        if child.too_long:
+            raise ActorError(f"the command wrote more than {limits.output_mb} MB (actor.limits.output_mb)")
+        signal_group(group, signal.SIGKILL)  # what it has left behind
+        await asyncio.wait([child.drained], timeout=_DRAIN_S)
+        errors = child.errors.decode("utf-8", "replace").strip()
+        return Ended(transport.get_returncode() or 0, bytes(child.output), errors)
+    finally:
+        try:
+            await _end(group, child)
+        finally:
+            transport.close()
+            guard.releases(group)
+
+
+async def _end(group: int, child: _Child) -> None:
+    """End a group, also when this is cancelled again."""
+    try:
+        if not child.ended.done() and signal_group(group, signal.SIGTERM):
+            await asyncio.wait([child.ended], timeout=GRACE_S)
+    finally:
+        signal_group(group, signal.SIGKILL)
+
+
+def _orders(guard: Guard, template: Path | None, limits: LimitSettings) -> tuple[str, str, str]:
+    """Return the first arguments of the launcher."""
+    # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
+    asked = {
+        "CPU": limits.cpu_s,
+        "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
+        "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
+        "NPROC": limits.processes,
+        "CORE": 0,
+    }
+    known = {name: most for name, most in asked.items() if most is not None}
+    return str(guard.descriptor), str(template or ""), json.dumps(known)

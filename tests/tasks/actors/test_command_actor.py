@@ -1,0 +1,346 @@
+"""The command actor, with real processes: what it is told, how it answers, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.agents import steps as kit
+from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
+from tfgrpo.tasks.rollout import run_rollout
+
+OFF = GatewaySettings(enabled=False)
+
+pytestmark = pytest.mark.untraced
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """The folder in which attempts have theirs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "attempts"))
+    (tmp_path / "attempts").mkdir()
+    return tmp_path / "attempts"
+
+
+def script(text):
+    return shlex.join([sys.executable, "-c", text])
+
+
+@asynccontextmanager
+async def opened(tmp_path, command, *, timeout_s=60.0, **more):
+    actor = build_actor(ActorSettings(kind="command", command=command, gateway=OFF, **more))
+    runtime = kit.runtime(lambda *_: "7", tmp_path, actor=actor, limits={"timeout_s": timeout_s})
+    try:
+        yield runtime
+    finally:
+        await runtime.resources.aclose()
+
+
+async def attempt(tmp_path, command, *, of=None, **more):
+    async with opened(tmp_path, command, **more) as runtime:
+        return await run_rollout(kit.spec(of=of), 0, runtime)
+
+
+async def test_the_command_gets_texts_as_arguments_and_the_item_as_json_never_its_answer(tmp_path):
+    code = "import sys, json; print(json.dumps([sys.argv[1:], json.load(sys.stdin)]))"
+    command = f"{script(code)} --task={{prompt}} {{system}} {{item}} '{{unknown}} {{}}' {{here}}"
+    of = kit.item(prompt="3 + 4? {system} $HOME `id`", system_prompt="Digits.", metadata={"tier": [1]}, domain="sums")
+    rollout = await attempt(tmp_path, command, of=of)
+    arguments, stdin = json.loads(rollout.output)
+    shown = {
+        "id": "q1",
+        "prompt": "3 + 4? {system} $HOME `id`",
+        "system_prompt": "Digits.",
+        "metadata": {"tier": [1]},
+        "domain": "sums",
+    }
+    assert arguments[:2] == ["--task=Digits.\n\n3 + 4? {system} $HOME `id`", "Be careful."]
+    assert json.loads(arguments[2]) == shown
+    assert arguments[3:] == ["{unknown} {}", str(Path.cwd())]
+    assert stdin == {**shown, "system": "Be careful.", "temperature": 0.7, "seed": rollout.seed}
+
+
+STREAM = '\n'.join(json.dumps(each) for each in (
+    {"type": "system", "tools": ["Read"]},
+    {"type": "assistant", "message": "I look."},
+    {"type": "result", "result": "Answer: 7 \u2028", "parts": [{"a/b": 1}]},
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "answer", "output", "notes"),
+    [
+        (" a\n b \n\n", None, "a\n b", []),
+        ("thinking\nAnswer: 7\n\n", "last_line", "Answer: 7", []),
+        ('{"answer": {"value": [1, 2]}}', "json:/answer/value", "[1, 2]", []),
+        ("log\n" + STREAM + "\nbye", "json:/result", "Answer: 7 \u2028", ["system", "assistant"]),
+        (STREAM, "json:/parts/0/a~1b", "1", ["system", "assistant"]),
+    ],
+)
+async def test_the_answer_is_where_the_setting_says(tmp_path, written, answer, output, notes):
+    rollout = await attempt(tmp_path, f"printf %s {shlex.quote(written)}", answer=answer)
+    assert (rollout.output, rollout.loss) == (output, None)
+    assert [(frame.kind, frame.name) for frame in rollout.frames] == [("note", name) for name in notes]
+    assert rollout.usage.calls is None
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "said"),
+    [
+        ("sh -c 'echo nothing here; echo my own bug >&2; exit 3'", None, "ended with exit code 3: my own bug"),
+        ("sh -c 'kill -9 $$'", None, "was ended by SIGKILL"),
+        ("sh -c 'echo no json'", "json:/answer", "the answer is no JSON"),
+        ("sh -c 'echo {}'", "json:/answer", "nothing at /answer"),
+        ("sh -c 'echo 7'", "file:answer.txt", "left no file 'answer.txt'"),
+        ("sh -c 'ln -s /etc/passwd answer.txt'", "file:answer.txt", "left no file 'answer.txt'"),
+        ("yes", None, "wrote more than 1 MB"),
+        ("sh -c 'yes > answer.txt & sleep 1'", "file:answer.txt", "more than 1 MB"),
+    ],
+)
+async def test_what_a_command_does_wrong_is_a_failure_of_its_rollout_with_its_own_words(
+    tmp_path, command, answer, said
+):
+    rollout = await attempt(tmp_path, command, answer=answer, limits={"output_mb": 1})
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+    assert said in rollout.loss.reason
+
+
+@pytest.mark.parametrize("prompt", ["a" * 200_000, "nul \0", "half a pair \ud83d"], ids=["long", "nul", "surrogate"])
+async def test_a_prompt_that_no_argument_can_hold_goes_by_standard_input(tmp_path, prompt):
+    rollout = await attempt(tmp_path, "printf %s {prompt}", of=kit.item(prompt=prompt))
+    assert "cannot be started" in rollout.loss.reason
+    assert "standard input" in rollout.loss.reason
+    read = script("import sys, json; print(len(json.load(sys.stdin)['prompt']))")
+    assert (await attempt(tmp_path / "b", read, of=kit.item(prompt=prompt))).output == str(len(prompt))
+
+
+async def test_a_command_that_reads_nothing_and_one_that_answers_late_both_answer(tmp_path):
+    assert (await attempt(tmp_path, "echo 7", of=kit.item(prompt="x" * 500_000))).output == "7"
+    assert (await attempt(tmp_path / "b", "sh -c 'exec 2>&-; sleep 0.2; echo 7'")).output == "7"
+
+
+async def test_each_attempt_works_on_a_copy_of_its_own_and_what_it_changed_is_recorded(tmp_path, folders):
+    template = tmp_path / "template"
+    (template / ".git").mkdir(parents=True)
+    (template / ".git" / "HEAD").write_text("main")
+    (template / "main.py").write_text("print(1)\n")
+    (template / "kept.txt").write_text("kept\n")
+    command = "sh -c 'echo print\\(2\\) > main.py; rm .git/HEAD; pwd; echo new > added'"
+    async with opened(tmp_path, command, workdir=str(template), answer="diff") as runtime:
+        first, second = await asyncio.gather(*(run_rollout(kit.spec(), index, runtime) for index in (0, 1)))
+    assert (
+        first.output
+        == second.output
+        == (
+            "diff --git a/added b/added\nnew file mode 100644\n--- /dev/null\n+++ b/added\n@@ -0,0 +1 @@\n+new\n"
+            "diff --git a/main.py b/main.py\n--- a/main.py\n+++ b/main.py\n@@ -1 +1 @@\n-print(1)\n+print(2)\n"
+        )
+    )
+    assert [(frame.name, frame.text) for frame in first.frames] == [("diff", first.output)]
+    assert (template / "main.py").read_text() == "print(1)\n"
+    assert list(folders.iterdir()) == []
+    told = await attempt(tmp_path / "b", "sh -c 'echo more >> kept.txt; echo Answer: 7'", workdir=str(template))
+    assert (told.output, told.frames[0].name) == ("Answer: 7", "diff")
+    assert "+more" in told.frames[0].text
+
+
+async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_path, monkeypatch):
+    secret = "sk-" + "abcDEF0123456789" * 2
+    for name, value in {
+        "OPENAI_API_KEY": "hidden-1",
+        "SEARCH_TOKEN": "passed-1",
+        "OTHER_TOKEN": "hidden-2",
+        "HARMLESS": secret,
+        "TFGRPO_SEED": "hidden-3",
+        "COLOUR": "blue",
+    }.items():
+        monkeypatch.setenv(name, value)
+    command = script("import os; print(dict(os.environ))")
+    rollout = await attempt(tmp_path, command, env=("SEARCH_TOKEN", "MODE=fast", "ROOT={here}"))
+    for shown in ("'SEARCH_TOKEN': 'passed-1'", "'MODE': 'fast'", f"'ROOT': '{Path.cwd()}'", "'COLOUR': 'blue'"):
+        assert shown in rollout.output
+    assert "hidden" not in rollout.output
+    assert secret not in rollout.output
+
+
+def processes_with(mark):
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if mark in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+async def eventually(condition):
+    for _ in range(400):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come to that")
+
+
+async def gone(mark, folders):
+    await eventually(lambda: not processes_with(mark) and not list(folders.iterdir()))
+
+
+STUBBORN = "trap : TERM; sleep {0} & sleep {0} & while :; do wait; done"
+"""A shell that ignores SIGTERM, with two processes of its own; the time they sleep is their mark."""
+
+
+async def test_the_time_limit_ends_the_whole_group_also_one_that_ignores_sigterm(tmp_path, folders):
+    command = f"sh -c {shlex.quote(STUBBORN.format('987.501'))}"
+    rollout = await attempt(tmp_path, command, timeout_s=0.5)
+    assert rollout.loss.error_type == "ModelTimeout"
+    await gone("987.501", folders)
+
+
+async def test_cancellation_ends_the_group_and_sigterm_gives_it_time_to_clean_up(tmp_path, folders):
+    left = tmp_path / "cleaned"
+    code = f"trap 'echo done > {left}; exit 1' TERM; sleep 987.502 & wait"
+    async with opened(tmp_path, f"sh -c {shlex.quote(code)}") as runtime:
+        running = asyncio.ensure_future(run_rollout(kit.spec(), 0, runtime))
+        # Not in a script any more, but asleep: the trap is set by then.
+        await eventually(lambda: any(each.name() == "sleep" for each in processes_with("987.502")))
+        running.cancel()
+        await asyncio.wait([running])
+    await gone("987.502", folders)
+    assert left.read_text() == "done\n"
+
+
+async def test_what_a_command_leaves_behind_ends_with_it_and_does_not_delay_its_answer(tmp_path, folders):
+    start = time.monotonic()
+    rollout = await attempt(tmp_path, "sh -c 'sleep 987.503 & echo 7'")
+    assert rollout.output == "7"
+    assert time.monotonic() - start < 10
+    await gone("987.503", folders)
+
+
+async def test_folders_that_a_command_made_read_only_are_removed(tmp_path, folders):
+    rollout = await attempt(tmp_path, "sh -c 'mkdir -p a/b; echo x > a/b/c; chmod 500 a a/b; echo 7'")
+    assert rollout.output == "7"
+    assert list(folders.iterdir()) == []
+
+
+async def test_a_hundred_at_once_leave_no_process_no_zombie_and_no_folder(tmp_path, folders):
+    before = {child.pid for child in psutil.Process().children()}
+    async with opened(tmp_path, "sh -c 'cat > item; echo 7; sleep 0.3 & true'") as made:
+        runtime = replace(made, slots=asyncio.Semaphore(100))
+        done = await asyncio.gather(*(run_rollout(kit.spec(100), index, runtime) for index in range(100)))
+    assert [rollout.output for rollout in done] == ["7"] * 100
+    assert {child.pid for child in psutil.Process().children()} <= before
+    assert list(folders.iterdir()) == []
+
+
+KILLED = """
+import asyncio, sys, tempfile
+from pathlib import Path
+from tests.support.agents import steps as kit
+from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.tasks.actors.registry import build_actor
+from tfgrpo.tasks.rollout import run_rollout
+
+async def main():
+    tempfile.tempdir = sys.argv[2]
+    gateway = GatewaySettings(enabled=False)
+    actor = build_actor(ActorSettings(kind="command", command=sys.argv[3], gateway=gateway, workdir=sys.argv[4]))
+    runtime = kit.runtime(lambda *_: "7", Path(sys.argv[1]), actor=actor)
+    await asyncio.gather(*(run_rollout(kit.spec(), index, runtime) for index in range(4)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_run_that_is_killed_leaves_neither_processes_nor_folders(tmp_path, folders, number):
+    (tmp_path / "template").mkdir()
+    command = f"sh -c {shlex.quote(STUBBORN.format('987.504'))}"
+    arguments = [str(tmp_path), str(folders), command, str(tmp_path / "template")]
+    run = subprocess.Popen(  # noqa: ASYNC220 - it takes a millisecond
+        [sys.executable, "-c", KILLED, *arguments], cwd=Path(__file__).parents[3]
+    )
+    try:
+        # Four shells with it in their script, and two sleeping processes of each.
+        await eventually(lambda: len(processes_with("sleep 987.504")) >= 12)
+    finally:
+        run.send_signal(number)
+        run.wait()
+    await gone("987.504", folders)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "said"),
+    [
+        ({"cpu_s": 1}, "while True: pass", "SIGXCPU"),
+        ({"memory_mb": 200}, "len(bytearray(400 << 20))", "MemoryError"),
+        ({"file_mb": 1}, "open('x', 'wb').write(bytes(2 << 20))", "File too large"),
+    ],
+)
+async def test_a_command_cannot_use_more_than_its_limits(tmp_path, limits, code, said):
+    rollout = await attempt(tmp_path, script(code), limits=limits)
+    assert said in rollout.loss.reason
+
+
+async def test_a_command_can_use_what_the_defaults_allow(tmp_path):
+    assert (await attempt(tmp_path, script("print(len(bytearray(400 << 20)))"))).output == str(400 << 20)
+
+
+async def test_a_number_of_processes_is_handed_to_the_kernel(tmp_path):
+    code = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
+    assert (await attempt(tmp_path, script(code), limits={"processes": 4321})).output == "4321 0"
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "accepted"),
+    [
+        ({}, "actor.command", "the program of kind: command"),
+        ({"command": "no-such-program {prompt}"}, "actor.command", "a program on the PATH"),
+        ({"command": "./pyproject.toml"}, "actor.command", "a program on the PATH"),
+        ({"command": "cat", "workdir": "no/such/folder"}, "actor.workdir", "a folder"),
+        ({"command": "cat", "answer": "file:../x"}, "actor.answer", "stdout, last_line, diff, file:NAME"),
+        ({"command": "cat", "answer": "text"}, "actor.answer", "stdout, last_line, diff, file:NAME"),
+        (
+            {"command": "cat {base_url} {system}", "gateway": OFF},
+            "actor.command",
+            "actor.gateway.enabled on",
+        ),
+        ({"command": "cat", "gateway": OFF}, "actor.command", "{system} in an argument"),
+        ({"command": "cat", "url": "http://localhost/x"}, "actor.url", "it with kind: http"),
+    ],
+)
+def test_a_bad_command_is_refused_before_anything_is_started(given, source, accepted):
+    (problem,) = check_actor(ActorSettings(kind="command", **given), learns=True)
+    assert problem.source == source
+    assert accepted in problem.accepted
+
+
+def test_a_command_of_the_template_and_one_of_this_folder_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("template/agent.sh", "here.sh", "agent.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch(mode=0o755)
+    assert check_actor(ActorSettings(kind="command", command="./agent.sh", workdir="template")) == ()
+    assert check_actor(ActorSettings(kind="command", command="{here}/here.sh")) == ()
+    (problem,) = check_actor(ActorSettings(kind="command", command="./here.sh"))
+    assert "perhaps {here}/./here.sh" in problem.accepted
+    (warning,) = actor_warnings(ActorSettings(kind="command", command="python agent.py {prompt}"))
+    assert "{here}/agent.py" in warning
+
+
+def test_without_the_gateway_the_plan_says_what_is_unknown():
+    (warning,) = actor_warnings(ActorSettings(kind="command", command="cat {system}", gateway=OFF))
+    assert "not counted" in warning
+    assert "no cap holds" in warning

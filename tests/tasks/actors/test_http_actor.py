@@ -1,0 +1,201 @@
+"""The HTTP actor against a real server: what it sends, the forms of an answer, and its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from tests.support.agents import steps as kit
+from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
+from tfgrpo.tasks.rollout import run_rollout
+
+OFF = GatewaySettings(enabled=False)
+
+
+@asynccontextmanager
+async def serving(*routes):
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def attempt(tmp_path, url, *, timeout_s=10.0, **more):
+    actor = build_actor(ActorSettings(kind="http", url=url, gateway=OFF, **more))
+    runtime = kit.runtime(lambda *_: "7", tmp_path, actor=actor, limits={"timeout_s": timeout_s})
+    try:
+        return await run_rollout(kit.spec(of=kit.item(metadata={"tier": [1]}, domain="sums")), 0, runtime)
+    finally:
+        await runtime.resources.aclose()
+
+
+def answering(body, content_type="application/json", status=200, **headers):
+    async def answer(request):
+        return web.Response(body=io.BytesIO(body.encode()), content_type=content_type, status=status, headers=headers)
+
+    return web.post("/attempt", answer)
+
+
+async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_pointer(tmp_path):
+    seen = []
+
+    async def answer(request):
+        seen.append(await request.json())
+        return web.json_response({"answer": "Answer: 7", "id": 1})
+
+    async with serving(web.post("/attempt", answer)) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt")
+    item = {"id": "q1", "prompt": "3 + 4?", "system_prompt": "", "metadata": {"tier": [1]}, "domain": "sums"}
+    told = {"prompt": "3 + 4?", "system": "Be careful.", "item": item, "temperature": 0.7, "seed": rollout.seed}
+    assert seen == [{**told, "base_url": None, "api_key": None}]
+    assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
+
+
+EVENTS = (
+    ": thinking\n\nevent: step\ndata: {\"tool\": \"search\"}\n\ndata: {\"delta\": {\"text\": \"Answer\"}}\r\n\r\n"
+    "data: {\"delta\":\ndata: {\"text\": \": 7\"}}\n\ndata: [DONE]\n\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("route", "answer", "output"),
+    [
+        (answering("  Answer: 7\n", "text/plain"), "text", "Answer: 7"),
+        (
+            answering('{"choices": [{"message": {"content": {"sum": 7}}}]}'),
+            "json:/choices/0/message/content",
+            '{"sum": 7}',
+        ),
+        (answering(EVENTS, "text/event-stream"), "json:/delta/text", "Answer: 7"),
+        (answering("data: Answer\n\ndata: : 7\n\n", "text/event-stream"), "text", "Answer: 7"),
+        (answering("data: Answer\n\ndata: : 7\n\n", "text/event-stream"), None, "Answer: 7"),
+    ],
+)
+async def test_answers_are_json_text_or_a_stream_of_pieces(tmp_path, route, answer, output):
+    async with serving(route) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt", answer=answer)
+    assert (rollout.output, rollout.loss) == (output, None)
+
+
+async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_path):
+    polls = []
+
+    async def begin(request):
+        return web.Response(status=202, headers={"Location": "/jobs/1", "Retry-After": "0"})
+
+    async def look(request):
+        polls.append(request.path)
+        if len(polls) < 3:
+            return web.Response(status=202, headers={"Location": "/jobs/1", "Retry-After": "0"})
+        return web.Response(status=303, headers={"Location": "../done"})
+
+    async def done(request):
+        return web.json_response({"answer": "7"})
+
+    async with serving(web.post("/attempt", begin), web.get("/jobs/1", look), web.get("/done", done)) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt")
+    assert (rollout.output, rollout.loss, len(polls)) == ("7", None, 3)
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "503 from the agent at"),
+        (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "no more agents"),
+        (answering("", status=404), "an empty body"),
+        (answering("", status=202), "without a Location"),
+        (answering("", status=308, Location="https://elsewhere.test/a?key=1"), "it moved to https://elsewhere.test/a,"),
+        (answering("<html>"), "the answer is no JSON"),
+        (answering("{}"), "nothing at /answer"),
+        (answering("data: {}\n\n", "text/event-stream"), "no event of the stream has /answer"),
+        (answering(json.dumps({"answer": "x" * (2 << 20)})), "more than 1048576 bytes"),
+    ],
+)
+async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, route, said):
+    async with serving(route) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt", limits={"output_mb": 1})
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+    assert said in rollout.loss.reason
+
+
+async def test_a_request_is_repeated_only_if_it_was_never_sent(tmp_path):
+    received = []
+
+    async def breaks(reader, writer):
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.transport.abort()
+
+    server = await asyncio.start_server(breaks, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        broken = await attempt(tmp_path, f"http://127.0.0.1:{port}/attempt")
+    assert (broken.loss.error_type, len(received)) == ("ModelUnreachable", 1)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def starts_late():
+        await asyncio.sleep(0.05)
+
+        async def answer(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{"answer": "7"}')
+            writer.close()
+
+        return await asyncio.start_server(answer, "127.0.0.1", port)
+
+    late = asyncio.ensure_future(starts_late())
+    actor = build_actor(ActorSettings(kind="http", url=f"http://127.0.0.1:{port}/attempt", gateway=OFF))
+    actor._retry = replace(actor._retry, base_s=2.0, max_retries=20)
+    runtime = kit.runtime(lambda *_: "7", tmp_path / "b", actor=actor)
+    rollout = await run_rollout(kit.spec(), 0, runtime)
+    await runtime.resources.aclose()
+    (await late).close()
+    assert (rollout.output, rollout.loss) == ("7", None)
+
+
+async def test_the_time_limit_ends_the_request(tmp_path):
+    gone = asyncio.Event()
+
+    async def hangs(reader, writer):
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    async with await asyncio.start_server(hangs, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        rollout = await attempt(tmp_path, f"http://127.0.0.1:{port}/attempt", timeout_s=0.3)
+        await asyncio.wait_for(gone.wait(), 10)
+    assert rollout.loss.error_type == "ModelTimeout"
+
+
+def test_bad_settings_of_an_http_agent_are_refused_before_anything_is_sent():
+    (missing,) = check_actor(ActorSettings(kind="http"))
+    assert missing.source == "actor.url"
+    (place,) = check_actor(ActorSettings(kind="http", url="http://localhost:1/a", answer="stdout"))
+    assert (place.source, place.accepted) == ("actor.answer", "text or json:/POINTER")
+    (alien,) = check_actor(ActorSettings(kind="http", url="http://localhost:1/a", command="cat"))
+    assert (alien.source, alien.accepted) == ("actor.command", "it with kind: command")
+
+
+def test_an_agent_elsewhere_cannot_reach_the_gateway_and_the_plan_says_so():
+    (warning,) = actor_warnings(ActorSettings(kind="http", url="https://agent.example/attempt"))
+    assert "listens on this machine only" in warning
+    assert actor_warnings(ActorSettings(kind="http", url="http://127.0.0.1:1/attempt")) == ()
+    (unseen,) = actor_warnings(ActorSettings(kind="http", url="https://agent.example/attempt", gateway=OFF))
+    assert "no cap holds" in unseen

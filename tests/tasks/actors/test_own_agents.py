@@ -1,0 +1,213 @@
+"""Agents of one's own behind the gateway, each kind alike: counted, taught, bounded, journalled, and never past it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from tests.support.agents import steps as kit
+from tests.support.agents.endpoint import LESSONS, SYSTEM, USAGE, Endpoint, Opener, chat_body
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.outcomes import Refused
+from tfgrpo.tasks.actors.callable import CallableActor
+from tfgrpo.tasks.actors.registry import actor_warnings, build_actor
+from tfgrpo.tasks.rollout import run_rollout
+
+CODE = """
+import json, os, sys, urllib.request
+
+def ask(messages, base_url=None, api_key=None):
+    request = urllib.request.Request(
+        (base_url or os.environ["OPENAI_BASE_URL"]) + "/chat/completions",
+        json.dumps({"model": "m", "messages": messages, "tools": TOOLS}).encode(),
+        {"authorization": "Bearer " + (api_key or os.environ["OPENAI_API_KEY"]), "content-type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return json.load(opener.open(request))["choices"][0]["message"]
+
+TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
+
+def agent(prompt, base_url=None, api_key=None):
+    messages = [{"role": "user", "content": prompt}]
+    while True:
+        message = ask(messages, base_url, api_key)
+        if not message.get("tool_calls"):
+            return message["content"]
+        messages.append(message)
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": "found"} for call in message["tool_calls"]]
+"""
+COMMAND = shlex.join([sys.executable, "-c", CODE + "\nprint(agent(json.load(sys.stdin)['prompt']))"])
+own = {}
+exec(CODE, own)
+
+
+def as_callable(prompt, base_url, api_key):
+    return own["agent"](prompt, base_url, api_key)
+
+
+def searching(request, raw):
+    """One tool call, then the answer."""
+    if json.loads(raw)["messages"][-1]["role"] == "tool":
+        return chat_body("Answer: 7")
+    call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    return chat_body("", tool_calls=[call])
+
+
+@pytest.fixture
+async def stack():
+    async with AsyncExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def endpoint(stack):
+    running = await stack.enter_async_context(Endpoint())
+    running.answer = searching
+    return running
+
+
+@pytest.fixture
+def opener(tmp_path, stack):
+    return Opener(tmp_path, stack)
+
+
+async def served(stack):
+    """The agent as an HTTP service; return its address."""
+
+    async def answer(request):
+        given = await request.json()
+        answered = await asyncio.to_thread(as_callable, given["prompt"], given["base_url"], given["api_key"])
+        return web.json_response({"answer": answered})
+
+    app = web.Application()
+    app.router.add_post("/attempt", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return f"http://127.0.0.1:{runner.addresses[0][1]}/attempt"
+
+
+async def actor_of(kind, stack):
+    if kind == "callable":
+        return CallableActor(as_callable)
+    if kind == "command":
+        return build_actor(ActorSettings(kind="command", command=COMMAND))
+    return build_actor(ActorSettings(kind="http", url=await served(stack)))
+
+
+async def attempt(opener, url, actor, index=0, **more):
+    return await run_rollout(kit.spec(system=SYSTEM), index, replace(opener.runtime(url, **more), actor=actor))
+
+
+KINDS = ["callable", "command", "http"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_agent_behind_the_gateway_is_taught_and_all_that_it_did_is_known(kind, stack, endpoint, opener):
+    rollout = await attempt(opener, endpoint.url, await actor_of(kind, stack))
+    assert (rollout.output, rollout.loss) == ("Answer: 7", None)
+    assert [asked.body["messages"][0] for asked in endpoint.asked] == [{"role": "system", "content": LESSONS}] * 2
+    assert (rollout.usage.calls, rollout.usage.prompt_tokens) == (2, 2 * USAGE["prompt_tokens"])
+    assert [(frame.kind, frame.name) for frame in rollout.frames] == [
+        ("model", "m"),
+        ("tool", "search"),
+        ("model", "m"),
+    ]
+    assert [(event.tool, event.ok) for event in rollout.tools] == [("search", True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_finished_attempt_is_not_started_again_and_replays_without_a_gateway(kind, stack, endpoint, opener):
+    actor = await actor_of(kind, stack)
+    first = await attempt(opener, endpoint.url, actor)
+    again = await attempt(opener, endpoint.url, await actor_of(kind, stack))
+    replayed = await attempt(opener, None, await actor_of(kind, stack), replay=True)
+    assert len(endpoint.asked) == 2
+    assert first.usage == again.usage == replayed.usage
+    assert first.frames == again.frames == replayed.frames
+    assert first.tools == again.tools == replayed.tools
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_budget_stops_an_agent_even_if_it_answers_all_the_same(kind, stack, endpoint, opener):
+    rollout = await attempt(opener, endpoint.url, await actor_of(kind, stack), budget=Budget(max_calls=1))
+    assert isinstance(rollout.loss, Refused)
+    assert len(endpoint.asked) == 1
+
+
+def hard_wired(prompt, base_url):
+    return f"Answer: {len(base_url) * 0 + 7}"
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        CallableActor(hard_wired),
+        build_actor(ActorSettings(kind="command", command="echo Answer: 7")),
+    ],
+    ids=["callable", "command"],
+)
+async def test_an_agent_that_bypasses_the_gateway_fails_and_is_never_scored(actor, endpoint, opener):
+    rollout = await attempt(opener, endpoint.url, actor)
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+    assert rollout.loss.reason.startswith("the agent bypassed the gateway")
+    assert "OPENAI_BASE_URL" in rollout.loss.reason
+    assert rollout.usage.calls is None
+    journal = opener.folder / "journal.jsonl"
+    assert not journal.exists() or "/agent/" not in journal.read_text()
+
+
+async def test_what_went_wrong_with_an_agent_itself_is_not_called_a_bypass(endpoint, opener):
+    actor = build_actor(ActorSettings(kind="command", command="sh -c 'echo no model >&2; exit 1'"))
+    assert "no model" in (await attempt(opener, endpoint.url, actor)).loss.reason
+
+
+async def test_an_agent_that_takes_base_url_and_asks_by_chat_is_counted_too(endpoint, opener, tmp_path):
+    async def agent(prompt, chat, base_url):
+        return await chat(prompt)
+
+    model = kit.ScriptedModel(lambda *_: "Answer: 7")
+    made = opener.runtime(endpoint.url)
+    rollout = await run_rollout(
+        kit.spec(), 0, replace(made, actor=CallableActor(agent), model=kit.JournaledModel(model, made.journal))
+    )
+    assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, 1)
+
+
+async def test_the_gateways_address_can_stand_in_arguments_and_in_variables_of_any_name(endpoint, opener):
+    endpoint.answer = lambda request, raw: chat_body("Answer: 7")
+    code = CODE + "\nprint(ask([{'role': 'user', 'content': 'x'}], sys.argv[1], os.environ['MY_TOKEN'])['content'])"
+    command = f"{shlex.join([sys.executable, '-c', code])} {{base_url}}"
+    rollout = await attempt(
+        opener,
+        endpoint.url,
+        build_actor(ActorSettings(kind="command", command=command, env=("MY_TOKEN={api_key}",))),
+    )
+    assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, 1)
+
+
+async def test_a_lesson_that_the_agent_passes_on_itself_is_not_added_twice(endpoint, opener):
+    endpoint.answer = lambda request, raw: chat_body("Answer: 7")
+    code = CODE + "\nprint(ask([{'role': 'system', 'content': sys.argv[1]}])['content'])"
+    command = f"{shlex.join([sys.executable, '-c', code])} {{system}}"
+    await attempt(opener, endpoint.url, build_actor(ActorSettings(kind="command", command=command)))
+    assert [asked.body["messages"] for asked in endpoint.asked] == [[{"role": "system", "content": SYSTEM}]]
+
+
+def test_the_plan_warns_of_an_agent_that_is_not_seen_or_cannot_learn():
+    def warned(function):
+        return actor_warnings(ActorSettings(kind=f"tests.support.agents.agents:{function}"))
+
+    assert warned("proxied") == warned("drafts_and_corrects") == ()
+    no_lesson, unseen = warned("instance")
+    assert "no lesson can reach it" in no_lesson
+    assert "not counted" in unseen
