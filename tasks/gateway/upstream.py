@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
 from aiohttp.web import BaseRequest
@@ -16,6 +16,18 @@ _OF_THE_CONNECTION = frozenset(
 _NOT_FORWARDED = frozenset({*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host"})
 _NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
 _OWN_PREFIX = "x-tfgrpo-"
+_PIECE = 1 << 18
+
+
+class _Pieces(httpx.AsyncByteStream):
+    """A long body in pieces, between which other calls go on."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), _PIECE):
+            yield self._body[start : start + _PIECE]
 
 
 class Upstream:
@@ -46,9 +58,11 @@ class Upstream:
             url = self._urls[path] = self.client.endpoint.url(path)
         # Azure clients say which version they speak; the endpoint's own address says which one it has.
         query = {name: value for name, value in request.query.items() if name != "api-version"}
-        return httpx.Request(
-            request.method, url.copy_merge_params(query) if query else url, content=body, headers=headers
-        )
+        url = url.copy_merge_params(query) if query else url
+        if body is None or len(body) <= _PIECE:
+            return httpx.Request(request.method, url, content=body, headers=headers)
+        headers["content-length"] = str(len(body))
+        return httpx.Request(request.method, url, headers=headers, stream=_Pieces(body))
 
 
 def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,87 @@
+"""Caps hold for agents: reserved before a call leaves, refused in the agent's protocol, settled with what was used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support.agents.endpoint import Endpoint, Opener, chat_body, message_body, response_body
+from tfgrpo.stores.errors import BudgetRefused
+from tfgrpo.stores.ledger.state import NANO, Budget, Price, Usage
+
+ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
+BODIES = {"/chat/completions": chat_body("7"), "/responses": response_body("7"), "/messages": message_body("7")}
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_call_above_the_cap_is_refused_in_the_agents_protocol(
+    endpoint: Endpoint, opened: Opener, path: str
+) -> None:
+    endpoint.answer = lambda request, raw: BODIES[path]
+    session = await opened.session(opened.runtime(endpoint.url, budget=Budget(max_calls=2)))
+    agent = await opened.agent(session)
+    statuses = [(await agent.post(path, json=ASK)).status_code for _ in range(2)]
+    reply = await agent.post(path, json=ASK)
+    assert [*statuses, reply.status_code] == [200, 200, 402]
+    assert reply.json()["error"]["type"] == "billing_error"
+    assert "max_calls" in reply.json()["error"]["message"]
+    assert (reply.json().get("type") == "error") == (path == "/messages")
+    assert reply.headers["x-should-retry"] == "false"
+    assert isinstance(session.attempt.stopped_by, BudgetRefused)
+    assert len(endpoint.asked) == 2
+    assert (await agent.post(path, json=ASK)).status_code == 402
+    assert session.attempt.usage.calls == 2
+
+
+async def test_the_cap_holds_under_concurrency(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url, budget=Budget(max_calls=5))
+    sessions = [await opened.session(runtime, index) for index in range(4)]
+    agents = [await opened.agent(session) for session in sessions]
+    replies = await asyncio.gather(*(agent.post("/chat/completions", json=ASK) for agent in agents for _ in range(4)))
+    assert sorted(reply.status_code for reply in replies) == [200] * 5 + [402] * 11
+    assert len(endpoint.asked) == 5
+
+
+async def test_tokens_are_reserved_by_the_requests_own_limit(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url, budget=Budget(max_tokens=5_000), model={"max_tokens": 6_000})
+    agent = await opened.agent(await opened.session(runtime))
+    assert (await agent.post("/chat/completions", json={**ASK, "max_completion_tokens": 100})).status_code == 200
+    refused = await opened.agent(await opened.session(runtime, 1))
+    assert (await refused.post("/chat/completions", json=ASK)).status_code == 402
+
+
+async def test_the_cost_of_a_call_is_that_of_its_usage(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url, prices={"m": Price.per_million(100.0, 200.0)})
+    session = await opened.session(runtime)
+    await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert session.attempt.usage == Usage(1, 10, 5, pytest.approx(0.002))
+    assert session.frames[0].cost_usd == pytest.approx(0.002)
+    assert runtime.ledger.totals().nano_usd == int(0.002 * NANO)
+
+
+@pytest.mark.parametrize(
+    ("usage", "known", "lost"), [(None, None, 1), ({"prompt_tokens": 10**9, "completion_tokens": 1}, None, 0)]
+)
+async def test_unknown_and_implausible_usage_is_unknown(
+    endpoint: Endpoint, opened: Opener, usage: Any, known: int | None, lost: int
+) -> None:
+    endpoint.answer = lambda request, raw: {**chat_body("7"), "usage": usage}
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert session.attempt.usage == Usage(1, None, None, None)
+    totals = runtime.ledger.totals()
+    assert (totals.lost_calls, totals.implausible_usage) == (lost, 1 - lost)
+
+
+async def test_a_refused_call_costs_nothing(endpoint: Endpoint, opened: Opener) -> None:
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "too long"}}, status=400)
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    assert (await (await opened.agent(session)).post("/chat/completions", json=ASK)).status_code == 400
+    totals = runtime.ledger.totals()
+    assert (totals.calls, totals.tokens, totals.lost_calls) == (1, 0, 0)
+    assert session.attempt.stopped_by is None

@@ -1,0 +1,139 @@
+"""An answered call is never paid for twice: journalled by content and number, resumed and replayed in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support.agents.endpoint import Endpoint, Opener, chat_body
+from tfgrpo.stores.errors import ReplayMiss, StoreError
+from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.shapes import Frame
+
+
+def ask(text: str) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": text}]}
+
+
+def counts_up(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda request, raw: chat_body(f"answer {len(endpoint.asked)}")
+
+
+async def said(opened: Opener, session: Session, *texts: str) -> list[str]:
+    agent = await opened.agent(session)
+    replies = await asyncio.gather(*(agent.post("/chat/completions", json=ask(text)) for text in texts))
+    return [reply.json()["choices"][0]["message"]["content"] for reply in replies]
+
+
+async def test_equal_requests_are_calls_of_their_own_and_resumed_in_order(endpoint: Endpoint, opened: Opener) -> None:
+    counts_up(endpoint)
+    for url in (endpoint.url, endpoint.url, None):
+        session = await opened.session(opened.runtime(url))
+        assert [(await said(opened, session, "again"))[0] for _ in range(3)] == ["answer 1", "answer 2", "answer 3"]
+    assert len(endpoint.asked) == 3
+
+
+async def test_parallel_calls_are_replayed_by_content(endpoint: Endpoint, opened: Opener) -> None:
+    endpoint.answer = lambda request, raw: chat_body(f"to {json.loads(raw)['messages'][-1]['content']}")
+    texts = [f"q{number}" for number in range(12)]
+    await said(opened, await opened.session(opened.runtime(endpoint.url)), *texts)
+    replayed = await opened.session(opened.runtime(None))
+    assert await said(opened, replayed, *reversed(texts)) == [f"to {text}" for text in reversed(texts)]
+    assert len(replayed.calls) == len(endpoint.asked) == 12
+    assert [frame.text for frame in replayed.frames] == [f"to {text}" for text in reversed(texts)]
+
+
+async def test_a_resumed_attempt_asks_only_what_was_not_answered(endpoint: Endpoint, opened: Opener) -> None:
+    counts_up(endpoint)
+    await said(opened, await opened.session(opened.runtime(endpoint.url)), "first")
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    assert await said(opened, session, "first") + await said(opened, session, "second") == ["answer 1", "answer 2"]
+    assert len(endpoint.asked) == 2
+    assert session.attempt.usage == Usage(2, 20, 10, None)
+    assert runtime.ledger.totals().calls == 1
+
+
+async def test_rollouts_do_not_share_answers(endpoint: Endpoint, opened: Opener) -> None:
+    counts_up(endpoint)
+    runtime = opened.runtime(endpoint.url)
+    for index in range(2):
+        assert await said(opened, await opened.session(runtime, index), "same") == [f"answer {index + 1}"]
+
+
+async def test_other_lessons_are_another_call(endpoint: Endpoint, opened: Opener) -> None:
+    counts_up(endpoint)
+    runtime = opened.runtime(endpoint.url)
+    for system in ("Be careful.", "Be brief."):
+        assert await said(opened, await opened.session(runtime, 0, system), "same") == ["answer 1"]
+    assert await said(opened, await opened.session(runtime), "same") == ["answer 2"]
+
+
+async def test_the_attempts_of_a_client_are_one_call(endpoint: Endpoint, opened: Opener) -> None:
+    def fails_first(request: web.Request, raw: bytes) -> Any:
+        retried = request.headers["x-stainless-retry-count"] == "1"
+        return chat_body("at last") if retried else web.json_response({"error": {"message": "busy"}}, status=503)
+
+    endpoint.answer = fails_first
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    agent = await opened.agent(session)
+    statuses = []
+    for number in range(2):
+        headers = {"x-stainless-retry-count": str(number)}
+        statuses.append((await agent.post("/chat/completions", json=ask("?"), headers=headers)).status_code)
+    assert statuses == [503, 200]
+    assert session.attempt.usage == Usage(1, 10, 5, None)
+    assert runtime.ledger.totals().calls == 2
+    assert (opened.folder / "journal.jsonl").read_text().count("/gateway/0#") == 1
+
+
+async def test_a_replay_of_another_request_ends_the_attempt(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(None))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ask("never asked"))
+    assert (reply.status_code, reply.headers["x-should-retry"]) == (500, "false")
+    assert isinstance(session.attempt.stopped_by, ReplayMiss)
+    assert (await (await opened.agent(session)).get("/models")).status_code == 503
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_journalled_ends_the_attempt(
+    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    monkeypatch.setattr(runtime.journal, "append", full)
+    reply = await (await opened.agent(session)).post("/chat/completions", json={**ask("?"), "stream": stream})
+    assert reply.status_code == 500
+    assert isinstance(session.attempt.stopped_by, StoreError)
+    assert session.calls == []
+    assert runtime.ledger.totals().tokens == 15
+    assert (await (await opened.agent(session)).post("/chat/completions", json=ask("more"))).status_code == 500
+    assert len(endpoint.asked) == 1
+
+
+async def test_bodies_of_requests_are_not_journalled(endpoint: Endpoint, opened: Opener) -> None:
+    await said(opened, await opened.session(opened.runtime(endpoint.url)), "my secret question")
+    assert "secret question" not in (opened.folder / "journal.jsonl").read_text()
+
+
+async def test_an_answer_that_is_no_utf_8_is_replayed_byte_for_byte(endpoint: Endpoint, opened: Opener) -> None:
+    raw = b'{"choices":[{"message":{"content":"caf\xe9"},"finish_reason":"stop"}]}'
+    endpoint.answer = lambda request, body: web.Response(body=raw, content_type="application/json")
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
+    assert reply.content == raw
+    assert session.calls == []
+
+
+def test_frames_of_older_journals_still_read() -> None:
+    old = {"kind": "model", "name": "m", "text": "", "tokens": 1, "cost_usd": None, "latency_ms": 1.0, "error": None}
+    assert Frame(**old).added is None

@@ -1,0 +1,226 @@
+"""What passes through unchanged, what is refused, and in which form."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from tests.support.agents import steps as kit
+from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
+from tfgrpo.tasks.runtime.runtime import AttemptContext
+
+ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
+async def test_errors_of_the_endpoint_pass_unchanged(endpoint: Endpoint, opened: Opener, path: str) -> None:
+    raw = b'{ "error":{"message":"slow down"  ,"type":"rate_limit_error"}}'
+    headers = {
+        "retry-after": "7",
+        "x-ratelimit-reset": "9",
+        "x-request-id": "req_1",
+        "content-type": "application/json",
+    }
+    endpoint.answer = lambda request, _: web.Response(body=raw, status=429, headers=headers)
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post(path, json=ASK)
+    assert (reply.status_code, reply.content) == (429, raw)
+    assert {name: reply.headers[name] for name in headers} == headers
+    assert session.attempt.stopped_by is None
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, ModelAuthRefused), (403, ModelAuthRefused), (402, BudgetRefused)])
+async def test_a_refusal_that_concerns_the_whole_run_ends_the_attempt(
+    endpoint: Endpoint, opened: Opener, status: int, kind: type[Exception]
+) -> None:
+    endpoint.answer = lambda request, _: web.json_response({"error": {"message": f"no: {KEY}"}}, status=status)
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert reply.status_code == status
+    assert KEY not in reply.text + str(session.attempt.stopped_by)
+    assert isinstance(session.attempt.stopped_by, kind)
+
+
+async def test_a_redirect_does_not_lead_the_agent_away(endpoint: Endpoint, opened: Opener) -> None:
+    endpoint.answer = lambda request, _: web.Response(status=308, headers={"location": "http://elsewhere.test/v1"})
+    reply = await (await opened.agent(await opened.session(opened.runtime(endpoint.url)))).post("/messages", json=ASK)
+    assert reply.status_code == 502
+    assert reply.json()["type"] == "error"
+    assert "moved" in reply.json()["error"]["message"]
+
+
+async def test_an_endpoint_that_is_not_there_costs_nothing(opened: Opener) -> None:
+    runtime = opened.runtime("http://127.0.0.1:9/v1")
+    reply = await (await opened.agent(await opened.session(runtime))).post("/chat/completions", json=ASK)
+    assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "true")
+    assert runtime.ledger.totals().calls == 0
+
+
+async def test_an_endpoint_that_does_not_answer_is_given_up_on(endpoint: Endpoint, opened: Opener) -> None:
+    async def hang(request: web.Request, raw: bytes) -> Any:
+        await asyncio.sleep(30)
+
+    endpoint.answer = hang
+    runtime = opened.runtime(endpoint.url, model={"timeout_s": 0.1})
+    reply = await (await opened.agent(await opened.session(runtime))).post("/messages", json=ASK)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (504, "timeout_error")
+    assert runtime.ledger.totals().lost_calls == 1
+
+
+async def test_headers_of_the_protocol_reach_the_endpoint_and_keys_of_the_rollout_do_not(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    endpoint.answer = lambda request, raw: message_body("7")
+    session = await opened.session(opened.runtime(endpoint.url))
+    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "a-1,b-2", "x-api-key": session.api_key}
+    async with httpx.AsyncClient(base_url=session.root_url, trust_env=False) as agent:
+        await agent.post(
+            "/v1/messages?beta=true", json=ASK, headers={**headers, "x-tfgrpo-lessons": "off", "cookie": "a=b"}
+        )
+    [asked] = endpoint.asked
+    sent = {name.lower(): value for name, value in asked.headers.items()}
+    assert (asked.path, asked.query, asked.body) == ("/v1/messages", "beta=true", ASK)
+    assert sent["x-api-key"] == KEY
+    assert (sent["anthropic-version"], sent["anthropic-beta"]) == ("2023-06-01", "a-1,b-2")
+    assert not {"authorization", "cookie", "x-tfgrpo-lessons"} & set(sent)
+    assert session.api_key not in str(sent)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/openai/deployments/gpt/chat/completions?api-version=2024-10-21",
+        "/openai/v1/chat/completions?api-version=preview",
+        "/v1/chat/completions",
+        "/v1/v1/chat/completions",
+        "/chat/completions",
+    ],
+)
+async def test_every_form_of_address_leads_to_the_method(endpoint: Endpoint, opened: Opener, path: str) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    async with httpx.AsyncClient(trust_env=False) as agent:
+        reply = await agent.post(f"{session.root_url}{path}", json=ASK, headers={"api-key": session.api_key})
+    assert reply.status_code == 200
+    [asked] = endpoint.asked
+    assert (asked.path, asked.query) == ("/v1/chat/completions", "")
+    assert asked.headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_an_azure_endpoint_keeps_its_own_address_and_header(endpoint: Endpoint, opened: Opener) -> None:
+    root = endpoint.url.removesuffix("/v1")
+    session = await opened.session(opened.runtime(f"{root}/openai/deployments/mine?api-version=2025-01-01"))
+    path = f"{session.root_url}/openai/deployments/theirs/chat/completions?api-version=2024-10-21"
+    async with httpx.AsyncClient(trust_env=False) as agent:
+        await agent.post(path, json=ASK, headers={"api-key": session.api_key})
+    [asked] = endpoint.asked
+    assert (asked.path, asked.query) == ("/openai/deployments/mine/chat/completions", "api-version=2025-01-01")
+    assert asked.headers["api-key"] == KEY
+    assert "Authorization" not in asked.headers
+
+
+async def test_counting_tokens_is_passed_on_with_the_lessons_and_costs_nothing(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    endpoint.answer = lambda request, raw: {"input_tokens": 12}
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    reply = await (await opened.agent(session)).post("/messages/count_tokens", json={**ASK, "system": "S"})
+    assert reply.json() == {"input_tokens": 12}
+    [asked] = endpoint.asked
+    assert (asked.path, asked.body["system"]) == ("/v1/messages/count_tokens", f"S\n\n{LESSONS}")
+    assert runtime.ledger.totals().calls == 0
+    assert session.bypassed
+
+
+async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opener) -> None:
+    endpoint.answer = lambda request, raw: {"path": request.path, "method": request.method}
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    assert (await agent.get("/models")).json() == {"path": "/v1/models", "method": "GET"}
+    assert (await agent.get("/models/a/b")).json()["path"] == "/v1/models/a/b"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "status"),
+    [
+        ("POST", "/chat/completions", b"[]", 400),
+        ("POST", "/messages", b"{", 400),
+        ("POST", "/completions", b"{}", 404),
+        ("GET", "/responses", b"", 404),
+        ("GET", "/", b"", 404),
+    ],
+)
+async def test_what_the_gateway_cannot_pass_on_is_refused(
+    endpoint: Endpoint, opened: Opener, method: str, path: str, raw: bytes, status: int
+) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).request(method, path, content=raw)
+    assert reply.status_code == status
+    assert reply.json()["error"]["message"]
+    assert endpoint.asked == []
+    assert session.bypassed
+
+
+async def test_a_call_after_the_end_of_its_rollout_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url)
+    attempt = AttemptContext(kit.spec(system=SYSTEM), 0, runtime)
+    async with attempt.gateway_session() as session:
+        agent = await opened.agent(session)
+        attempt.end()
+        reply = await agent.post("/chat/completions", json=ASK)
+        assert (reply.status_code, reply.json()["error"]["message"]) == (403, "the attempt is over")
+    assert (await agent.post("/chat/completions", json=ASK)).status_code == 403
+    assert endpoint.asked == []
+
+
+async def test_the_end_of_a_rollout_cancels_its_calls(endpoint: Endpoint, opened: Opener) -> None:
+    started = asyncio.Event()
+
+    async def hang(request: web.Request, raw: bytes) -> Any:
+        started.set()
+        await asyncio.sleep(30)
+
+    endpoint.answer = hang
+    runtime = opened.runtime(endpoint.url)
+    attempt = AttemptContext(kit.spec(), 0, runtime)
+    async with attempt.gateway_session() as session:
+        call = asyncio.ensure_future((await opened.agent(session)).post("/chat/completions", json=ASK))
+        await started.wait()
+    await asyncio.wait_for(endpoint.gone.wait(), 5)
+    with pytest.raises(httpx.HTTPError):
+        await call
+    assert runtime.ledger.in_flight().calls == 0
+
+
+async def test_another_host_name_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    reply = await agent.post("/chat/completions", json=ASK, headers={"host": "rebound.example"})
+    assert reply.status_code == 403
+    local = session.base_url.replace("127.0.0.1", "localhost")
+    assert (await agent.post(f"{local}/chat/completions", json=ASK)).status_code == 200
+
+
+async def test_long_and_compressed_requests_are_read(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    long = {"model": "m", "messages": [{"role": "user", "content": "word " * 600_000}]}
+    raw = gzip.compress(json.dumps(long).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert (await agent.post("/chat/completions", content=raw, headers=headers)).status_code == 200
+    assert endpoint.asked[0].body["messages"][1:] == long["messages"]
+
+
+async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener) -> None:
+    raw = gzip.compress(json.dumps(chat_body("seven")).encode())
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    endpoint.answer = lambda request, _: web.Response(body=raw, headers=headers)
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert reply.json() == chat_body("seven")
+    assert session.frames[0].text == "seven"
