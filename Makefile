@@ -77,7 +77,8 @@ test-agents: $(VENV)/bin/python
 		for agent in $(AGENT_PACKAGES); do \
 			$(AGENTS)/bin/python -m $(PIP) $$agent || echo "cannot be installed, its tests are skipped: $$agent"; \
 		done; }
-	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup tests/tasks/gateway/test_real_agents.py
+	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup \
+		tests/tasks/gateway/test_real_agents.py tests/tasks/gateway/test_examples.py tests/flows/whole_runs/test_agents_learning.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks

@@ -183,8 +183,8 @@ def _digest_in(completion: Mapping[str, Any]) -> str:
     return str(completion["id"]).rpartition("-")[2]
 
 
-def _text(content: str | list[_Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _text(content: str | list[_Part], between: str = "") -> str:
+    return content if isinstance(content, str) else between.join(part.text for part in content)
 
 
 def _messages(body: ResponsesBody) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ def _messages(body: ResponsesBody) -> list[dict[str, Any]]:
                 calls = [*turn.get("tool_calls", ()), called(item.call_id, item.name, item.arguments)]
                 messages.append(assistant_turn(turn.get("content") or "", calls))
             case _FunctionCallOutput():
-                messages.append({"role": "tool", "content": _text(item.output), "tool_call_id": item.call_id})
+                messages.append({"role": "tool", "content": _text(item.output, "\n"), "tool_call_id": item.call_id})
     return messages
 
 

@@ -122,7 +122,7 @@ class Server:
     def __init__(self, options: SimulatedOptions | None = None) -> None:
         self.options = options or SimulatedOptions()
         self.bodies: list[str] = []
-        """Every chat request, in order of arrival."""
+        """Every request to the model, in order of arrival."""
         self.tokens = 0
         """Usage of all answers."""
         self.prompt_tokens = 0
@@ -192,7 +192,7 @@ class _Tap:
         self.server = server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if not scope["path"].endswith("/chat/completions"):
+        if not scope["path"].endswith(("/chat/completions", "/responses", "/messages")):
             await self.app(scope, receive, send)
             return
         body, more = b"", True
@@ -224,8 +224,11 @@ class _Tap:
             usage = json.loads(body)["usage"]
         except (ValueError, KeyError, TypeError):
             return
-        self.server.tokens += usage["total_tokens"]
-        self.server.prompt_tokens += usage["prompt_tokens"]
+        sent = usage["prompt_tokens"] if "prompt_tokens" in usage else usage["input_tokens"]
+        self.server.tokens += sent + (
+            usage["completion_tokens"] if "completion_tokens" in usage else usage["output_tokens"]
+        )
+        self.server.prompt_tokens += sent
 
 
 @cache

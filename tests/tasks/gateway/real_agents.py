@@ -213,7 +213,7 @@ def serve_mcp(_):
 
     server = MCPServer("books")
     for each in bookkeeping():
-        server.add_tool(each)
+        server.add_tool(each, structured_output=False)
     server.run()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar
@@ -27,6 +28,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
 from tfgrpo.tasks.tools import bookkeeping
 
 T = TypeVar("T")
+_JSON: Final = json.JSONDecoder()
 _TOOLS: Final[Mapping[str, Callable[..., Any]]] = {
     tool.__name__: tool
     for tool in (bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchange_rate, bookkeeping.add)
@@ -110,22 +112,24 @@ class LedgerQuestion(Puzzle):
 
 
 def _read(shape: TypeAdapter[T], text: str) -> T:
-    """Return the result of a tool: JSON, or what frameworks make of a list: Python's spelling, or an item a line."""
+    """Return the result of a tool: JSON, or what frameworks make of a list: its items in turn, or Python's spelling."""
     try:
         return shape.validate_json(text)
     except ValidationError:
-        lines = text.splitlines()
-        value = [_literal(line) for line in lines] if len(lines) > 1 else _literal(text)
-        return shape.validate_python([value] if isinstance(value, dict) else value)
+        return shape.validate_python(_spelt(text.strip()))
 
 
-def _literal(text: str) -> Any:
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(text)
-        except (ValueError, SyntaxError):
-            pass
-    return text
+def _spelt(text: str) -> Any:
+    items, rest = [], text
+    with suppress(ValueError):
+        while rest:
+            item, end = _JSON.raw_decode(rest)
+            items.append(item)
+            rest = rest[end:].lstrip()
+        return items
+    with suppress(ValueError, SyntaxError):
+        return ast.literal_eval(text)
+    return text.splitlines() if "\n" in text else text
 
 
 def _fetch(solution: Solution, accounts: Sequence[str]) -> tuple[ToolCall, ...]:

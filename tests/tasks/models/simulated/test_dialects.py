@@ -322,3 +322,20 @@ async def test_the_item_is_found_before_reminders_and_observations():
     async with in_process() as client:
         answer = await ask(client, {**body, "messages": [*body["messages"], later]})
     assert answer["choices"][0]["message"]["content"].startswith("Step 1")
+
+
+@pytest.mark.parametrize("spelt", [
+    json.dumps, repr, lambda value: "\n".join(map(json.dumps, value)) if isinstance(value, list) else str(value),
+    lambda value: "\n".join(json.dumps(each, indent=2) if isinstance(each, dict) else each for each in value)
+    if isinstance(value, list) else str(value),
+])  # fmt: skip
+async def test_results_of_tools_are_read_as_frameworks_spell_them(spelt):
+    for item in generate_items("ledger-tools", 8):
+        body = body_of("responses", prompt=item["prompt"], tools=True, temperature=0)
+        async with in_process(world="ledger-tools") as client:
+            while calls := calls_of("responses", answer := (await post(client, "responses", body)).json()):
+                results = [
+                    (key, spelt(json.loads(run_call(ToolCall(name, given)).result))) for key, name, given in calls
+                ]
+                body = continued("responses", body, answer, results)
+        assert "no usable result" not in text_of("responses", answer)

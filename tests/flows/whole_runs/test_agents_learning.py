@@ -1,0 +1,101 @@
+"""Agents that nobody changed learn: over HTTP, with every call, token and tool in the books. Run by ``make test-agents``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.agents.upstream import needs
+from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.untraced, pytest.mark.xdist_group("prefect-runs")]
+
+AGENTS = {
+    "openai": ("openai", "agents.yaml", "arithmetic", {}),
+    "agents": ("agents", "agents.yaml", "ledger-tools", {"actor": "examples/agents/openai_agents_sdk.py:agent"}),
+    "command": ("anthropic", "coding-agent.yaml", "arithmetic", {}),
+}
+"""Package, pipeline, world and options of each. The command needs none: it is here because it starts 500 processes."""
+TASKS = {"openai": "agents", "agents": "agents", "command": "coding-agent"}
+SIZES = {"sample_size": 50, "batch_size": 25}
+
+
+@pytest.fixture(params=AGENTS)
+def agent(request, monkeypatch, tmp_path):
+    """Name of the agent, and the keywords of a run with it; its model at the endpoint is the simulated one."""
+    package, pipeline, world, options = AGENTS[request.param]
+    needs(package)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    text = (ROOT / "examples" / "agents" / pipeline).read_text(encoding="utf-8")
+    mapped = tmp_path / pipeline
+    mapped.write_text(text.replace("actor:\n", "actor:\n  gateway: {models: {'*': simulated}}\n"), encoding="utf-8")
+    return request.param, {"pipeline": str(mapped), "world": world, **options}
+
+
+def served(world, **options):
+    return Server(SimulatedOptions(world=world, **options))
+
+
+def on(server, keywords):
+    return {"model": "simulated", "base_url": server.url, "run_id": RUN, **SIZES, **keywords}
+
+
+def test_it_learns_and_every_call_token_and_tool_is_in_the_books(tmp_path, agent):
+    name, keywords = agent
+    with served(keywords["world"]) as server:
+        summary = run(tmp_path, **on(server, keywords))
+        assert summary.exit_code == 0, summary.message
+    assert summary.details["gate"]["decision"] == "promote", summary.details["gate"]["explanation"]
+    place = paths(tmp_path, task=TASKS[name])
+    manifest = json.loads(place.manifest.read_text())
+    usage = manifest["usage"]
+    assert usage["calls"] == len(server.bodies) == server.answered[200]
+    assert usage["prompt_tokens"] + usage["completion_tokens"] == server.tokens
+    rollouts = lines(place.rollouts)
+    assert {row["outcome"]["name"] if isinstance(row["outcome"], dict) else row["outcome"] for row in rollouts} == {
+        "scored"
+    }
+    assert all(row["calls"] for row in rollouts)
+    told = Counter(event["tool"] for row in rollouts for event in row["tools"])
+    assert bool(told) is (name == "agents")
+    metrics = Counter()
+    for row in lines(place.metrics):
+        metrics.update({tool["tool"]: tool["calls"] for tool in row["tools"]})
+    assert metrics == told
+    assert {row["tool"]: row["calls"] for row in manifest["tfgrpo"]["per_tool_metrics"]} == told
+
+
+def test_the_cap_on_calls_holds(tmp_path, agent):
+    _, keywords = agent
+    with served(keywords["world"], latency_s=0.01) as server:
+        summary = run(tmp_path, **on(server, keywords), max_calls=40)
+    assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+    assert 20 <= len(server.bodies) <= 40
+
+
+def test_killed_and_resumed_no_answered_call_is_repeated(tmp_path, agent):
+    name, keywords = agent
+    named = {"sample_size": 8, "batch_size": 4, **keywords}
+    arguments = [word for key, value in named.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    with served(keywords["world"], latency_s=0.05) as server:
+        process = start(tmp_path, "--model", "simulated", "--base-url", server.url, "--run-id", RUN, *arguments)
+        server.wait_for(14, timeout_s=300)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(20)
+        process.communicate()
+        server.wait_until_idle()
+        code, summary, said = finish(start(tmp_path, "--resume", RUN, "--base-url", server.url), timeout_s=600)
+        assert code == 0, said
+    assert summary["status"] == "finished"
+    answers = [row["key"] for row in lines(paths(tmp_path, task=TASKS[name]).journal) if "/agent/" not in row["key"]]
+    assert len(set(answers)) == len(answers)
+    # Sent, but not answered when the process was killed: at most what was in flight.
+    assert 0 <= len(server.bodies) - len(answers) <= 32
