@@ -6,7 +6,6 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -58,17 +57,11 @@ class _Recorded(NamedTuple):
     cost_usd: float | None
 
     def to_json(self) -> dict[str, Any]:
-        payload: dict[str, Any] = {"content_type": self.content_type}
-        try:
-            payload["body"] = self.body.decode("utf-8")
-        except UnicodeDecodeError:
-            payload["base64"] = base64.b64encode(self.body).decode("ascii")
-        return {**payload, "latency_s": self.latency_s, "cost_usd": self.cost_usd}
+        return {**self._asdict(), "body": self.body.decode("utf-8", "surrogateescape")}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Recorded:
-        body = base64.b64decode(value["base64"]) if "base64" in value else value["body"].encode("utf-8")
-        cost = value["cost_usd"]
+        cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
         return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None)
 
 

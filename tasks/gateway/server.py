@@ -18,6 +18,7 @@ from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed,
 from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.embeddings import EmbeddingsDialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
@@ -27,7 +28,7 @@ from tfgrpo.tasks.gateway.upstream import Upstream, keys_in, returned_headers
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
-    dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect())
+    dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect(), EmbeddingsDialect())
 }
 _PATH: Final = re.compile(r"/r/([\w-]+)(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
 _COUNT: Final = "/messages/count_tokens"
@@ -90,7 +91,7 @@ class Server:
                 return await self._pass(request, path, None)
         finally:
             session.running.discard(request.task)
-        accepted = "POST /chat/completions, /responses, /messages and /messages/count_tokens, and GET /models"
+        accepted = f"POST {', '.join(_DIALECTS)} and {_COUNT}, and GET /models"
         raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
 
     def _admitted(self, request: web.BaseRequest) -> tuple[Session, str]:

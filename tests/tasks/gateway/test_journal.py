@@ -125,13 +125,14 @@ async def test_bodies_of_requests_are_not_journalled(endpoint: Endpoint, opened:
     assert "secret question" not in (opened.folder / "journal.jsonl").read_text()
 
 
-async def test_an_answer_that_is_no_utf_8_is_replayed_byte_for_byte(endpoint: Endpoint, opened: Opener) -> None:
-    raw = b'{"choices":[{"message":{"content":"caf\xe9"},"finish_reason":"stop"}]}'
+async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint: Endpoint, opened: Opener) -> None:
+    raw = json.dumps(chat_body("café"), ensure_ascii=False).encode("utf-16")
     endpoint.answer = lambda request, body: web.Response(body=raw, content_type="application/json")
-    session = await opened.session(opened.runtime(endpoint.url))
-    reply = await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
-    assert reply.content == raw
-    assert session.calls == []
+    for url in (endpoint.url, None):
+        session = await opened.session(opened.runtime(url))
+        reply = await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
+        assert reply.content == raw
+        assert session.frames[0].text == "café"
 
 
 def test_frames_of_older_journals_still_read() -> None:

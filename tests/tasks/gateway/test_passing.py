@@ -14,6 +14,7 @@ from aiohttp import web
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
+from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
@@ -224,3 +225,17 @@ async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener
     reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
     assert reply.json() == chat_body("seven")
     assert session.frames[0].text == "seven"
+
+
+async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
+    usage = {"prompt_tokens": 8, "total_tokens": 8}
+    endpoint.answer = lambda request, raw: {
+        "object": "list",
+        "model": "e",
+        "data": [{"embedding": [0.5]}],
+        "usage": usage,
+    }
+    session = await opened.session(opened.runtime(endpoint.url))
+    await (await opened.agent(session)).post("/embeddings", json={"model": "e", "input": "words"})
+    assert endpoint.asked[0].body == {"model": "e", "input": "words"}
+    assert session.attempt.usage == Usage(1, 8, 0, None)

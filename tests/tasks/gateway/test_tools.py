@@ -1,0 +1,198 @@
+"""Tools of an agent are seen on the wire: called in an assistant turn, answered in the next request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.support.agents import agents
+from tests.support.agents import steps as kit
+from tests.support.agents.endpoint import (
+    Endpoint,
+    Opener,
+    chat_body,
+    chat_events,
+    message_body,
+    message_events,
+    response_body,
+    response_events,
+    stream,
+)
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
+from tfgrpo.tasks.actors.registry import ToolActor
+from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.runtime.runtime import AttemptContext
+from tfgrpo.tasks.tools.schema import tool_from_function
+
+CALLS = [("c1", "add", '{"left": 1}'), ("c2", "breaks", '{"text": "x"}'), ("c3", "invented", "{}")]
+RESULTS = {"c1": "2", "c2": "error: LookupError: no x", "c3": "error: no tool named 'invented'; there are: add, breaks"}
+NAMES = ("add", "breaks")
+USER = {"role": "user", "content": "use the tools"}
+
+
+def chat_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    calls = [
+        {"id": each, "type": "function", "function": {"name": name, "arguments": text}} for each, name, text in CALLS
+    ]
+    body = {"model": "m", "tools": [{"type": "function", "function": {"name": name}} for name in NAMES]}
+    results = [{"role": "tool", "tool_call_id": each, "content": text} for each, text in RESULTS.items()]
+    turn = {"role": "assistant", "content": None, "tool_calls": calls}
+    return (
+        {**body, "messages": [USER]},
+        {**body, "messages": [USER, turn, *results]},
+        {**body, "messages": [USER, turn, *results, {"role": "user", "content": "again"}]},
+    )
+
+
+def response_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    body = {"model": "m", "tools": [{"type": "function", "name": name} for name in NAMES]}
+    calls = [{"type": "function_call", "call_id": each, "name": name, "arguments": text} for each, name, text in CALLS]
+    results = [{"type": "function_call_output", "call_id": each, "output": text} for each, text in RESULTS.items()]
+    return (
+        {**body, "input": "use the tools"},
+        {**body, "input": [USER, *calls, *results]},
+        {**body, "input": [USER, *calls, *results, USER]},
+    )
+
+
+def message_turns() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    body = {"model": "m", "max_tokens": 9, "tools": [{"name": name, "input_schema": {}} for name in NAMES]}
+    uses = [{"type": "tool_use", "id": each, "name": name, "input": json.loads(text)} for each, name, text in CALLS]
+    results = [{"type": "tool_result", "tool_use_id": each, "content": text} for each, text in RESULTS.items()]
+    turns = [USER, {"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    return {**body, "messages": [USER]}, {**body, "messages": turns}, {**body, "messages": [*turns, USER]}
+
+
+Parts = Callable[..., list[bytes]]
+WAYS: dict[str, tuple[Any, Any, Any]] = {
+    "/chat/completions": (
+        chat_turns(),
+        lambda calls: chat_body(
+            "", tool_calls=[{"id": i, "function": {"name": name, "arguments": text}} for i, name, text in calls] or None
+        ),
+        lambda body, calls: chat_events("so", body, calls),
+    ),
+    "/responses": (
+        response_turns(),
+        lambda calls: response_body("so", calls),
+        lambda body, calls: response_events("so", calls),
+    ),
+    "/messages": (
+        message_turns(),
+        lambda calls: message_body("so", calls),
+        lambda body, calls: message_events("so", calls),
+    ),
+}
+
+
+def answers(endpoint: Endpoint, path: str) -> None:
+    """Answer the first request with calls of tools and the others without."""
+    _, whole, events = WAYS[path]
+
+    def answer(request: web.Request, raw: bytes) -> Any:
+        body = json.loads(raw)
+        calls = CALLS if len(endpoint.asked) == 1 else []
+        return stream(request, events(body, calls)) if body.get("stream") else whole(calls)
+
+    endpoint.answer = answer
+
+
+async def measured_by_the_tools_actor(opened: Opener) -> list[tuple[str, int, bool]]:
+    def script(request: Any, key: Any) -> Any:
+        calls = tuple(ToolCall(*call) for call in CALLS)
+        return kit.reply("so") if key.turn else kit.reply(None, finish="tool_calls", calls=calls)
+
+    tools = [tool_from_function(agents.add), tool_from_function(agents.breaks)]
+    runtime = kit.runtime(script, opened.folder / "own")
+    attempt = AttemptContext(kit.spec(), 0, runtime)
+    await ToolActor(tools, max_turns=3).attempt(attempt)
+    runtime.threads.shutdown()
+    return [(event.tool, event.tokens, event.ok) for event in attempt.tool_events]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", WAYS)
+async def test_tools_are_measured_as_those_of_the_tools_actor(
+    endpoint: Endpoint, opened: Opener, path: str, streamed: bool
+) -> None:
+    answers(endpoint, path)
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    for body in WAYS[path][0]:  # the third request repeats the results, which count once
+        assert (await agent.post(path, json={**body, "stream": streamed})).status_code == 200
+
+    attempt = session.attempt
+    assert [frame.kind for frame in attempt.frames] == ["model", "tool", "tool", "model", "model"]
+    assert attempt.frames[0].text.splitlines()[-3] == '→ add({"left": 1})'
+    assert [frame.error for frame in attempt.frames[1:3]] == [None, RESULTS["c2"]]
+    events = attempt.tool_events
+    assert [(event.tool, event.tokens, event.ok) for event in events] == await measured_by_the_tools_actor(opened)
+    assert all(0 < event.latency_ms < 10_000 and event.cost_usd is None for event in events)
+    assert attempt.tool_events == tuple(events)
+
+
+async def test_a_result_that_says_that_it_is_an_error_is_one(endpoint: Endpoint, opened: Opener) -> None:
+    answers(endpoint, "/messages")
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    first, second, _ = message_turns()
+    second["messages"][2]["content"][0]["is_error"] = True
+    for body in (first, second):
+        await agent.post("/messages", json=body)
+    assert [event.ok for event in session.attempt.tool_events] == [False, False]
+
+
+async def test_results_of_calls_that_were_never_seen_are_not_counted(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    await (await opened.agent(session)).post("/chat/completions", json=chat_turns()[1])
+    assert session.attempt.tool_events == ()
+
+
+async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoint: Endpoint, opened: Opener) -> None:
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    traces, metrics = TracerProvider(), MeterProvider([reader])
+    traces.add_span_processor(SimpleSpanProcessor(spans))
+    telemetry = Telemetry(TelemetryOptions(content=True), traces=traces, metrics=metrics)
+    runtime = replace(opened.runtime(endpoint.url), telemetry=telemetry)
+    body = {"model": "m", "messages": [USER], "temperature": 0.5, "max_tokens": 64}
+    with telemetry.span("the rollout"):
+        session = await opened.session(runtime)
+        agent = await opened.agent(session)
+    await agent.post("/chat/completions", json=body)
+    endpoint.answer = lambda request, raw: stream(request, chat_events("so", json.loads(raw)))
+    await agent.post("/chat/completions", json={**body, "stream": True})
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "no"}}, status=500)
+    await agent.post("/chat/completions", json=body)
+
+    rollout, whole, streamed, failed = spans.get_finished_spans()
+    assert {span.parent and span.parent.span_id for span in (whole, streamed, failed)} == {rollout.context.span_id}
+    attributes = dict(whole.attributes or {})
+    assert attributes["tfgrpo.role"] == "gateway"
+    assert (attributes["gen_ai.request.temperature"], attributes["gen_ai.request.max_tokens"]) == (0.5, 64)
+    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (10, 5)
+    assert (attributes["gen_ai.response.finish_reasons"], attributes["gen_ai.output.messages"]) == (("stop",), "seven")
+    assert "use the tools" in str(attributes["gen_ai.input.messages"])
+    assert "gen_ai.response.time_to_first_chunk" not in attributes
+    assert 0 < float(str((streamed.attributes or {})["gen_ai.response.time_to_first_chunk"])) < 10
+    assert (failed.attributes or {})["error.type"] == "ModelServerFault"
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = [
+        point
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+        if dict(point.attributes or {}).get("tfgrpo.role") == "gateway"
+    ]
+    assert points
