@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -85,6 +85,7 @@ def test_a_group_is_split_only_where_its_prompts_differ(night):
     assert all("champion" in arms for arms in arms_of.values())
     both = [arms for arms in arms_of.values() if "candidate" in arms]
     assert all(arms["champion"] != arms["candidate"] for arms in both)
+    assert all(check["ok"] for stage in manifest(night, "night")["stages"] for check in stage.get("checks", ()))
     gate = manifest(night, "night")["gate"]
     assert (gate["pairs"], gate["sum_of_effects"]) == (len(arms_of), None)
 
@@ -99,6 +100,22 @@ def test_a_lesson_is_measured_only_at_items_whose_prompt_carries_it(night):
         for arm, half in (("drawn", line.drawn), ("complement", line.complement)):
             (digest,) = arms[line.group_id][arm]
             assert set(known[digest]["experience_ids"]) == set(half)
+
+
+def test_a_named_lesson_is_measured_at_items_that_it_is_retrieved_for(night, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(night, out)
+    task = TaskPaths.of(out, TASK)
+    before = read_measured(task.measured)
+    counts = Counter(name for line in before for name in (*line.drawn, *line.complement))
+    name = min(counts, key=counts.__getitem__)
+    place = ["--out", str(out), "--task-id", TASK, "--packs-root", str(out / "packs")]
+    assert cli.main(["experiences", "measure", name, "--rollouts", "30", "--json", *place]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    found = read_measured(task.measured)[len(before) :]
+    assert [sorted([*line.drawn, *line.complement]) for line in found] == [[name]] * 5
+    known = lines(paths(out, shown["run_id"]).prompts)
+    assert {name in row["experience_ids"] for row in known} == {True, False}
 
 
 def test_the_report_compares_halves_with_more_and_fewer_retrieved_lessons(night):
