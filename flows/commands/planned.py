@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import dataclasses
 import os
+from typing import TYPE_CHECKING
 
 from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.stores.errors import EndpointError
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.plan.plan import Plan
 
 _TIMEOUT_S = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
@@ -41,15 +47,17 @@ def estimate(options: argparse.Namespace, console: Console) -> None:
 def doctor(options: argparse.Namespace, console: Console) -> None:
     """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
     # `config` does without what a run consists of, which takes half of a second to import.
-    from tfgrpo.flows.console.figures import held_out  # noqa: PLC0415
+    from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
     from tfgrpo.flows.run.champion import starting_library  # noqa: PLC0415
 
     prepared = prepared_run(options)
     check_prefect_home(os.environ)
     plan = prepared.plan
+    pinged, spent = _pinged(plan, console) if options.ping else ((), "nothing was spent")
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",
         "model": ", ".join(plan.models.in_use),
+        "prices": "; ".join(map(price_line, plan.models.price_rows)),
         "pack": f"{plan.pack.manifest.id} ({plan.pack.manifest.stamp[:12]})",
         "items": f"{len(plan.learn_items):,} to learn on; {held_out(plan)}",
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
@@ -58,10 +66,21 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
         **({} if plan.forecast.gain is None else {"gate": str(plan.forecast.gain)}),
     }
     warnings = [*prepared.warnings, *starting_library(plan)[1]]
-    lines = [*facts.items(), *(("warnings", warning) for warning in warnings), ("ok", "nothing was spent")]
-    console.answer(
-        {"ok": True, **facts, "warnings": warnings}, "\n".join(f"{name:>9}  {value}" for name, value in lines)
-    )
+    told = (("ping", each) for each in pinged)
+    lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
+    answer = {"ok": True, **facts, "ping": list(pinged), "spent": spent, "warnings": warnings}
+    console.answer(answer, "\n".join(f"{name:>9}  {value}" for name, value in lines))
+
+
+def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
+    """Ask each model for one token. Return what answered, and the most that it cost. Raise ``EndpointError``."""
+    from tfgrpo.flows.run.ping import ping_models  # noqa: PLC0415 - as above
+
+    found = asyncio.run(ping_models(plan))
+    if found.problems:
+        console.say(f"{found.cost} was spent")
+        raise EndpointError(found.problems)
+    return found.answers or ("the SIMULATED model is in process: nothing was asked",), f"{found.cost} was spent"
 
 
 def deploy(_options: argparse.Namespace, console: Console) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
@@ -50,6 +51,16 @@ def money(totals: Totals) -> str:
     known = plus_unknown(usd(totals.nano_usd), totals)
     unpriced = totals.unknown_price_calls
     return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known
+
+
+def price_line(row: Mapping[str, Any]) -> str:
+    """Return a model's price and its source."""
+    if row["source"] is None:
+        return f"{row['model']}: unknown; set model.prices"
+    cached = "" if row["cached_input"] is None else f" (cached ${row['cached_input']:g})"
+    return (
+        f"{row['model']}: ${row['input']:g}{cached} in, ${row['output']:g} out per million tokens, by {row['source']}"
+    )
 
 
 def spending(totals: Totals) -> str:

@@ -18,12 +18,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort
 from tfgrpo.pipelines.plan.visible import VisibleGain, visible_gain
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
+from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -154,6 +155,9 @@ class _Use:
         return _Use(self.calls, prompt, completion)
 
 
+_RoleUse: TypeAlias = tuple[ModelRole, str, _Use]
+
+
 def _no_judges(_size: int) -> Sequence[JudgeLoad]:
     return ()
 
@@ -180,18 +184,18 @@ def forecast(
         (measured, MEASURING_SIZE, _or_none),
     )
     learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
-    by_phase = [
+    by_phase: list[list[_RoleUse]] = [
         [
-            (models.name, bounded(estimate.rollouts(items, size)).with_likely_tokens()),
+            ("actor", models.name, bounded(estimate.rollouts(items, size)).with_likely_tokens()),
             *(
-                (models.judge(load.options.model), bounded(estimate.judging(load, items)).with_likely_tokens())
+                ("judge", models.judge(load.options.model), bounded(estimate.judging(load, items)).with_likely_tokens())
                 for load in judges(size)
             ),
         ]
         for items, size, bounded in phases
     ]
-    uses = [(models.reflection_name, learning.with_likely_tokens()), *chain(*by_phase)]
-    total = sum((use for _, use in uses), _Use())
+    uses: list[_RoleUse] = [("reflection", models.reflection_name, learning.with_likely_tokens()), *chain(*by_phase)]
+    total = sum((use for _, _, use in uses), _Use())
     return Forecast(
         calls=total.calls,
         prompt_tokens=total.prompt,
@@ -208,10 +212,10 @@ def _visible(
     settings: Settings,
     cohorts: Sequence[Cohort],
     evaluation: Sequence[Item],
-    swept: Sequence[tuple[str, _Use]],
+    swept: Sequence[_RoleUse],
     models: ModelChoice,
 ) -> VisibleGain:
-    price, calls = _money(models, swept), sum(use.calls.likely for _, use in swept)
+    price, calls = _money(models, swept), sum(use.calls.likely for _, _, use in swept)
     return visible_gain(settings, cohorts, len(evaluation), calls, price.likely if price else None)
 
 
@@ -329,11 +333,10 @@ def _tokens(texts: Iterable[str]) -> Counts:
     return Counts(low, high)
 
 
-def _money(models: ModelChoice, uses: Iterable[tuple[str, _Use]]) -> Amounts | None:
+def _money(models: ModelChoice, uses: Iterable[_RoleUse]) -> Amounts | None:
     low = high = likely = 0
-    book = models.price_book
-    for model, use in uses:
-        price = book.get(model)
+    for role, model, use in uses:
+        price = models.price_list(role).get(model)
         if price is None:
             return None
         cached = price.cost(use.prompt.low, use.completion.low, use.prompt.low)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from tfgrpo.pipelines.settings.model_choice import (
 )
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.text import check_identifier
 
 LOGGER_NAME = "tfgrpo.guardrails"
@@ -192,14 +194,16 @@ def _budget(settings: Settings) -> Iterator[Problem]:
 def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterator[Problem]:
     if models.unpriced and models.name:
         names = " and ".join(repr(name) for name in models.unpriced)
+        missing = find_spec("genai_prices") is None and any(models.price_list(role).remote for role in models.endpoints)
         yield Problem(
             key,
             f"a cap of {cap:g} USD with no price for {names}",
-            "an entry in model.prices for every model in use, or --max-tokens or --max-calls instead: "
-            "an unknown price cannot be capped",
+            "an entry in model.prices for every model in use, "
+            + ("vendors' list prices by `pip install 'tfgrpo[prices]'`, " if missing else "")
+            + "or --max-tokens or --max-calls instead: an unknown price cannot be capped",
         )
-    dearest = max((models.prices[name].output for name in models.in_use if name in models.prices), default=0.0)
-    one_call = Decimal(repr(dearest)) * max_tokens / 1_000_000
+    dearest = max((found.price.cost(0, max_tokens) for *_, found in models.priced if found is not None), default=0)
+    one_call = Decimal(dearest) / NANO
     if Decimal(repr(cap)) < one_call:
         yield Problem(
             key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"

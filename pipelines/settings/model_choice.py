@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ENV_VALUE, ROLES, ModelRole, ModelSettings, PriceSettings
+from tfgrpo.pipelines.settings.prices import ListPrice, PriceList
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
-from tfgrpo.stores.ledger.state import Price
 
 SIMULATED_MODEL = "simulated"
 SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
@@ -28,6 +28,7 @@ class ModelChoice:
     roles: Mapping[ModelRole, ModelSettings]
     """Settings of each role, with a name, which is empty if there is none."""
     prices: Mapping[str, PriceSettings]
+    """The pipeline's own table."""
     judges: tuple[str, ...] = ()
     """Models that judges name; empty when simulated."""
 
@@ -82,13 +83,34 @@ class ModelChoice:
     @property
     def unpriced(self) -> tuple[str, ...]:
         """Models in use whose price is unknown."""
-        return tuple(model for model in self.in_use if model not in self.prices)
+        return tuple(dict.fromkeys(model for _, model, found in self.priced if found is None))
 
     @property
-    def price_book(self) -> dict[str, Price]:
-        """Prices for the ledger."""
-        prices = self.prices.items()
-        return {name: Price.per_million(price.input, price.output, price.cached_input) for name, price in prices}
+    def priced(self) -> Iterator[tuple[ModelRole, str, ListPrice | None]]:
+        """Each model in use with the first role that calls its endpoint, and its price; None where that is unknown."""
+        return (
+            (role, name, self.price_list(role).find(name)) for role, each in self.endpoints.items() for name in each
+        )
+
+    @property
+    def price_rows(self) -> list[dict[str, object]]:
+        """The price of each model in use in USD per million tokens, with its source, as JSON; null where it is unknown."""
+        rows = []
+        for role, name, found in self.priced:
+            price = None if found is None else found.price
+            amounts = (None,) * 3 if price is None else (price.input_nano, price.output_nano, price.cached_nano)
+            usd = (None if each is None else float(each) / 1000 for each in amounts)
+            row: dict[str, object] = {"model": name, "endpoint": self.roles[role].base_url}
+            row |= zip(("input", "output", "cached_input"), usd, strict=True)
+            rows.append({**row, "source": None if found is None else found.source})
+        return rows
+
+    def price_list(self, role: ModelRole) -> PriceList:
+        """Return the prices at the endpoint of a role."""
+        url = self.roles[role].base_url
+        if self.simulated:
+            return PriceList(self.prices, None, "invention, for the simulated model")
+        return PriceList(self.prices, None if url is None or is_local(url) else url)
 
 
 def choose_models(settings: Settings) -> ModelChoice:

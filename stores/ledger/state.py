@@ -24,6 +24,8 @@ class Price:
     output_nano: int | Fraction
     cached_nano: int | Fraction | None = None
     """Of prompt tokens from the endpoint's cache; None: as other prompt tokens."""
+    dearer: tuple[tuple[int, Price], ...] = ()
+    """Prices of all tokens of a call whose prompt is longer than this many, in ascending order."""
 
     def __post_init__(self) -> None:
         if min(self.input_nano, self.output_nano, self.cached_nano or 0) < 0:
@@ -36,6 +38,9 @@ class Price:
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
         """Return the nano-dollars of one call, rounded up. ``cached`` tokens are part of ``prompt``."""
+        for tokens, price in reversed(self.dearer):
+            if prompt > tokens:
+                return price.cost(prompt, completion, cached)
         hits = min(cached, prompt)
         cached_nano = self.input_nano if self.cached_nano is None else self.cached_nano
         return math.ceil((prompt - hits) * self.input_nano + hits * cached_nano + completion * self.output_nano)

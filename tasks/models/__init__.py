@@ -4,7 +4,8 @@ The path of one call: ``base.ChatModel.complete`` is the interface; ``roles`` ch
 from the journal or passes the call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends
 it (``transport`` to an ``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and
 repeats failed attempts.
-``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run.
+``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run, ``ping`` asks it
+for a token.
 """
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "chat",
     "endpoint",
     "journaled",
+    "ping",
     "preflight",
     "retry",
     "roles",

@@ -100,10 +100,13 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
             # In a thread: fetching a Secret block runs a separate event loop.
             endpoint = await asyncio.to_thread(endpoint_for, context, role)
             near = next((client for other, client in known if other.base_url == chosen.base_url), None)
-            retry = RetryPolicy(max_retries=chosen.max_retries)
-            client = _client(context, ledger, endpoint, retry) if near is None else near.sharing(endpoint, retry)
+            client = near.sharing(endpoint, _retry(chosen)) if near else _client(context, ledger, endpoint, role)
         clients[role] = client
     return clients
+
+
+def _retry(settings: ModelSettings) -> RetryPolicy:
+    return RetryPolicy(max_retries=settings.max_retries)
 
 
 def _wire(settings: ModelSettings) -> ModelSettings:
@@ -111,8 +114,8 @@ def _wire(settings: ModelSettings) -> ModelSettings:
     return settings.model_copy(update={"name": None, "max_tokens": 1})
 
 
-def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
-    """Return a client to the endpoint, or to the simulated model in process."""
+def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: ModelRole) -> ChatClient:
+    """Return a client to the endpoint of a role, or to the simulated model in process."""
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
@@ -127,8 +130,8 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, retry: Retr
         concurrency=concurrency,
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
-        prices=context.models.price_book,
-        retry=retry,
+        prices=context.models.price_list(role),
+        retry=_retry(context.models.roles[role]),
         # For jitter only: no result depends on it, and processes must not draw the same.
         rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
     )

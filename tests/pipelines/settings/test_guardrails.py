@@ -244,10 +244,10 @@ def test_a_run_is_simulated_only_on_request_or_without_model_and_endpoint(
 def test_models_and_prices_are_chosen_together() -> None:
     dry = choose_models(Settings())
     assert (dry.name, dry.reflection_name, dry.base_url, dry.unpriced) == ("simulated", "simulated", None, ())
-    assert dry.price_book["simulated"]
+    assert dry.price_list("actor")["simulated"]
     real = choose_models(settings(model={**REAL, "prices": {"m": PRICE}}))
     assert (real.in_use, real.unpriced) == (("m",), ())
-    price = real.price_book["m"]
+    price = real.price_list("actor")["m"]
     assert price is not None
     assert price.cost(1000, 100) == 1000 * 1000 + 100 * 2000
     assert choose_models(settings(model={**REAL, "reflection": {"name": "r"}, "prices": {"m": PRICE}})).unpriced == (

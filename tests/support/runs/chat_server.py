@@ -8,8 +8,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-Reply = str | int | dict[str, Any]
-"""The text of an answer, an HTTP status, or a whole ``choices`` entry."""
+Reply = str | int | dict[str, Any] | tuple[int, Any]
+"""The text of an answer, an HTTP status, a whole ``choices`` entry, or a status with its whole body."""
 
 
 class ChatServer:
@@ -34,6 +34,9 @@ class ChatServer:
                     chat.bodies.append(body)
                     chat.headers.append(dict(self.headers))
                 reply = answer(number, body)
+                if isinstance(reply, tuple):
+                    self._send(*reply)
+                    return
                 if isinstance(reply, int):
                     self._send(reply, {"error": {"message": "out of order"}})
                     return

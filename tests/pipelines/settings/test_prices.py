@@ -1,0 +1,112 @@
+"""A price has a source: the pipeline's own table, then the vendor's list; elsewhere it is unknown."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tfgrpo.pipelines.settings import prices
+from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.prices import PriceList
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.ledger.state import Price
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def listed(model: str, url: str) -> Price | None:
+    return PriceList({}, url).get(model)
+
+
+def settings(**model: object) -> Settings:
+    return Settings.model_validate({"model": {"base_url": OPENAI, **model}, "budget": {"max_usd": 5.0}})
+
+
+def test_the_own_table_counts_before_the_vendors_list() -> None:
+    own = settings(name="gpt-4.1", prices={"gpt-4.1": {"input": 1.0, "output": 2.0}})
+    (row,) = choose_models(own).price_rows
+    assert (row["input"], row["output"], row["source"]) == (1.0, 2.0, "model.prices")
+    (row,) = choose_models(settings(name="gpt-4.1")).price_rows
+    assert (row["input"], row["output"], row["cached_input"]) == (2.0, 8.0, 0.5)
+    assert str(row["source"]).startswith("genai-prices ")
+    assert str(row["source"]).endswith(", openai/gpt-4.1")
+
+
+def test_a_cap_in_dollars_holds_for_known_models_without_a_table() -> None:
+    validate_tfgrpo_config(settings(name="gpt-4.1"))
+    with pytest.raises(SettingsError, match="no price for 'gpt-of-nobody'"):
+        validate_tfgrpo_config(settings(name="gpt-of-nobody"))
+
+
+@pytest.mark.parametrize(
+    ("model", "url"),
+    [
+        ("gpt-4.1", "https://proxy.example/v1"),
+        ("gpt-4.1", "https://openrouter.ai/api/v1"),
+        ("openai/gpt-4.1", OPENAI),
+        ("of-nobody", OPENAI),
+    ],
+)
+def test_a_model_elsewhere_has_no_known_price(model: str, url: str) -> None:
+    assert listed(model, url) is None
+
+
+def test_a_local_server_is_free_of_no_vendor_and_so_unknown() -> None:
+    local = Settings.model_validate({"model": {"name": "gpt-4.1", "base_url": "http://localhost:8000/v1"}})
+    assert choose_models(local).unpriced == ("gpt-4.1",)
+
+
+def test_each_role_has_the_price_of_its_endpoint() -> None:
+    roles = {"reflection": {"name": "openai/gpt-4.1", "base_url": "https://openrouter.ai/api/v1", "api_key_env": "OR"}}
+    rows = choose_models(settings(name="gpt-4.1", **roles)).price_rows
+    assert [(row["model"], row["endpoint"]) for row in rows] == [
+        ("gpt-4.1", OPENAI),
+        ("openai/gpt-4.1", "https://openrouter.ai/api/v1"),
+    ]
+    assert all(row["source"] for row in rows)
+
+
+def test_a_long_prompt_has_the_price_of_long_prompts() -> None:
+    price = Price(1, 2, dearer=((200, Price(10, 20)), (500, Price(100, 200))))
+    assert [price.cost(prompt, 1) for prompt in (200, 201, 500, 501)] == [202, 2030, 5020, 50300]
+    gemini = listed("gemini-2.5-pro", "https://generativelanguage.googleapis.com/v1beta/openai")
+    assert gemini is not None
+    assert gemini.cost(400_000, 0) > 2 * gemini.cost(200_000, 0)
+
+
+def test_prices_are_looked_up_without_any_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    prices._listed.cache_clear()
+    assert listed("gpt-4.1", OPENAI) is not None
+
+
+def test_without_the_package_prices_are_unknown_and_the_refusal_says_how_to_get_it() -> None:
+    code = (
+        "import sys; sys.modules['genai_prices'] = None\n"
+        "from tests.pipelines.settings.test_prices import *\n"
+        "assert listed('gpt-4.1', OPENAI) is None\n"
+        "from tfgrpo.pipelines.settings import guardrails\n"
+        "guardrails.find_spec = lambda name: None\n"
+        "try: validate_tfgrpo_config(settings(name='gpt-4.1'))\n"
+        "except SettingsError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'tfgrpo[prices]'" in done.stdout
+
+
+def test_a_run_with_prices_of_its_own_does_not_import_the_package() -> None:
+    code = (
+        "import sys\n"
+        "from tests.pipelines.settings.test_prices import *\n"
+        "choose_models(settings(name='m', prices={'m': {'input': 1.0, 'output': 1.0}})).price_rows\n"
+        "assert 'genai_prices' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
