@@ -78,6 +78,11 @@ def lessons_block(text: str) -> str:
     return text[start : text.rfind(_CLOSING) + len(_CLOSING)] if start >= 0 else ""
 
 
+def with_sample_lesson(text: str) -> str:
+    """Return a pack's text with one lesson about nothing, to see where lessons arrive."""
+    return f"{text}\n\n{_OPENING}\n{_LEAD['do']}{_FILLER.strip()}\n{_CLOSING}"
+
+
 def without_meaning(text: str) -> str:
     """Return a system text with neutral words of equal length in place of each lesson: a placebo."""
     return _replaced(text, _neutral)

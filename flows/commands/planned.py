@@ -45,14 +45,19 @@ def estimate(options: argparse.Namespace, console: Console) -> None:
 
 
 def doctor(options: argparse.Namespace, console: Console) -> None:
-    """Check what a run checks before it spends anything. Raise ``ConfigError`` with every problem."""
+    """Check what a run checks before it spends anything, and try an agent that uses the gateway on the simulated model.
+
+    Raise ``ConfigError`` with every problem.
+    """
     # `config` does without what a run consists of, which takes half of a second to import.
     from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
     from tfgrpo.flows.run.champion import starting_library  # noqa: PLC0415
+    from tfgrpo.flows.run.trial import try_agent  # noqa: PLC0415
 
     prepared = prepared_run(options)
     check_prefect_home(os.environ)
     plan = prepared.plan
+    trial = try_agent(plan)
     pinged, spent = _pinged(plan, console) if options.ping else ((), "nothing was spent")
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",
@@ -62,13 +67,15 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
         "items": f"{len(plan.learn_items):,} to learn on; {held_out(plan)}",
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
+        **({} if trial is None else {"agent": str(trial)}),
         "forecast": str(plan.forecast),
         **({} if plan.forecast.gain is None else {"gate": str(plan.forecast.gain)}),
     }
-    warnings = [*prepared.warnings, *starting_library(plan)[1]]
+    warnings = [*prepared.warnings, *starting_library(plan)[1], *(() if trial is None else trial.warnings)]
     told = (("ping", each) for each in pinged)
     lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
-    answer = {"ok": True, **facts, "ping": list(pinged), "spent": spent, "warnings": warnings}
+    tried = {} if trial is None else {"agent": dataclasses.asdict(trial)}
+    answer = {"ok": True, **facts, **tried, "ping": list(pinged), "spent": spent, "warnings": warnings}
     console.answer(answer, "\n".join(f"{name:>9}  {value}" for name, value in lines))
 
 

@@ -1,3 +1,3 @@
 """A learning run, step by step: prepare, open, learn, close; resume and replay."""
 
-__all__ = ["champion", "effects", "execution", "exit_status", "index", "loop", "ping", "prepare"]
+__all__ = ["champion", "effects", "execution", "exit_status", "index", "loop", "ping", "prepare", "trial"]

@@ -23,13 +23,14 @@ from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
-BYPASSED: Final = (
-    "the agent bypassed the gateway: it ended without a model call through it, so nothing of what it did is known and no "
-    "lesson reached it. Have it take the address and key of its environment (OPENAI_BASE_URL and OPENAI_API_KEY, "
-    "ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY), of {base_url} and {api_key} in actor.command or actor.env, or of the "
-    "arguments base_url and api_key, not one of its own; a command-line tool that is logged in needs a home without its "
-    "login, such as by HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
+BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
+REMEDY: Final = (
+    "an agent that takes address and key from its environment (OPENAI_BASE_URL and OPENAI_API_KEY, ANTHROPIC_BASE_URL and "
+    "ANTHROPIC_API_KEY), from {base_url} and {api_key} in actor.command or actor.env, or from its arguments base_url and "
+    "api_key, and has none of its own. A command-line tool that is logged in needs a home without its login, such as by "
+    "HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
 )
+"""What to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class OwnAgent(ABC):
             try:
                 trajectory = await contained(self.run(attempt, session))
                 if session is not None and session.bypassed and not attempt.calls:
-                    raise ActorError(BYPASSED)
+                    raise ActorError(f"{BYPASSED}. What it takes: {REMEDY}")
             except TfgrpoError as error:
                 if attempt.stopped_by is not None:
                     raise attempt.stopped_by from None

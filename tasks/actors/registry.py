@@ -131,8 +131,8 @@ def check_actor(settings: ActorSettings, *, learns: bool = False) -> tuple[Probl
     return ()
 
 
-def is_own_agent(settings: ActorSettings) -> bool:
-    """Return whether the actor is an agent of the user's own whose model calls are to go through the gateway."""
+def is_proxied(settings: ActorSettings) -> bool:
+    """Return whether the actor is an agent of the user's own that has to use the gateway."""
     actor = build_actor(settings)
     return isinstance(actor, OwnAgent) and actor.proxied
 

@@ -1,0 +1,140 @@
+"""Run a user's own agent once against the simulated model, and tell what came through the gateway. Nothing is spent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tfgrpo.flows.run.prepare import run_context
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.model import SimulatedSettings
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import BudgetSettings, Settings
+from tfgrpo.prompt_packs.inject import LESSONS_MARK, with_sample_lesson
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.outcomes import Failed, GroupKey
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
+from tfgrpo.tasks.actors.registry import is_proxied
+from tfgrpo.tasks.gateway.gateway import Gateway
+from tfgrpo.tasks.models.wire import json_of, mapping_of
+from tfgrpo.tasks.rollout import run_rollout
+from tfgrpo.tasks.runtime.assembly import open_clients, open_runtime
+from tfgrpo.tasks.runtime.runtime import RunContext
+from tfgrpo.tasks.shapes import GroupSpec, PackText
+
+_LONGEST_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What an agent did in its trial."""
+
+    calls: Mapping[str, int]
+    """Numbers of calls by path."""
+    lessons: Sequence[str]
+    """Places in requests where lessons arrived."""
+    tools: Sequence[str]
+    """Names of the tools in requests."""
+    failure: str | None
+    """Why it failed after that; None if it answered."""
+
+    def __str__(self) -> str:
+        called = " and ".join(f"{path} {pluralize(count, 'time')}" for path, count in self.calls.items())
+        lessons = " and ".join(self.lessons)
+        return (
+            f"your agent called {called}; lessons arrived {f'in {lessons}' if lessons else 'nowhere'}; "
+            f"tools seen: {', '.join(self.tools) or 'none'}"
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may be wrong with the agent."""
+        unreached = "no lesson arrived in any request of the agent, so it cannot learn"
+        failed = f"in its trial the agent failed after its calls, perhaps for the simulated replies: {self.failure}"
+        return (*(() if self.lessons else (unreached,)), *(() if self.failure is None else (failed,)))
+
+
+def try_agent(plan: Plan) -> Trial | None:
+    """Run the plan's agent once; None for an actor that does not use the gateway.
+
+    Raise ``SettingsError`` for an agent that makes no call through it.
+    """
+    if not is_proxied(plan.settings.actor):
+        return None
+    with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
+        settings = _harmless(plan.settings)
+        context = run_context(plan, "trial", Path(folder), None)
+        return asyncio.run(_tried(plan, replace(context, settings=settings, models=choose_models(settings))))
+
+
+def _harmless(settings: Settings) -> Settings:
+    actor = settings.actor.model_copy(update={"timeout_s": min(settings.actor.timeout_s, _LONGEST_S)})
+    changes = {"dry_run": True, "simulated": SimulatedSettings(), "budget": BudgetSettings(), "actor": actor}
+    return settings.model_copy(update=changes)
+
+
+async def _tried(plan: Plan, context: RunContext) -> Trial:
+    requests: list[httpx.Request] = []
+
+    async def record(request: httpx.Request) -> None:
+        requests.append(request)
+
+    opened = await open_runtime(context, journaled=False)
+    try:
+        client = (await open_clients(context, opened.ledger))["actor"]
+        opened.resources.push_async_callback(client.aclose)
+        client.http.event_hooks = {"request": [record], "response": []}
+        rollout = await run_rollout(_spec(plan), 0, replace(opened, gateway=Gateway(client)))
+    finally:
+        await opened.aclose()
+    failure = rollout.loss.reason if isinstance(rollout.loss, Failed) else None
+    if not requests:
+        failed = failure is not None and not failure.startswith(BYPASSED)
+        given, accepted = (f"a failed trial: {failure}", "an agent that runs") if failed else (BYPASSED, REMEDY)
+        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
+    bodies = [mapping_of(json_of(request.content)) for request in requests]
+    return Trial(
+        calls=dict(Counter(request.url.path for request in requests)),
+        lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
+        tools=tuple(dict.fromkeys(name for body in bodies for name in _tools(body))),
+        failure=failure,
+    )
+
+
+def _spec(plan: Plan) -> GroupSpec:
+    item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.system_text)
+    return GroupSpec(
+        group_id="trial",
+        key=GroupKey(1, "train", "train", 0, item.id, 0, "trial"),
+        item=item,
+        size=1,
+        temperature=plan.settings.tfgrpo.temperature.train,
+        pack=PackText(text, sha256_hex(text), plan.pack.manifest.id, plan.pack.manifest.stamp, ()),
+        reflect=False,
+    )
+
+
+def _places(body: Mapping[str, Any]) -> list[str]:
+    places = [f"`{name}`" for name in ("instructions", "system") if _taught(body.get(name))]
+    messages = [each for name in ("messages", "input") for each in body.get(name) or () if isinstance(each, dict)]
+    return places + [f"the {message.get('role')} message" for message in messages if _taught(message)]
+
+
+def _taught(value: object) -> bool:
+    return LESSONS_MARK in json.dumps(value, ensure_ascii=False)
+
+
+def _tools(body: Mapping[str, Any]) -> list[str]:
+    tools = [mapping_of(tool) for tool in body.get("tools") or ()]
+    names = (tool.get("name") or mapping_of(tool.get("function")).get("name") or tool.get("type") for tool in tools)
+    return [str(name) for name in names]

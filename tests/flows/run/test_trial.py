@@ -1,0 +1,120 @@
+"""``tfgrpo doctor`` runs an agent once and says what came through the gateway, or that it went past it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import urllib.request
+
+import pytest
+
+from tfgrpo.flows import cli
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+TOOLS = {
+    "responses": [
+        {"type": "function", "name": "search", "parameters": {}},
+        {"type": "function", "name": "read_file", "parameters": {}},
+    ],
+    "messages": [{"name": "read_file", "input_schema": {"type": "object"}}],
+    "chat/completions": [{"type": "function", "function": {"name": "search", "parameters": {}}}],
+}
+ASKED = [{"role": "user", "content": "What is 3 + 4?"}]
+BODIES = {
+    "responses": {"instructions": "Be brief.", "input": ASKED, "tools": TOOLS["responses"]},
+    "messages": {"max_tokens": 9, "system": "Be brief.", "messages": ASKED, "tools": TOOLS["messages"]},
+    "chat/completions": {"messages": ASKED, "tools": TOOLS["chat/completions"]},
+}
+
+
+def ask(base_url, api_key, method):
+    request = urllib.request.Request(
+        f"{base_url}/{method}",
+        json.dumps({"model": "any-name", **BODIES[method]}).encode(),
+        {"authorization": f"Bearer {api_key}", "content-type": "application/json"},
+    )
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as reply:
+        reply.read()
+
+
+def responding(prompt, base_url, api_key):
+    for _ in range(2):
+        ask(base_url, api_key, "responses")
+    return "7"
+
+
+def anthropic(prompt, base_url, api_key):
+    ask(base_url, api_key, "messages")
+    return "7"
+
+
+def chatting(prompt, base_url, api_key):
+    ask(base_url, api_key, "chat/completions")
+    raise RuntimeError("no such tool")
+
+
+def hard_wired(prompt, base_url):
+    return "7"
+
+
+def doctor(capsys, *options):
+    code = cli.main(["doctor", "--dry-run", *options])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        (
+            "responding",
+            "/v1/responses 2 times; lessons arrived in `instructions`; tools seen: search, read_file",
+        ),
+        ("anthropic", "/v1/messages 1 time; lessons arrived in `system`; tools seen: read_file"),
+        ("chatting", "/v1/chat/completions 1 time; lessons arrived in the system message; tools seen: search"),
+    ],
+)
+def test_doctor_says_what_an_agent_called_where_lessons_arrived_and_which_tools_it_has(capsys, at_home, agent, told):
+    code, out, _ = doctor(capsys, "--actor", f"tests.flows.run.test_trial:{agent}")
+    assert code == 0
+    assert f"your agent called {told}" in out
+    assert ("the agent failed after its calls" in out) == (agent == "chatting")
+    assert "nothing was spent" in out
+    assert list(at_home.iterdir()) == []
+
+
+def test_programs_get_the_same(capsys):
+    found = f"import os, sys; sys.path[:0] = {[path for path in sys.path if path]!r}; e = os.environ"
+    call = "from tests.flows.run import test_trial as t; t.responding('', e['OPENAI_BASE_URL'], e['OPENAI_API_KEY'])"
+    command = shlex.join([sys.executable, "-c", f"{found}; {call}"])
+    code, out, _ = doctor(capsys, "--json", "--actor", "command", "--set", f"actor.command={command}")
+    agent = json.loads(out)["agent"]
+    assert code == 0
+    assert agent == {
+        "calls": {"/v1/responses": 2},
+        "lessons": ["`instructions`"],
+        "tools": ["search", "read_file"],
+        "failure": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--actor", "tests.flows.run.test_trial:hard_wired"), "the agent bypassed the gateway"),
+        (("--actor", "command", "--set", "actor.command=echo 7"), "OPENAI_BASE_URL and OPENAI_API_KEY"),
+        (("--actor", "command", "--set", "actor.command=sh -c 'echo oh no >&2; exit 3'"), "exit code 3: oh no"),
+    ],
+)
+def test_doctor_refuses_an_agent_that_makes_no_call_and_says_what_to_do(capsys, options, said):
+    code, _, err = doctor(capsys, *options)
+    assert code == 2
+    assert said in err
+
+
+def test_an_agent_that_is_not_proxied_is_not_run(capsys):
+    agent = "tests.support.agents.agents:raises"
+    code, out, _ = doctor(capsys, "--actor", agent)
+    assert (code, "your agent" in out) == (0, False)
