@@ -52,7 +52,7 @@ class DataFrameLike(Protocol):
 
 
 Agent: TypeAlias = Callable[..., Any] | str
-"""A callable that declares any of ``prompt, system, item, temperature, seed, chat``, or a name of one."""
+"""A callable that declares any of ``prompt, system, item, temperature, seed, chat, base_url, api_key``, or a name of one."""
 Rewarder: TypeAlias = Callable[..., Any] | object
 """A function ``(output, answer)`` or ``(context)``, a rewarder, a grader, a name, or a mapping as in a pipeline file."""
 Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike
