@@ -42,7 +42,7 @@ _BOUNDS = {
     "exclusiveMaximum": "below {}",
 }
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = ("api_key_env", "api_key_secret", "actor.env", "actor.command")
+_NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 

@@ -35,6 +35,7 @@ from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import EXIT_CODES, RunSummary
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -153,12 +154,12 @@ def test_the_dataset_on_the_page_loads(tmp_path):
 
 
 def test_the_pipeline_parts_on_the_pages_are_settings(tmp_path):
-    for name in ("docs/own-tasks.md", "docs/own-agent.md", "docs/settings.md"):
+    for name in ("docs/own-tasks.md", "docs/own-agent.md", "docs/settings.md", "docs/endpoints.md"):
         for number, shown in enumerate(blocks(name, "yaml")):
             path = tmp_path / f"part{number}.yaml"
             path.write_text(shown.text)
             assert yaml.safe_load(shown.text)
-            resolve_settings(cli={}, env={}, pipeline_path=path)
+            validate_tfgrpo_config(resolve_settings(cli={}, env={}, pipeline_path=path).settings)
 
 
 def test_my_own_tasks_against_an_endpoint(desk, capsys):
