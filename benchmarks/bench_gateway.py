@@ -35,11 +35,11 @@ from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
-CONCURRENT, ROUNDS, CALLS = 64, 3, 12
+CONCURRENT, ROUNDS, CALLS = 64, 3, 6
 """Agents at once, measurements, and calls of each agent in one."""
-LATENCY_S, EVENTS, SPACING_S = 0.2, 50, 0.02
+LATENCY_S, EVENTS, SPACING_S = 0.2, 25, 0.04
 BAR_CPU_MS, BAR_P99_MS = 3.0, 10.0
-_USAGE = {"prompt_tokens": 700, "completion_tokens": 50, "total_tokens": 750}
+_USAGE = {"prompt_tokens": 700, "completion_tokens": 25, "total_tokens": 725}
 _HEAD = {"id": "cmpl-1", "object": "chat.completion", "created": 1, "model": "bench"}
 _WHOLE = json.dumps(
     {**_HEAD, "choices": [{"index": 0, "message": {"role": "assistant", "content": "word " * 200}, "finish_reason": "stop"}],
@@ -133,8 +133,8 @@ async def _round(ways: list[tuple[str, str]], calls: int, stream: bool) -> Round
 
 async def _agent(session: aiohttp.ClientSession, way: tuple[str, str], calls: int, stream: bool, into: Round) -> None:
     url, key = way
-    start = random.Random(key + url).uniform(0.0, LATENCY_S)
-    await asyncio.sleep(start)  # agents do not all call in the same millisecond
+    takes_s = EVENTS * SPACING_S if stream else LATENCY_S
+    await asyncio.sleep(random.Random(key + url).uniform(0.0, takes_s))  # agents do not all call at the same time
     for number in range(-1, calls):
         task = [
             {"role": "system", "content": "You are helpful. " * 100},

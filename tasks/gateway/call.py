@@ -23,7 +23,7 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, Finished, send
+from tfgrpo.tasks.gateway.relay import EventRelay, Finished, Limit, send
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.sse import data_of
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
@@ -35,8 +35,6 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_by
 from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of
 
 ROLE = "gateway"
-_TIMED_S = 0.5
-"""Seconds between two looks at the clock of a stream: to set a time limit anew costs as much as to pass on an event."""
 _EVENTS = "text/event-stream"
 
 
@@ -80,7 +78,6 @@ class Call:
     _reservation: Reservation | None = None
     """Until the call is charged for."""
     _began: float = 0.0
-    _first_chunk_s: float | None = None
     _answered: bool = False
 
     async def respond(self) -> web.StreamResponse:
@@ -182,12 +179,9 @@ class Call:
         if not 200 <= reply.status_code < 300:
             received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply))
             return self._refused(client, received)
-        if not kind.startswith(_EVENTS):
-            chunks = _once(await read_whole(reply))
-        else:
-            chunks = self._timed(decoded_bytes(reply), timer, client.endpoint.timeout_s)
-        mask = endpoint.scrub_bytes if endpoint.secrets else None
-        return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask)
+        chunks = decoded_bytes(reply) if kind.startswith(_EVENTS) else _once(await read_whole(reply))
+        mask, limit = endpoint.scrub_bytes if endpoint.secrets else None, Limit(timer, endpoint.timeout_s)
+        return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask, limit)
 
     async def _relay(
         self,
@@ -195,11 +189,15 @@ class Call:
         chunks: AsyncIterator[bytes],
         finished: Finished,
         mask: Callable[[bytes], bytes] | None = None,
+        limit: Limit | None = None,
     ) -> web.StreamResponse:
         """Pass an answer on to the agent, whole or event by event."""
         if headers.get("content-type", "").startswith(_EVENTS):
             response = web.StreamResponse(headers=headers)
-            await EventRelay(self.request, self.out, finished, mask).run(response, chunks)
+            relay = EventRelay(self.request, self.out, finished, mask, limit)
+            await relay.run(response, chunks)
+            if limit is not None and relay.first is not None:
+                self._span.set(first_chunk_s=relay.first - self._began)
             return response
         body = b"".join([chunk async for chunk in chunks])
         body = mask(body) if mask is not None else body
@@ -268,21 +266,6 @@ class Call:
         datas = (data for event in events if (data := data_of(event)).startswith(b"{"))
         # As one array: many small texts take twice the time to parse.
         return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
-
-    async def _timed(
-        self, chunks: AsyncIterator[bytes], timer: asyncio.Timeout, silence_s: float
-    ) -> AsyncIterator[bytes]:
-        """Count the time limit from about the last chunk: a stream may last longer than a call."""
-        clock = asyncio.get_running_loop().time
-        counted = clock()
-        async for chunk in chunks:
-            if self._first_chunk_s is None:
-                self._first_chunk_s = perf_counter() - self._began
-                self._span.set(first_chunk_s=self._first_chunk_s)
-            if (now := clock()) - counted > _TIMED_S:
-                timer.reschedule(now + silence_s)
-                counted = now
-            yield chunk
 
     def _broken(self, error_type: str, status: int, kind: str, message: str) -> GatewayRefusal:
         self._failed(error_type)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from time import monotonic
-from typing import TypeAlias
+from time import perf_counter
+from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -23,8 +23,11 @@ Finished: TypeAlias = Callable[[Sequence[bytes]], None]
 """Called with the whole answer, one body or all events, before the agent sees the end of it."""
 
 
-Mask: TypeAlias = Callable[[bytes], bytes] | None
-"""Removes the endpoint's key from an event."""
+class Limit(NamedTuple):
+    """Longest silence of the endpoint."""
+
+    timer: asyncio.Timeout
+    seconds: float
 
 
 class ClientGone(Exception):
@@ -34,14 +37,26 @@ class ClientGone(Exception):
 class EventRelay:
     """Passes one stream on. Every byte reaches the agent, except a chunk of usage that it did not ask for."""
 
-    def __init__(self, request: web.BaseRequest, out: Outgoing, finished: Finished, mask: Mask) -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        out: Outgoing,
+        finished: Finished,
+        mask: Callable[[bytes], bytes] | None = None,
+        limit: Limit | None = None,
+    ) -> None:
+        """``mask`` removes the endpoint's key from an event."""
         self._request = request
-        self._out = out
+        self._dialect = out.dialect
+        self._hides_usage = out.hides_usage
         self._finished = finished
-        self._mask = mask or (lambda event: event)
+        self._mask = mask
+        self._limit = limit
         self._kept: list[bytes] = []
         self._ended = False
-        self._last = monotonic()
+        self._last = perf_counter()
+        self.first: float | None = None
+        """When the first chunk came."""
 
     async def run(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
         """Send the stream. Raises ``ClientGone``."""
@@ -61,42 +76,55 @@ class EventRelay:
     async def _pass_on(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
         reader = EventReader()
         async for chunk in chunks:
-            self._last = monotonic()
-            events = map(self._mask, reader.feed(chunk))
-            await self._write(response, b"".join(event for event in events if self._shown(event)))
+            self._last = perf_counter()
+            self.first = self.first or self._last
+            shown = b"".join([event for event in map(self._masked, reader.feed(chunk)) if self._shown(event)])
+            if shown:
+                await self._write(response, shown)
             if self._ended:
                 break
-        else:
-            self._kept.append(reader.rest())
-            self._finished(self._kept)
-        await self._write(response, reader.rest())
+        rest = self._masked(reader.rest())
+        if not self._ended:
+            self._finished([*self._kept, rest])
+        if rest:
+            await self._write(response, rest)
         with _noticing_the_client():
             await response.write_eof()
+
+    def _masked(self, event: bytes) -> bytes:
+        return event if self._mask is None else self._mask(event)
 
     def _shown(self, event: bytes) -> bool:
         """Keep an event; finish with the last one. Return whether the agent sees it."""
         data = data_of(event)
         if not self._ended:
             self._kept.append(event)
-            if self._out.dialect.ends(data):
+            if self._dialect.ends(data):
                 self._ended = True
                 self._finished(self._kept)
-        return not (self._out.hides_usage and self._out.dialect.is_usage_alone(data))
+        return not (self._hides_usage and self._dialect.is_usage_alone(data))
 
     async def _signs_of_life(self, response: web.StreamResponse) -> None:
+        """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
+        said, pause_s = self._last, SILENCE_S
+        if self._limit is not None:
+            pause_s = min(pause_s, self._limit.seconds / 2)
         with suppress(ClientGone):
             while True:
-                silent = monotonic() - self._last
-                if silent >= SILENCE_S:
+                await asyncio.sleep(pause_s)
+                now = perf_counter()
+                if self._limit is not None:
+                    left_s = max(0.0, self._limit.seconds - (now - self._last))
+                    self._limit.timer.reschedule(asyncio.get_running_loop().time() + left_s)
+                if now - max(said, self._last) >= SILENCE_S - pause_s / 2:
+                    said = now
                     await self._write(response, _COMMENT)
-                    self._last = monotonic()
-                else:
-                    await asyncio.sleep(SILENCE_S - silent)
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        if data:
-            with _noticing_the_client():
-                await response.write(data)
+        try:
+            await response.write(data)
+        except ConnectionError:
+            raise ClientGone from None
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> web.Response:
