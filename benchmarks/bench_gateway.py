@@ -218,7 +218,8 @@ def _rows(url: str, agents: Connection, load: Load, rounds: int, stream: bool) -
     note = f"{load.agents} at once, {load.agents * load.calls} calls" + (f" of {EVENTS} events" if stream else "")
     middle = f"to the last byte; median {statistics.median(medians):.1f} ms; {note}"
     return [
-        Row(f"gateway: {kind}, CPU per call", statistics.median(cpu_ms), "ms", BAR_CPU_MS, note),
+        # The bar is for a call; every event of a stream that comes alone wakes three processes once more.
+        Row(f"gateway: {kind}, CPU per call", statistics.median(cpu_ms), "ms", None if stream else BAR_CPU_MS, note),
         Row(f"gateway: {kind}, added latency, p99", statistics.median(added_ms), "ms", BAR_P99_MS, middle),
         Row(f"gateway: {kind}, added to the first byte, p99", statistics.median(first_ms), "ms", BAR_P99_MS),
     ]
