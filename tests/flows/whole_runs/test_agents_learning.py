@@ -15,7 +15,11 @@ from tests.support.agents.upstream import needs
 from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.untraced, pytest.mark.xdist_group("prefect-runs")]
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.untraced,
+    pytest.mark.xdist_group("prefect-runs"),
+]
 
 AGENTS = {
     "openai": ("openai", "agents.yaml", "arithmetic", {}),
@@ -56,13 +60,12 @@ def test_it_learns_and_every_call_token_and_tool_is_in_the_books(tmp_path, agent
     assert summary.details["gate"]["decision"] == "promote", summary.details["gate"]["explanation"]
     place = paths(tmp_path, task=TASKS[name])
     manifest = json.loads(place.manifest.read_text())
-    usage = manifest["usage"]
-    assert usage["calls"] == len(server.bodies) == server.answered[200]
-    assert usage["prompt_tokens"] + usage["completion_tokens"] == server.tokens
+    ledger = summary.details["ledger"]
+    assert ledger["calls"] == len(server.bodies) == server.answered[200]
+    assert ledger["tokens"] == server.tokens
+    assert ledger["lost_calls"] == ledger["unmeasured_attempts"] == 0
     rollouts = lines(place.rollouts)
-    assert {row["outcome"]["name"] if isinstance(row["outcome"], dict) else row["outcome"] for row in rollouts} == {
-        "scored"
-    }
+    assert {row["outcome"]["name"] for row in rollouts} == {"scored"}
     assert all(row["calls"] for row in rollouts)
     told = Counter(event["tool"] for row in rollouts for event in row["tools"])
     assert bool(told) is (name == "agents")
