@@ -8,13 +8,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.generated_items import generate_items
+from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM, Opener
-from tests.support.agents.upstream import answer_of, direct_environment, needs, upstream
+from tests.support.agents.upstream import REAL_AGENTS, answer_of, direct_environment, needs, upstream
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.stores.outcomes import Failed
+from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.gateway.environment import agent_environment
+from tfgrpo.tasks.rollout import run_rollout
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.untraced]
 
@@ -110,12 +117,18 @@ def without_random_ids(value):
     return [without_random_ids(part) for part in value] if isinstance(value, list) else value
 
 
-async def test_an_agent_with_an_address_in_its_code_is_seen_to_bypass_the_gateway(opened: Opener) -> None:
+async def test_an_agent_with_an_address_in_its_code_is_reported_to_bypass_the_gateway(opened: Opener) -> None:
     needs("openai")
     prompt = generate_items("arithmetic", 1)[0]["prompt"]
     async with upstream() as service:
-        session = await opened.session(opened.runtime(service.url))
-        env = {**agent_environment(session, os.environ), "AGENT_UPSTREAM": service.url}
-        assert "Answer: " in await answer_of("hard_wired", prompt, env)
-    assert session.bypassed
-    assert session.attempt.usage.calls == 0
+        settings = {
+            "kind": "command",
+            "command": [sys.executable, str(REAL_AGENTS), "hard_wired", "{prompt}"],
+            "env": [f"AGENT_UPSTREAM={service.url}"],
+        }
+        actor = build_actor(ActorSettings.model_validate(settings))
+        runtime = replace(opened.runtime(service.url, limits=settings), actor=actor)
+        rollout = await run_rollout(kit.spec(of=kit.item(prompt=prompt)), 0, runtime)
+        assert len(service.asked) == 1
+    assert isinstance(rollout.loss, Failed)
+    assert "the agent bypassed the gateway" in rollout.loss.reason
