@@ -196,10 +196,8 @@ class _Night:
 
     def excerpts(self, sign: str, ids: Sequence[str], few: int) -> str:
         """Return the first texts with the reason why they left, and how many more there are."""
-        shown = [
-            f"{sign} {self.text(name)}" + (f", {why}" if (why := self.left.get(name)) else "") for name in ids[:few]
-        ]
-        return "; ".join([*shown, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
+        named = (f"{sign} {self.text(name)}, {self.left.get(name, '')}".removesuffix(", ") for name in ids[:few])
+        return "; ".join([*named, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
 
 
 def _headline(night: _Night) -> str:
@@ -258,7 +256,7 @@ def _missing(night: _Night) -> str:
         return "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"
     value, factor = evidence["value"], evidence["needed"] / evidence["value"]
     if factor <= 1.0:
-        return "a sweep that does not speak against the new library; there is enough evidence"
+        return "no evidence, of which there is enough: what the reasons name"
     pace = "so far none speaks for the new library"
     if value > 1.0:
         more = math.ceil(math.log(factor) / math.log(value) * evidence["nights"])
@@ -326,23 +324,20 @@ def _look(night: _Night) -> Iterator[str]:
 def _doubts(night: _Night) -> Iterator[str]:
     """Yield contradictions in which both sides have support, or the weaker is in force; and lessons that may harm."""
     accounts: Mapping[str, Json] = night.block("tfgrpo", "accounts")
-    net = {name: account["net"] for name, account in accounts.items()}
+    net = {name: (account["net"], name) for name, account in accounts.items()}
     pairs = [(one, other) for one in net for other in accounts[one].get("opposites", ()) if net[one] > net[other]]
-    unsettled = [pair for pair in pairs if net[pair[1]] > 0 or pair[1] in night.now]
-    open_ones = sorted(unsettled, key=lambda pair: -net[pair[1]])
-    if open_ones:
-        standing = (f"net {net[name]:.1f}{', in force' if name in night.now else ''}" for name in open_ones[0])
-        sides = " against ".join(
-            f"{night.text(name)} ({how})" for name, how in zip(open_ones[0], standing, strict=True)
-        )
-        yield f"{len(open_ones)} of {pluralize(len(pairs), 'contradiction')} between known lessons not settled: {sides}"
-    effects = {name: accounts[name]["effect"] for name in night.now if (accounts.get(name) or {}).get("effect")}
-    harmful = sorted(
-        (name for name in effects if effects[name]["harm"] > _DOUBTFUL), key=lambda one: effects[one]["harm"]
-    )
+    unsettled = [pair for pair in pairs if net[pair[1]][0] > 0 or pair[1] in night.now]
+    if unsettled:
+        worst = max(unsettled, key=lambda pair: net[pair[1]])
+        sides = (f"{night.text(one)} (net {net[one][0]:.1f}{', in force' * (one in night.now)})" for one in worst)
+        between = f"{len(unsettled)} of {pluralize(len(pairs), 'contradiction')} between known lessons"
+        yield f"{between} not settled: {' against '.join(sides)}"
+    effects = {name: effect for name in night.now if (effect := accounts.get(name, {}).get("effect"))}
+    harmful = {name: effect["harm"] for name, effect in effects.items() if effect["harm"] > _DOUBTFUL}
     if harmful:
-        worst = f"{night.text(harmful[-1])} {effect_text(effects[harmful[-1]])}"
-        yield f"{pluralize(len(harmful), 'lesson')} in force may do harm: {worst}"
+        name = max(harmful, key=harmful.__getitem__)
+        said = f"{night.text(name)} {effect_text(effects[name])}"
+        yield f"{pluralize(len(harmful), 'lesson')} in force may do harm: {said}"
 
 
 def _next(night: _Night) -> str:

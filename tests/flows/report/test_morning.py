@@ -117,7 +117,7 @@ def test_an_undecided_night_says_how_much_evidence_is_missing_and_what_would_dec
         ),
         (
             {"value": 25.0, "needed": 20.0, "nights": 2},
-            "a sweep that does not speak against the new library; there is enough evidence",
+            "no evidence, of which there is enough: what the reasons name",
         ),
         (None, "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"),
     ],
@@ -309,6 +309,8 @@ def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     records.night("n1", "undecided", tfgrpo=tfgrpo)
     lines = records.lines("n1")
     assert lines["judging"] == "judge: abstained on 3 of 3 attempts"
+    fields = morning_page(records.task, records.task.run("n1")).as_json()
+    assert [name for name in fields if f"`{name}`" not in page("docs/report.md")] == []
     assert set(lines) == LABELS
 
 
