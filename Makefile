@@ -33,7 +33,7 @@ imports: $(VENV)/.tested
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not untraced" --cov --cov-report=term
-	$(BIN)/python -m pytest -n 4 --dist loadgroup -m untraced
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m untraced
 
 # For daily work: less than a minute.
 check: lint types imports quick

@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("flows", "tasks", "pipelines", "rewarders", "prompt_packs", "stores")
 PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile")
-pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.xdist_group("install")
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +57,19 @@ def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @pytest.fixture(scope="module")
+def server_home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where Prefect keeps the database of its temporary servers, which takes seconds to make."""
+    return str(tmp_path_factory.mktemp("prefect"))
+
+
+@pytest.fixture(scope="module")
 def fresh(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Programs of an environment into which the wheel was installed, without constraints."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
-    venv.create(home, with_pip=True)
+    venv.create(home)
     programs = home / ("Scripts" if os.name == "nt" else "bin")
-    installed = run([programs / "python", *PIP, str(next(built.glob("*.whl")))], built, 500)
+    of_that = ("-m", "pip", "--python", programs / "python", *PIP[2:])
+    installed = run([sys.executable, *of_that, str(next(built.glob("*.whl")))], built, 500)
     if installed.returncode != 0:
         lines = [line for line in installed.stderr.splitlines() if not line.startswith("WARNING: Location")]
         pytest.fail(
@@ -80,13 +87,13 @@ def run(command: list[str | Path], cwd: Path, seconds: float, **env: str) -> sub
 
 
 def test_an_install_without_constraints_is_consistent(fresh, tmp_path):
-    checked = run([fresh / "python", "-m", "pip", "check"], tmp_path, 60)
+    checked = run([sys.executable, "-m", "pip", "--python", fresh / "python", "check"], tmp_path, 60)
     assert checked.returncode == 0, checked.stdout
 
 
-def test_an_install_without_constraints_runs_the_main_job(fresh, tmp_path):
+def test_an_install_without_constraints_runs_the_main_job(fresh, server_home, tmp_path):
     line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--sample-size", "6", "--batch-size", "3"]
-    done = run(line, tmp_path, 240, PREFECT_HOME=str(tmp_path / "prefect"))
+    done = run(line, tmp_path, 240, PREFECT_HOME=server_home)
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout)
     assert (answer["status"], answer["simulated"]) == ("finished", True)
@@ -144,10 +151,10 @@ def users_folder(tmp_path) -> Path:
     return tmp_path
 
 
-def test_the_command_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
+def test_the_command_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, server_home, users_folder):
     for agent in ([], ["--actor", "tasks.py:solve"]):
         line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--pipeline", "own.yaml", *agent]
-        done = run(line, users_folder, 240, PREFECT_HOME=str(users_folder / "prefect"))
+        done = run(line, users_folder, 240, PREFECT_HOME=server_home)
         assert done.returncode == 0, done.stderr[-3000:]
         assert json.loads(done.stdout)["status"] == "finished"
 

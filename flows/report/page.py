@@ -8,11 +8,12 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.calibration import compared_pairs
@@ -51,6 +52,16 @@ _FLIPS = 12
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
+    try:
+        page = _template().render(_page(task, run))
+    except (KeyError, TypeError, AttributeError, UndefinedError) as error:
+        raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
+    replace_text(run.report, page)
+    return run.report
+
+
+@cache
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("tfgrpo.flows"),
         autoescape=True,
@@ -60,12 +71,7 @@ def write_report(task: TaskPaths, run: RunPaths) -> Path:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= FILTERS
-    try:
-        page = environment.get_template("report.html.j2").render(_page(task, run))
-    except (KeyError, TypeError, AttributeError, UndefinedError) as error:
-        raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
-    replace_text(run.report, page)
-    return run.report
+    return environment.get_template("report.html.j2")
 
 
 def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:

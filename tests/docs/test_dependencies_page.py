@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import metadata, packages_distributions
 
 import pytest
@@ -48,6 +49,7 @@ def said_by_the_package(name: str) -> str:
     return found[0] if found else words
 
 
+@cache
 def imported() -> set[str]:
     """Top-level names imported anywhere in the packages that are neither ours nor the standard library's."""
     names: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,7 @@ def rows(heading: str) -> dict[int, str]:
     return {int(number): proof for number, _, proof in _ROW.findall(part)}
 
 
+@cache
 def functions(path: str) -> set[str]:
     """Names of the tests a file defines."""
     tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))

@@ -180,7 +180,7 @@ def test_the_simulated_server_prints_its_address_and_refuses_other_keys(capsys):
         assert "Traceback" not in said.err
     finally:
         server.send_signal(signal.SIGINT)
-        assert server.wait(10) == 0
+        assert server.wait(60) == 0
         server.stdout.close()
 
 

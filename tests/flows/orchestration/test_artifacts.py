@@ -149,7 +149,7 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flo
     observer = PrefectArtifacts(patience_s=0.05)
     for epoch in (1, 2):
         observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
-    assert asked.wait(20)
+    assert asked.wait(60)
     observer.closed()
     assert "longer than" not in caplog.text
     observer.wait()

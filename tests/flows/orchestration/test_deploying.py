@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.support.runs.running import ROOT
+from tests.support.runs.running import PATIENCE_S, ROOT
 from tfgrpo.flows.orchestration.deploying import deploy
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
@@ -70,6 +70,8 @@ def test_a_folder_without_deployments_is_refused_by_what_it_is(tmp_path, monkeyp
 def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_API_URL": "http://[::1/api"}
     command = [sys.executable, "-m", "tfgrpo.flows.cli", "deploy"]
-    refused = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    refused = subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert refused.returncode == 2
     assert "the settings of Prefect: got Value error, Invalid IPv6 URL" in refused.stderr

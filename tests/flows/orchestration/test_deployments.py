@@ -23,6 +23,7 @@ import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.pages import ROOT, blocks, commands
+from tests.support.runs.running import PATIENCE_S
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import planned
 from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
@@ -30,7 +31,7 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.flows.selection.request import SelectRequest
 
-pytestmark = [pytest.mark.xdist_group("deployments"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.xdist_group("deployments")
 BIN = Path(sys.executable).parent
 BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
 """Done by tests/test_install.py, in a fresh environment."""
@@ -70,7 +71,7 @@ class Machine:
                 )
             )
         if "server" in words:
-            until(lambda: self.get("/health") is True, "the server to answer", 90)
+            until(lambda: self.get("/health") is True, "the server to answer")
 
     def call(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         program = BIN / Path(words[0]).name
@@ -80,7 +81,7 @@ class Machine:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -89,7 +90,7 @@ class Machine:
 
     def get(self, path: str) -> Any:
         try:
-            return httpx.get(self.url(path), timeout=10).raise_for_status().json()
+            return httpx.get(self.url(path), timeout=60).raise_for_status().json()
         except httpx.TransportError:
             return None
 
@@ -99,10 +100,10 @@ class Machine:
     def send(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
         def answered() -> httpx.Response | None:
             """Prefect's server says 503 while its SQLite file is locked."""
-            answer = httpx.request(method, self.url(path), json=body, timeout=30)
+            answer = httpx.request(method, self.url(path), json=body, timeout=60)
             return None if answer.status_code == 503 else answer
 
-        answer: httpx.Response = until(answered, "the server to take the request", 60)
+        answer: httpx.Response = until(answered, "the server to take the request")
         return answer
 
     def runs(self, deployment: str) -> list[dict[str, Any]]:
@@ -120,13 +121,17 @@ class Machine:
         return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
 
     def ended(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:
-        until(lambda: self.state(run) == state, f"the run to be {state}", 120)
+        until(lambda: self.state(run) == state, f"the run to be {state}")
         return dict(self.get(f"/flow_runs/{run}"))
 
-    def retried(self, run: str) -> dict[str, Any]:
-        """The flow run after another try, however that ended."""
+    def retried(self, run: str, *, by: str) -> dict[str, Any]:
+        """The flow run after another try by a command or as the UI asks for it, however that ended."""
         before = self.get(f"/flow_runs/{run}")
-        self.call("prefect", "flow-run", "retry", run).check_returncode()
+        if by == "command":
+            self.call("prefect", "flow-run", "retry", run).check_returncode()
+        else:
+            again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
+            assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
 
         def look() -> dict[str, Any] | None:
             now = self.get(f"/flow_runs/{run}") or {}
@@ -134,21 +139,21 @@ class Machine:
                 return None
             return now if now["run_count"] > before["run_count"] else None
 
-        return dict(until(look, "the retry to end", 120))
+        return dict(until(look, "the retry to end"))
 
     def stop(self) -> None:
         for process in reversed(self.running):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=20)
+            process.wait(timeout=60)
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
-    deadline = time.monotonic() + seconds
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if found := condition():
             return found
         time.sleep(0.2)
-    pytest.fail(f"waited {seconds} s for {what}")
+    pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
 
 
 def free_port() -> int:
@@ -200,7 +205,7 @@ def finished(machine: Machine) -> dict[str, Any]:
         first = machine.runs("tfgrpo-learning")[0]
         return first if first["state_type"] in ENDS else None
 
-    return dict(until(look, "the run to end", 120))
+    return dict(until(look, "the run to end"))
 
 
 def test_every_command_of_the_page_succeeds(machine):
@@ -300,7 +305,7 @@ def test_the_log_of_the_flow_run_tells_its_progress(machine):
         kept = [log["message"] for log in machine.post("/logs/filter", ours).raise_for_status().json()]
         return kept if any(line.startswith("gate: ") for line in kept) else []
 
-    told = until(lines, "the log to reach the server", 60)
+    told = until(lines, "the log to reach the server")
     assert f"run {run['id']} begins" in told
     assert any(line.startswith("epoch 1 train done: ") for line in told)
 
@@ -319,13 +324,13 @@ def test_a_run_asked_for_while_another_runs_is_cancelled(machine):
     def admitted() -> str | None:
         """A run that runs; the one before this test may hold its place a moment longer than it shows."""
         run = ask()
-        until(lambda: is_in(run, "RUNNING", "CANCELLED"), "a run to start or be turned away", 60)
+        until(lambda: is_in(run, "RUNNING", "CANCELLED"), "a run to start or be turned away")
         return None if is_in(run, "CANCELLED") else run
 
-    first = until(admitted, "the first run to start", 60)
+    first = until(admitted, "the first run to start")
     second = ask()
-    until(lambda: is_in(second, "CANCELLED"), "the second run to be turned away", 60)
-    until(lambda: is_in(first, "COMPLETED"), "the first run to end undisturbed", 60)
+    until(lambda: is_in(second, "CANCELLED"), "the second run to be turned away")
+    until(lambda: is_in(first, "COMPLETED"), "the first run to end undisturbed")
 
 
 def test_a_cap_of_the_deployment_holds_whatever_a_run_asks_for_besides(machine):
@@ -343,7 +348,7 @@ def test_a_cap_of_the_deployment_holds_whatever_a_run_asks_for_besides(machine):
     assert settings["pipeline"] == "tfgrpo-learning"
 
 
-def test_a_deployment_with_the_older_parameter_still_runs_and_keeps_its_cap(machine):
+def test_a_deployment_with_the_older_parameter_keeps_its_cap_and_a_retry_of_its_run_the_name_of_that(machine):
     finished(machine)
     nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
     older = {
@@ -353,14 +358,18 @@ def test_a_deployment_with_the_older_parameter_still_runs_and_keeps_its_cap(mach
         "work_pool_name": "tfgrpo",
         "pull_steps": nightly["pull_steps"],
         "enforce_parameter_schema": False,
-        "parameters": {"request": {"pipeline": "tfgrpo-learning", "max_calls": 4000}},
+        "parameters": {"request": {"pipeline": "tfgrpo-learning", "max_calls": 15}},
     }
     made = machine.post("/deployments/", older).raise_for_status().json()
-    asked = {"epochs": 2, "sample_size": 6, "batch_size": 3, "out": str(machine.home / "older")}
-    run = machine.ended(machine.ask(made["id"], {"request": asked}))
-    manifest = json.loads((machine.home / f"older/tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
-    assert manifest["settings"]["budget"]["max_calls"] == 4000
+    asked = {"run_id": "mine", "epochs": 2, "sample_size": 6, "batch_size": 3, "out": str(machine.home / "older")}
+    run = machine.ask(made["id"], {"request": asked})
+    assert machine.ended(run)["state_name"] == "StoppedEarly"
+    manifest = json.loads((machine.home / "older/tfgrpo-learning/runs/mine/manifest.json").read_text())
+    assert manifest["settings"]["budget"]["max_calls"] == 15
     assert manifest["settings"]["tfgrpo"]["epochs"] == 2
+    assert machine.retried(run, by="the UI")["state_name"] == "StoppedEarly"
+    other = machine.ask(made["id"], {"request": asked})
+    assert "--run-id" in machine.ended(other, "FAILED")["state"]["message"]
 
 
 def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
@@ -370,10 +379,11 @@ def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(ma
     run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 1.0}}))
     files = out / "tfgrpo-learning" / "runs" / run
     journal = files / "journal.jsonl"
-    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call", 90)
+    until(lambda: journal.is_file() and journal.stat().st_size, "an answered call")
     log = machine.home / "worker.log"
     before = log.stat().st_size
-    machine.call("prefect", "flow-run", "cancel", run).check_returncode()
+    # As the UI asks for it: the command takes seconds to start, and the run may have ended.
+    machine.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}}).raise_for_status()
     machine.ended(run, "CANCELLED")
     manifest = json.loads((files / "manifest.json").read_text())
     assert manifest["status"] == "stopped"
@@ -383,7 +393,7 @@ def test_a_cancelled_run_closes_its_books_quietly_and_a_retry_goes_on_with_it(ma
     assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
     shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
     assert any("cancelled; every answered call" in str(artifact["data"]) for artifact in shown)
-    assert machine.retried(run)["state_type"] == "COMPLETED"
+    assert machine.retried(run, by="command")["state_type"] == "COMPLETED"
     assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
 
 
@@ -394,15 +404,15 @@ def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
     run = machine.ask(deployment["id"], few(out, {"settings": {"simulated.latency_s": 0.3}}))
     task = out / "tfgrpo-learning"
     journal = task / "runs" / run / "journal.jsonl"
-    until(lambda: journal.is_file() and len(journal.read_bytes().splitlines()) > 12, "a dozen answered calls", 90)
+    until(lambda: journal.is_file() and len(journal.read_bytes().splitlines()) > 12, "a dozen answered calls")
     process = machine.get(f"/flow_runs/{run}")["infrastructure_pid"]
     os.kill(int(process.rpartition(":")[2]), signal.SIGKILL)
     machine.ended(run, "CRASHED")
     # The worker reports the crash a second time, seconds later; that would end a retry which has begun meanwhile.
     reported = "prefect.flow_runs.worker - Check whether"
-    until(lambda: reported in (machine.home / "worker.log").read_text(), "the worker to report the crash, too", 60)
+    until(lambda: reported in (machine.home / "worker.log").read_text(), "the worker to report the crash, too")
     answered = journal.read_bytes()
-    again = machine.retried(run)
+    again = machine.retried(run, by="the UI")
     assert again["state_type"] == "COMPLETED"
     assert again["state"]["message"].startswith(("promote: ", "reject: ", "undecided: "))
     assert [path.name for path in task.glob("runs/*")] == [run]
@@ -415,19 +425,8 @@ def test_a_retry_goes_on_with_the_run_that_was_killed(machine):
     assert len(keys) == len(set(map(str, keys)))
 
 
-def test_a_retry_of_a_run_with_a_name_of_its_own_goes_on_with_it_too(machine):
-    finished(machine)
-    deployment = machine.get("/deployments/name/tfgrpo-learning/older")
-    asked = {"run_id": "mine", "sample_size": 6, "batch_size": 3, "max_calls": 15, "out": str(machine.home / "named")}
-    run = machine.ask(deployment["id"], {"request": asked})
-    assert machine.ended(run)["state_name"] == "StoppedEarly"
-    assert machine.retried(run)["state_name"] == "StoppedEarly"
-    other = machine.ask(deployment["id"], {"request": asked})
-    assert "--run-id" in machine.ended(other, "FAILED")["state"]["message"]
-
-
 def test_the_schedule_makes_runs_at_half_past_one_in_berlin(machine):
-    scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs", 60)
+    scheduled = until(lambda: machine.runs("nightly"), "the scheduler to make runs")
     starts = [datetime.fromisoformat(run["expected_start_time"]) for run in scheduled if run["auto_scheduled"]]
     local = {start.astimezone(ZoneInfo("Europe/Berlin")).strftime("%H:%M") for start in starts}
     assert local == {"01:30"}

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from tests.support.runs.running import ROOT, RUN, lines, manifest, paths, prefect_server
+from tests.support.runs.running import PATIENCE_S, ROOT, RUN, lines, manifest, paths, prefect_server
 
-pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.xdist_group("prefect")
 TERMINAL = """
 import os, pty, sys
 child, terminal = pty.fork()
@@ -48,7 +48,7 @@ def test_a_run_goes_on_and_finishes_when_its_terminal_is_closed(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.stdout, done.stderr) == ("0\n", "")

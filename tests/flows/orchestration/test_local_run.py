@@ -13,7 +13,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
 from prefect.states import Failed
 
-from tests.support.runs.running import start
+from tests.support.runs.running import PATIENCE_S, start
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
@@ -110,7 +110,7 @@ def test_a_setting_that_prefect_refuses_is_one_clear_message(tmp_path):
     # In a process of its own: Prefect reads its settings when it is imported.
     home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "maybe"}
     process = start(tmp_path / "out", "--dry-run", env=home)
-    said = process.communicate(timeout=120)
+    said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "a setting of Prefect's, enabled: got 'maybe'" in "".join(part or "" for part in said)
     assert "Traceback" not in "".join(part or "" for part in said)

@@ -14,10 +14,9 @@ import prefect
 import psutil
 import pytest
 from prefect.context import refresh_global_settings_context
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
-from tests.support.runs.running import ROOT
+from tests.support.runs.running import PATIENCE_S, ROOT
 from tfgrpo.flows.orchestration import local_server
 from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
@@ -35,7 +34,6 @@ HEALTHY = """
     server.socket = socket.socket(fileno=int(sys.argv[1]))
     server.serve_forever()
 """
-PATIENT_S = 60.0
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def test_a_machine_without_a_server_gets_one_that_is_gone_when_the_process_ends(
     stand_in(HEALTHY)
     environment = dict(os.environ)
     server = start_server(environment)
-    server.serve(environment, PATIENT_S)
+    server.serve(environment, PATIENCE_S)
     url = environment["PREFECT_API_URL"]
     assert httpx.get(f"{url}/health").status_code == 200
     process = psutil.Process(server._process.pid)
@@ -105,7 +103,7 @@ def test_a_server_that_ends_at_once_is_told_with_what_it_said_of_the_cause(stand
     environment = dict(os.environ)
     server = LocalServer(environment)
     with pytest.raises(PrefectUnavailable, match=f"ended with 3 before it answered: {told}$"):
-        server.serve(environment, PATIENT_S)
+        server.serve(environment, PATIENCE_S)
     server.stop()
     assert environment == os.environ
     assert capfd.readouterr() == ("", "")
@@ -125,7 +123,7 @@ def test_one_that_does_not_heed_its_end_is_killed(stand_in, monkeypatch):
     monkeypatch.setattr(local_server, "_STOPPING_S", 0.1)
     stand_in(HEALTHY, first="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     server = LocalServer(os.environ)
-    server.serve({}, PATIENT_S)
+    server.serve({}, PATIENCE_S)
     server.stop()
     assert server._process.returncode == -signal.SIGKILL
     server.stop()
@@ -134,12 +132,15 @@ def test_one_that_does_not_heed_its_end_is_killed(stand_in, monkeypatch):
 def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     stand_in(HEALTHY, first="assert os.getsid(0) == os.getpid()")
     server = LocalServer(os.environ)
-    server.serve({}, PATIENT_S)
+    server.serve({}, PATIENCE_S)
     server.stop()
     assert server._process.returncode == -signal.SIGTERM
 
 
 def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
+    # All of Prefect's server: seconds of CPU, which only one worker of the tests is to spend.
+    from prefect.server.api.server import SubprocessASGIServer  # noqa: PLC0415
+
     asked = []
 
     def popen(command=None, args=None, env=None, **_):
@@ -172,7 +173,7 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
         from tfgrpo.flows.orchestration.local_server import LocalServer
         server = LocalServer(os.environ)
         environment = {{}}
-        server.serve(environment, {PATIENT_S * 2})
+        server.serve(environment, {PATIENCE_S})
         print(server._process.pid, environment["PREFECT_API_URL"], flush=True)
         time.sleep(600)
     """
@@ -186,7 +187,7 @@ def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_proces
         assert get_current_settings().api.url == url
         assert httpx.get(f"{url}/admin/version").json() == prefect.__version__
         parent.kill()
-    server.wait(PATIENT_S)
+    server.wait(PATIENCE_S)
     assert not server.is_running()
 
 
@@ -196,7 +197,7 @@ def test_the_real_server_ends_by_itself_where_prefects_profile_says_so(elsewhere
     (tmp_path / "profiles.toml").write_text(f'active = "mine"\n[profiles.mine]\n{elsewhere} = "{value}"\n')
     server = LocalServer({**os.environ, "PREFECT_HOME": str(tmp_path)})
     with pytest.raises(PrefectUnavailable, match="ended with 0 before it answered"):
-        server.serve({}, PATIENT_S)
+        server.serve({}, PATIENCE_S)
     server.stop()
     assert [path.name for path in tmp_path.iterdir()] == ["profiles.toml"]
 

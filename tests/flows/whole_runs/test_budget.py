@@ -11,7 +11,8 @@ from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
-BUSY = {"tfgrpo__concurrency": 64, "sample_size": 40, "batch_size": 20}
+BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20}
+"""Eighty attempts at once, of which 64 are let through."""
 INPUT, OUTPUT = 2.0, 8.0
 """US dollars per million tokens."""
 PRICED = f"""

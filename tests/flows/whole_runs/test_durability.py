@@ -11,6 +11,7 @@ import signal
 import pytest
 
 from tests.support.runs.running import (
+    PATIENCE_S,
     RUN,
     SMALL,
     TASK,
@@ -28,7 +29,7 @@ from tests.support.runs.running import (
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
-pytestmark = pytest.mark.xdist_group("prefect-runs")
+pytestmark = pytest.mark.xdist_group("prefect")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
             process = start(tmp_path, *arguments)
             server.wait_for(max(moment, len(server.bodies) + 1))
             os.kill(process.pid, signal.SIGKILL)
-            assert process.wait(20) == -signal.SIGKILL
+            assert process.wait(PATIENCE_S) == -signal.SIGKILL
             process.communicate()
             arguments = ("--resume", RUN)
             known = len(lines(paths(tmp_path).journal))
@@ -153,12 +154,12 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     assert store(out) == store(reference)
 
 
-@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
-def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
-    """As a terminal sends it, to the run's whole group, and as ``timeout`` and ``docker stop`` do, to the run."""
+@pytest.mark.parametrize(("send", "number", "env"), [(os.killpg, signal.SIGINT, {}), (os.kill, signal.SIGTERM, None)])
+def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number, env):
+    """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled
     with Server(SimulatedOptions(latency_s=0.1)) as server:
-        process = start(tmp_path, *options(server, "--run-id", RUN), env={"PREFECT_HOME": str(tmp_path / "prefect")})
+        process = start(tmp_path, *options(server, "--run-id", RUN), env=env)
         server.wait_for(sum(asked.values()) // 2)
         send(process.pid, number)
         code, summary, said = finish(process)

@@ -46,6 +46,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKS = ROOT / "prompt_packs"
 TASK = "tfgrpo-learning"
 RUN = "night"
+PATIENCE_S = 300.0
+"""Longest wait for what has to happen: on a busy machine a server may take minutes to start."""
 SMALL = {"sample_size": 10, "batch_size": 5}
 """A run of a second, with lessons."""
 
@@ -137,7 +139,7 @@ class Server:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,7 +157,7 @@ class Server:
         """Return the system texts of the requests, in order of arrival."""
         return [json.loads(body)["messages"][0]["content"] for body in self.bodies]
 
-    def wait_for(self, calls: int, timeout_s: float = 60.0) -> None:
+    def wait_for(self, calls: int, timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while len(self.bodies) < calls:
             assert time.monotonic() < deadline, f"{len(self.bodies)} of {calls} calls arrived"
@@ -254,7 +256,7 @@ def prefect_server() -> str:
 
     atexit.register(end)
     url = f"http://127.0.0.1:{port}/api"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             urllib.request.urlopen(f"{url}/health", timeout=5).close()
@@ -284,7 +286,7 @@ def start(out: Path, *arguments: str, env: dict[str, str] | None = None) -> subp
     )
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> tuple[int, dict[str, Any], str]:
+def finish(process: subprocess.Popen[str], timeout_s: float = PATIENCE_S) -> tuple[int, dict[str, Any], str]:
     """Return the exit code, the JSON object on stdout and the text on stderr."""
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)

@@ -22,7 +22,7 @@ from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 
 datasets = pytest.importorskip("datasets")
-pytestmark = [pytest.mark.xdist_group("install"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.xdist_group("install")
 
 TRL = ("trl", "transformers", "tokenizers", "safetensors", "regex")
 SETS = ("trl-grpo", "trl-dpo", "trl-kto", "trl-sft")
