@@ -26,7 +26,8 @@ def picture() -> str:
     ]
     for row, floor in enumerate(FLOORS):
         top = 10 + row * band
-        below = ", ".join(lower for lower in FLOORS if lower in imported_floors(floor)) or "no floor"
+        imported = imported_floors(floor)
+        below = ", ".join(lower for lower in FLOORS if lower in imported) or "no floor"
         parts += [
             f'<rect x="10" y="{top}" width="{width - 20}" height="{band - 10}" rx="6" fill="#f2f4fb" stroke="#3f51b5"/>',
             f'<text x="22" y="{top + 22}" font-weight="bold">{floor}</text>',

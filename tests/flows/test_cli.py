@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.runs.running import prefect_server
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.parsing import parse
@@ -340,8 +341,10 @@ def test_settings_are_shown_without_importing_what_a_run_consists_of(at_home):
     assert not {"tfgrpo.flows.run.champion", "tfgrpo.pipelines.plan.plan"} & set(modules)
 
 
-def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home):
+@pytest.mark.xdist_group("prefect")
+def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monkeypatch):
     """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server())
     done = isolated("-c", MODULES, "run", "--dry-run", "--sample-size", "4", "--batch-size", "4", cwd=at_home)
     assert done.returncode == 0, done.stderr
     modules = done.stdout.split()

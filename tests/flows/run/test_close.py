@@ -11,26 +11,24 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths
 
 
-def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(tmp_path):
-    summary = run(tmp_path, run_id=RUN, sample_size=44, batch_size=22)
-    assert summary.details["gate"]["decision"] == "promote"
-    task = TaskPaths.of(tmp_path, TASK)
+def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(own_run):
+    summary, task = own_run.summary, own_run.task
     (promotion,) = lines(task.promotions)
-    assert promotion["run_id"] == RUN
+    assert (promotion["run_id"], promotion["decision"]) == (summary.run_id, "promote")
     assert promotion["experience_ids"] == [lesson["id"] for lesson in summary.details["lessons"]]
     shown = json.loads(task.state.read_text())["champion"]["experiences"]
     assert [entry["text"] for entry in shown] == [lesson["text"] for lesson in summary.details["lessons"]]
-    run(tmp_path, resume=RUN)
+    assert run(own_run.out, resume=summary.run_id).exit_code == 0
     assert lines(task.promotions) == [promotion]
 
 
-def test_the_last_stage_is_the_guard_with_its_evidence(tmp_path):
-    run(tmp_path, run_id=RUN, **SMALL)
-    learned, guarded = manifest(tmp_path)["stages"]
-    assert (learned["name"], learned["epochs"]) == ("learn", 3)
+def test_the_last_stage_is_the_guard_with_its_evidence(small_run):
+    told = json.loads(small_run.paths.manifest.read_text())
+    learned, guarded = told["stages"]
+    assert (learned["name"], learned["epochs"]) == ("learn", len(told["tfgrpo"]["epochs"]))
     assert guarded["name"] == "spec-guard"
     assert guarded["ok"] is True, guarded["checks"]
-    assert not [text for text in manifest(tmp_path)["warnings"] if "spec guard" in text]
+    assert not [text for text in told["warnings"] if "spec guard" in text]
 
 
 def test_a_promise_that_was_not_kept_is_a_warning(tmp_path, monkeypatch):

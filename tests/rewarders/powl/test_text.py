@@ -282,6 +282,7 @@ def test_endless_nesting_is_refused_and_takes_no_time(kind):
     assert time.process_time() - began < 3.0
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "piece", ["XOR(…)\n", "XOR(…) ", "x XOR (…) ", "foo(XOR(a)) ", "XOR(a)) ", "XOR(a, b) :) ", "XOR(a, b)\n"]
 )

@@ -105,7 +105,7 @@ def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
 
 def test_an_item_drawn_twice_is_two_groups_with_replies_of_their_own(tmp_path):
     with Server() as server:
-        asked = on_server(server, sample_size=60, tfgrpo__with_replacement=True, batch_size=30)
+        asked = on_server(server, sample_size=30, tfgrpo__with_replacement=True, batch_size=30, epochs=2)
         assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
     rows = [row for row in lines(paths(tmp_path).rollouts) if row["epoch"] == 1]
     (item, count), *_ = Counter(row["item_id"] for row in rows).most_common(1)
