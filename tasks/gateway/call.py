@@ -208,7 +208,9 @@ class Call:
         """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
         refusal = read_refusal(received.status, received.content)
         error = client.refused(self.out.model, received, refusal).error
-        if isinstance(error, ModelAuthRefused | BudgetRefused):
+        # A key that is good for one model may not be for another one that the agent tries.
+        other_model = received.status == 403 and bool(client.answering)
+        if isinstance(error, BudgetRefused) or (isinstance(error, ModelAuthRefused) and not other_model):
             self.session.stop(error)
         self._failed(type(error).__name__)
         if refusal.unreadable:

@@ -93,7 +93,8 @@ class MessagesDialect(Dialect):
                 _join(blocks.setdefault(event.get("index"), {}), mapping_of(event.get("delta")))
             elif kind == "message_delta":
                 body |= mapping_of(event.get("delta"))
-                body["usage"] = {**mapping_of(body.get("usage")), **mapping_of(event.get("usage"))}
+                counted = {name: count for name, count in mapping_of(event.get("usage")).items() if count is not None}
+                body["usage"] = {**mapping_of(body.get("usage")), **counted}
             elif kind == "error":
                 return {}
         if not events or events[-1].get("type") != "message_stop":

@@ -49,6 +49,15 @@ async def test_a_refusal_that_concerns_the_whole_run_ends_the_attempt(
     assert isinstance(session.attempt.stopped_by, kind)
 
 
+async def test_a_model_that_the_key_is_not_good_for_does_not_end_the_run(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    await agent.post("/chat/completions", json=ASK)
+    endpoint.answer = lambda request, _: web.json_response({"error": {"message": "no access"}}, status=403)
+    assert (await agent.post("/chat/completions", json={**ASK, "model": "small"})).status_code == 403
+    assert session.attempt.stopped_by is None
+
+
 async def test_a_redirect_does_not_lead_the_agent_away(endpoint: Endpoint, opened: Opener) -> None:
     endpoint.answer = lambda request, _: web.Response(status=308, headers={"location": "http://elsewhere.test/v1"})
     reply = await (await opened.agent(await opened.session(opened.runtime(endpoint.url)))).post("/messages", json=ASK)
