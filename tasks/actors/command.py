@@ -33,6 +33,8 @@ from tfgrpo.tasks.shapes import Frame, Trajectory
 _OF_THE_GATEWAY: Final = ("base_url", "root_url", "api_key")
 _TEMPLATE: Final = re.compile(r"\{(prompt|system|item|here|base_url|root_url|api_key)\}")
 _OURS: Final = ("TFGRPO_", "FEATURE_TFGRPO_")
+_CALLED: Final = ("KEY", "KEY_ID", "PASSWORD", "PASSWD", "_PWD")
+_WITH_PASSWORD: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
 class CommandActor(OwnAgent):
@@ -103,11 +105,7 @@ class CommandActor(OwnAgent):
     def _passed_on(self) -> dict[str, str]:
         """Variables without secrets, unless one is passed through by name."""
         named = {each for each in self._settings.env if "=" not in each}
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name in named or not (name.startswith(_OURS) or SECRET_NAME.search(name) or looks_like_a_key(value))
-        }
+        return {name: value for name, value in os.environ.items() if name in named or not _is_secret(name, value)}
 
     def _environment(self, session: Session | None, values: Mapping[str, str]) -> dict[str, str]:
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
@@ -118,6 +116,11 @@ class CommandActor(OwnAgent):
 def _remove(folder: Path, guard: Guard) -> None:
     remove_folder(folder)
     guard.releases(folder)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    called = name.startswith(_OURS) or name.upper().endswith(_CALLED) or SECRET_NAME.search(name) is not None
+    return called or _WITH_PASSWORD.search(value) is not None or looks_like_a_key(value)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -172,3 +175,5 @@ def command_warnings(settings: ActorSettings) -> Iterator[str]:
         path = Path(word)
         if not path.is_absolute() and path.is_file() and not Path(settings.workdir or os.devnull, word).exists():
             yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"
+    if settings.limits.processes is not None and os.geteuid() == 0:
+        yield "actor.limits.processes is not held: this kernel bounds no processes of root"

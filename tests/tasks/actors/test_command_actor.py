@@ -164,6 +164,8 @@ async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_pa
         "SEARCH_TOKEN": "passed-1",
         "OTHER_TOKEN": "hidden-2",
         "HARMLESS": secret,
+        "PGPASSWORD": "hidden-4",
+        "DATABASE_URL": "postgres://me:hidden-5@host/db",
         "TFGRPO_SEED": "hidden-3",
         "COLOUR": "blue",
     }.items():
@@ -338,6 +340,15 @@ def test_a_command_of_the_template_and_one_of_this_folder_are_found(tmp_path, mo
     assert "perhaps {here}/./here.sh" in problem.accepted
     (warning,) = actor_warnings(ActorSettings(kind="command", command="python agent.py {prompt}"))
     assert "{here}/agent.py" in warning
+
+
+def test_the_plan_says_which_limit_the_kernel_does_not_hold(monkeypatch):
+    bounded = ActorSettings(kind="command", command="cat", limits={"processes": 9})
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (warning,) = actor_warnings(bounded)
+    assert warning.startswith("actor.limits.processes is not held")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert actor_warnings(bounded) == ()
 
 
 def test_without_the_gateway_the_plan_says_what_is_unknown():
