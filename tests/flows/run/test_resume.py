@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.resume import earlier_run
+from tfgrpo.flows.run.resume import _as_then, earlier_run
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -152,3 +152,8 @@ def test_a_run_of_older_learning_rules_retrieves_nothing(own_run, rules, per_ite
 
     edit(own_run, older)
     assert resumed(own_run).settings.tfgrpo.retrieval.per_item == per_item
+
+
+def test_the_learners_model_of_an_older_manifest_is_that_of_its_role():
+    stored = _as_then({"settings": {"model": {"name": "m", "reflection_name": "r", "max_tokens": 7}}})
+    assert stored["model"] == {"name": "m", "reflection": {"name": "r"}, "max_tokens": 7, "learner_max_tokens": 7}
