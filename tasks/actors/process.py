@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -127,8 +128,8 @@ async def run_program(
     Raise ``ActorError`` if it cannot be started or writes more than it may. However this ends, no process of the group is left.
     """
     child = _Child(limits.output_mb * MEGABYTE)
-    try:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
             lambda: child,
             *(*_PYTHON, launcher.__file__, *_orders(guard, template, limits), *command),
             cwd=folder,
@@ -136,6 +137,12 @@ async def run_program(
             start_new_session=True,
             pass_fds=(guard.descriptor,),
         )
+    )
+    try:
+        transport, _ = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(partial(_abandon, guard))  # its number is known only then
+        raise
     except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
         why = getattr(error, "strerror", None) or str(error)
         raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
@@ -157,6 +164,14 @@ async def run_program(
         finally:
             transport.close()
             guard.releases(group)
+
+
+def _abandon(guard: Guard, started: asyncio.Future[tuple[asyncio.SubprocessTransport, _Child]]) -> None:
+    if not started.cancelled() and started.exception() is None:
+        transport = started.result()[0]
+        signal_group(transport.get_pid(), signal.SIGKILL)
+        transport.close()
+        guard.releases(transport.get_pid())
 
 
 async def _end(group: int, child: _Child) -> None:

@@ -222,6 +222,17 @@ async def test_cancellation_ends_the_group_and_sigterm_gives_it_time_to_clean_up
     assert left.read_text() == "done\n"
 
 
+async def test_an_attempt_can_be_cancelled_while_it_is_being_started(tmp_path, folders):
+    async with opened(tmp_path, "sleep 987.505") as runtime:
+        for moment in range(20):
+            running = asyncio.ensure_future(run_rollout(kit.spec(), moment, runtime))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait([running])
+        await gone("987.505", folders)
+
+
 async def test_what_a_command_leaves_behind_ends_with_it_and_does_not_delay_its_answer(tmp_path, folders):
     start = time.monotonic()
     rollout = await attempt(tmp_path, "sh -c 'sleep 987.503 & echo 7'")
