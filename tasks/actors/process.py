@@ -128,24 +128,8 @@ async def run_program(
     Raise ``ActorError`` if it cannot be started or writes more than it may. However this ends, no process of the group is left.
     """
     child = _Child(limits.output_mb * MEGABYTE)
-    starting = asyncio.ensure_future(
-        asyncio.get_running_loop().subprocess_exec(
-            lambda: child,
-            *(*_PYTHON, launcher.__file__, *_orders(guard, template, limits), *command),
-            cwd=folder,
-            env=dict(env),
-            start_new_session=True,
-            pass_fds=(guard.descriptor,),
-        )
-    )
-    try:
-        transport, _ = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        starting.add_done_callback(partial(_abandon, guard))  # its number is known only then
-        raise
-    except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
-        why = getattr(error, "strerror", None) or str(error)
-        raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
+    words = (*_PYTHON, launcher.__file__, *_orders(guard, template, limits), *command)
+    transport = await _started(child, words, folder, env, guard)
     group = transport.get_pid()
     try:
         pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
@@ -164,6 +148,23 @@ async def run_program(
         finally:
             transport.close()
             guard.releases(group)
+
+
+async def _started(
+    child: _Child, words: Sequence[str], folder: Path, env: Mapping[str, str], guard: Guard
+) -> asyncio.SubprocessTransport:
+    loop, fds = asyncio.get_running_loop(), (guard.descriptor,)
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(lambda: child, *words, cwd=folder, env=dict(env), start_new_session=True, pass_fds=fds)
+    )
+    try:
+        return (await asyncio.shield(starting))[0]
+    except asyncio.CancelledError:
+        starting.add_done_callback(partial(_abandon, guard))  # its number is known only then
+        raise
+    except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
+        why = getattr(error, "strerror", None) or str(error)
+        raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
 
 
 def _abandon(guard: Guard, started: asyncio.Future[tuple[asyncio.SubprocessTransport, _Child]]) -> None:

@@ -22,7 +22,7 @@ from tfgrpo.tasks.actors.registry import actor_warnings, build_actor
 from tfgrpo.tasks.rollout import run_rollout
 
 CODE = """
-import json, os, sys, urllib.request
+import json, os, sys, urllib.error, urllib.request
 
 def ask(messages, base_url=None, api_key=None):
     request = urllib.request.Request(
@@ -31,7 +31,12 @@ def ask(messages, base_url=None, api_key=None):
         {"authorization": "Bearer " + (api_key or os.environ["OPENAI_API_KEY"]), "content-type": "application/json"},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return json.load(opener.open(request))["choices"][0]["message"]
+    try:
+        with opener.open(request) as reply:
+            return json.load(reply)["choices"][0]["message"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
 
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
 
