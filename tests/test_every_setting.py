@@ -116,6 +116,7 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
     "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.key.epoch, spec.key.phase) for spec in run.specs]), "3"),
     "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
+    "tfgrpo.half_night": Demo(of_tiny(lambda run: len(run.specs)), "on"),
     "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
     "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
     "tfgrpo.curriculum": Demo(
