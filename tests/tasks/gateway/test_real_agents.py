@@ -100,7 +100,8 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opene
         models = [frame for frame in session.attempt.frames if frame.kind == "model"]
         assert len(models) == len(own)
         assert "Answer: " in models[-1].text
-        assert models[-1].text.rpartition("Answer: ")[2] in answer
+        # DSPy asks for JSON.
+        assert models[-1].text.rpartition("Answer: ")[2].rstrip('"}') in answer
         assert models[-1].added is not None
     assert len(taught.asked) == (left.attempt.usage.calls or 0) + (right.attempt.usage.calls or 0)
     if name in WITH_TOOLS:
