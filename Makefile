@@ -69,7 +69,7 @@ test-peers: $(VENV)/bin/python
 # `make test`. All packages together, so that their versions agree; else one by one, and what is missing is skipped.
 # Frameworks keep connections that nobody closes, hence the two warnings.
 AGENTS := $(VENV)/agents
-AGENT_PACKAGES := openai anthropic openai-agents pydantic-ai-slim[openai,anthropic] langgraph langchain-openai \
+AGENT_PACKAGES := openai anthropic openai-agents pydantic-ai-slim[openai,anthropic] langchain langchain-openai \
 	smolagents[openai] dspy litellm mcp
 test-agents: $(VENV)/bin/python
 	$(PYTHON) -m venv $(AGENTS)

@@ -11,7 +11,7 @@ class Agent(BaseHTTPRequestHandler):
     def do_POST(self):
         """Ask the model, and send what it says as ``{"answer": …}``."""
         given = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        asked = {"model": "gpt-5-mini", "input": given["prompt"], "temperature": given["temperature"]}
+        asked = {"model": "gpt-4.1-mini", "input": given["prompt"], "temperature": given["temperature"]}
         headers = {"authorization": f"Bearer {given['api_key']}", "content-type": "application/json"}
         request = urllib.request.Request(f"{given['base_url']}/responses", json.dumps(asked).encode(), headers)
         with urllib.request.urlopen(request) as reply:

@@ -1,7 +1,7 @@
-"""An agent with tools of its own, with LangGraph."""
+"""An agent with tools of its own, with LangGraph, built by LangChain."""
 
+from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
-from langgraph.prebuilt import create_react_agent
 
 from tfgrpo.tasks.tools import bookkeeping  # functions of a company that does not exist; take yours
 
@@ -10,6 +10,6 @@ TOOLS = [bookkeeping.accounts_of, bookkeeping.ledger_entries, bookkeeping.exchan
 
 async def agent(prompt, temperature, base_url, api_key):
     """Work on one question until there is an answer."""
-    model = ChatOpenAI(model="gpt-5-mini", base_url=base_url, api_key=api_key, temperature=temperature)
-    graph = create_react_agent(model, TOOLS, prompt="You answer questions about the books.")
+    model = ChatOpenAI(model="gpt-4.1-mini", base_url=base_url, api_key=api_key, temperature=temperature)
+    graph = create_agent(model, TOOLS, system_prompt="You answer questions about the books.")
     return (await graph.ainvoke({"messages": [("user", prompt)]}))["messages"][-1].content

@@ -17,7 +17,7 @@ async def agent(prompt, temperature, base_url, api_key):
         bookkeeper = Agent(
             name="bookkeeper",
             instructions="You answer questions about the books.",
-            model=OpenAIResponsesModel("gpt-5-mini", client),
+            model=OpenAIResponsesModel("gpt-4.1-mini", client),
             model_settings=ModelSettings(temperature=temperature),
             tools=TOOLS,
         )

@@ -14,5 +14,5 @@ bookkeeper = Agent(
 
 async def agent(prompt, temperature, base_url, api_key):
     """Work on one question until there is an answer."""
-    model = OpenAIResponsesModel("gpt-5-mini", provider=OpenAIProvider(base_url=base_url, api_key=api_key))
+    model = OpenAIResponsesModel("gpt-4.1-mini", provider=OpenAIProvider(base_url=base_url, api_key=api_key))
     return (await bookkeeper.run(prompt, model=model, model_settings={"temperature": temperature})).output

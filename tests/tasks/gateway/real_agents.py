@@ -154,10 +154,10 @@ def langchain(prompt):
 
 
 def langgraph_tools(prompt):
+    from langchain.agents import create_agent
     from langchain_openai import ChatOpenAI
-    from langgraph.prebuilt import create_react_agent
 
-    agent = create_react_agent(ChatOpenAI(model=MODEL, temperature=0), list(bookkeeping()), prompt=SYSTEM)
+    agent = create_agent(ChatOpenAI(model=MODEL, temperature=0), list(bookkeeping()), system_prompt=SYSTEM)
     return agent.invoke({"messages": [("user", prompt)]})["messages"][-1].content
 
 

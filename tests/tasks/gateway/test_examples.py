@@ -25,7 +25,7 @@ PROGRAMS = {
     "openai_sdk": ("openai",),
     "openai_agents_sdk": ("agents",),
     "pydantic_ai_agent": ("pydantic_ai", "openai"),
-    "langgraph_agent": ("langgraph", "langchain_openai"),
+    "langgraph_agent": ("langchain", "langchain_openai"),
 }
 
 
@@ -77,6 +77,7 @@ async def test_an_agent_behind_http_calls_the_address_that_comes_with_the_item(a
     assert paths == ["responses"]
 
 
+@pytest.mark.filterwarnings("default")  # what packages deprecate is not our subject
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_an_agent_with_a_library_of_its_own_works_as_it_stands(name, attempted):
     needs(*PROGRAMS[name])

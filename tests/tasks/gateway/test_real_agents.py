@@ -43,7 +43,7 @@ AGENTS = {
     "pydantic_ai_chat_tools": (CHAT, "pydantic_ai", "openai"),
     "pydantic_ai_anthropic_tools": (MESSAGES, "pydantic_ai", "anthropic"),
     "langchain": (CHAT, "langchain_openai"),
-    "langgraph_tools": (CHAT, "langgraph", "langchain_openai"),
+    "langgraph_tools": (CHAT, "langchain", "langchain_openai"),
     "smolagents_code": (CHAT, "smolagents", "openai"),
     "dspy_predict": (CHAT, "dspy"),
     "litellm_chat": (CHAT, "litellm"),
