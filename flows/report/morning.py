@@ -21,7 +21,6 @@ from tfgrpo.flows.report.nights import decisions_until
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.experiences.tests import sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -186,9 +185,14 @@ class _Night:
     @property
     def sealed(self) -> int:
         """Sealed items that the library in force was not tested on yet."""
+        sealed = int(self.block("dataset").get("sealed", 0))
+        if not sealed or not self.now:
+            return 0
+        from tfgrpo.stores.experiences.tests import sealed_tests  # noqa: PLC0415 - few datasets have sealed items
+
         mine = self.now, bool(self.manifest.get("simulated"))
         tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.tests))
-        return 0 if tested or not self.now else int(self.block("dataset").get("sealed", 0))
+        return 0 if tested else sealed
 
     def text(self, name: str) -> str:
         """Return the beginning of a lesson; its id where the store lacks it."""

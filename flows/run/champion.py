@@ -30,7 +30,6 @@ from tfgrpo.stores.experiences.library import (
     write_state,
 )
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.experiences.retrieval import by_likeness
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -220,7 +219,11 @@ def carried(library: Library, slots: int, retrieval: RetrievalSettings, asked: s
     ranked = best_of(library.entries, many, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
     found = min(retrieval.per_item, slots) if asked is not None and len(ranked) > slots else 0
     settled, rest = ranked[: slots - found], ranked[slots - found :]
-    retrieved = by_likeness(rest, asked)[:found] if found and asked is not None else []
+    retrieved: list[ExperienceRecord] = []
+    if found and asked is not None:
+        from tfgrpo.stores.experiences.retrieval import by_likeness  # noqa: PLC0415 - few libraries outgrow the slots
+
+        retrieved = by_likeness(rest, asked)[:found]
     parts = ({entry.experience_id for entry in part} for part in (settled, retrieved))
     return Carried(*([entry for entry in library.entries if entry.experience_id in part] for part in parts))
 

@@ -10,18 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
-from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.gateway.session import Session
 
 BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
 REMEDY: Final = (

@@ -10,7 +10,6 @@ from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
-from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
@@ -133,6 +132,10 @@ def check_actor(settings: ActorSettings, *, learns: bool = False) -> tuple[Probl
 
 def is_proxied(settings: ActorSettings) -> bool:
     """Return whether the actor is an agent of the user's own that has to use the gateway."""
+    if settings.kind in ("chat", "tools"):
+        return False
+    from tfgrpo.tasks.actors.own import OwnAgent  # noqa: PLC0415 - a run has one kind of actor
+
     actor = build_actor(settings)
     return isinstance(actor, OwnAgent) and actor.proxied
 

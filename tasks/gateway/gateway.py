@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tfgrpo.tasks.gateway.session import Session
-
 if TYPE_CHECKING:
+    from tfgrpo.tasks.gateway.session import Session
     from tfgrpo.tasks.models.chat import ChatClient
     from tfgrpo.tasks.runtime.runtime import AttemptContext
 
@@ -30,6 +29,8 @@ class Gateway:
     @asynccontextmanager
     async def session(self, attempt: AttemptContext) -> AsyncIterator[Session]:
         """Open the gateway for one attempt. Later calls with its address or key are refused."""
+        from tfgrpo.tasks.gateway.session import Session  # noqa: PLC0415 - few runs need one
+
         await self._start(attempt.runtime.resources)
         session = Session(attempt, self._origin)
         self._sessions[session.token] = session

@@ -1,11 +1,10 @@
 """Call language models.
 
-The path of one call: ``base.ChatModel.complete`` is the interface; ``roles`` chooses the model; ``journaled`` answers
-from the journal or passes the call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``), sends
-it (``transport`` to an ``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and
+The path of one call: ``base.ChatModel.complete`` is the interface; ``journaled`` chooses the model of the call's role and
+answers from the journal or passes the call on; ``chat`` waits for a slot, reserves budget, encodes the request (``wire``),
+sends it (``transport`` to an ``endpoint``), reads the reply (``wire``) or the refusal (``retry``), settles the budget, and
 repeats failed attempts.
-``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run, ``ping`` asks it
-for a token.
+``structured`` turns text into checked values, ``preflight`` checks an endpoint before a run, ``ping`` asks it for a token.
 """
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "ping",
     "preflight",
     "retry",
-    "roles",
     "simulated",
     "structured",
     "transport",

@@ -14,13 +14,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.wire import encode_request, is_plausible, messages_text, request_digest, usage_of
+
+_ROLES: Mapping[str, ModelRole] = {"rollout": "actor", "judge": "judge"}
+"""Roles by those of call keys; all others reflect, curate or shorten."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleModels:
+    """``ChatModel`` that asks the one of the call's role."""
+
+    models: Mapping[ModelRole, ChatModel]
+
+    async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
+        """Answer one request as the model of its role does."""
+        return await self.models[_ROLES.get(key.role, "reflection")].complete(request, key)
 
 
 @dataclass(slots=True, eq=False)

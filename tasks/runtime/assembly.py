@@ -24,9 +24,8 @@ from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
-from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.models.journaled import JournaledModel, RoleModels
 from tfgrpo.tasks.models.retry import RetryPolicy
-from tfgrpo.tasks.models.roles import RoleModels
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -41,13 +41,15 @@ from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.gateway import Gateway
-from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, estimated_tokens, model_frame
 from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
+
+if TYPE_CHECKING:
+    from tfgrpo.tasks.gateway.session import Session
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
 """Returns the API key in the process that uses it: a function of an importable module, so that it pickles by name."""
