@@ -63,6 +63,13 @@ _MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{4,}")
 _SPELLED_OUT = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*]){3,}[^\W\d_](?![^\W_])")
 
 
+def without_secrets(text: str) -> str:
+    """Return a text with everything that looks like a secret masked."""
+    for pattern in _ATTACKS["secret"]:
+        text = pattern.sub("***", text)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class ScreenedLesson:
     """An accepted lesson: cleaned, one line, within the limits."""

@@ -77,13 +77,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
     """Return the mix and the token. Raise one ``ConfigError`` with the problems of the options and of the file."""
     problems: list[Problem] = options.out_of_bounds
-    token = None
-    if options.token_env is not None:
-        token = env.get(options.token_env, "")
-        if _TOKEN.fullmatch(token) is None:
-            # The name is not repeated: it may be the token itself, in the wrong place.
-            given = "a variable with other text" if token else "a variable that is empty or not set"
-            problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
+    token = token_of(options, env, problems)
     try:
         config = load_mix_config(Path(options.config))
     except ConfigError as error:
@@ -91,6 +85,18 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     if problems:
         raise SettingsError(problems)
     return config, token
+
+
+def token_of(options: argparse.Namespace, env: Mapping[str, str], problems: list[Problem]) -> str | None:
+    """Return the token that ``--token-env`` names, if any; add a problem for one that no header can carry."""
+    if options.token_env is None:
+        return None
+    token = env.get(options.token_env, "")
+    if _TOKEN.fullmatch(token) is None:
+        # The name is not repeated: it may be the token itself, in the wrong place.
+        given = "a variable with other text" if token else "a variable that is empty or not set"
+        problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
+    return token
 
 
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:

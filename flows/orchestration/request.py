@@ -124,6 +124,14 @@ class RunRequest(FlowRequest):
         return self.replay if self.resume is None else self.resume
 
 
+class GatewayRequest(FlowRequest):
+    """What a gateway in production takes as options; every other setting is set by ``--set``."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {
+        name: RunRequest.KEYS[name] for name in ("task_id", "out", "packs_root", "base_url", "model")
+    }
+
+
 def option_text(value: Scalar) -> str:
     """A value as it is given on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

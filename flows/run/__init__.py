@@ -1,3 +1,14 @@
 """A learning run, step by step: prepare, open, learn, close; resume and replay."""
 
-__all__ = ["champion", "effects", "execution", "exit_status", "index", "loop", "ping", "prepare", "trial"]
+__all__ = [
+    "champion",
+    "effects",
+    "execution",
+    "exit_status",
+    "index",
+    "loop",
+    "ping",
+    "prepare",
+    "promoted",
+    "trial",
+]

@@ -41,15 +41,20 @@ def require_local_host(app: ASGIApp) -> ASGIApp:
     """
 
     def refusal(_: str, headers: Headers) -> Response | None:
-        header = headers.get("host", "").strip().lower()
-        host = _HOST.fullmatch(_PORT.sub("", header))
-        if host is not None and is_loopback(host[1] or host[2].removesuffix(".")):
+        header = headers.get("host", "").strip()
+        if names_loopback(header):
             return None
         # HTTP/1.0 clients need not send the header; without it the server cannot know the host.
         reason = "the Host header names another machine" if header else "the request has no Host header"
         return answer({"detail": f"{reason}; {_REMEDY}"}, 400)
 
     return _guarded(app, refusal)
+
+
+def names_loopback(header: str) -> bool:
+    """Return whether a ``Host`` header names this machine."""
+    host = _HOST.fullmatch(_PORT.sub("", header.strip().lower()))
+    return host is not None and is_loopback(host[1] or host[2].removesuffix("."))
 
 
 def _guarded(app: ASGIApp, refusal: Callable[[str, Headers], Response | None]) -> ASGIApp:

@@ -10,6 +10,7 @@ __all__ = [
     "model",
     "model_choice",
     "pipeline_file",
+    "prices",
     "selection",
     "tree",
 ]

@@ -32,6 +32,8 @@ ToolOutcome: TypeAlias = Literal["ok", "error"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected", "retired", "restored"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
 GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]
+SentArm: TypeAlias = Literal["lessons", "held-out", "off"]
+"""What a request in production got. ``held-out``: no lessons, by lot; ``off``: none, because the client declined them."""
 Event: TypeAlias = Literal[
     "tool_call", "llm_call", "rollout", "reward", "group", "experience", "library", "injected", "epoch", "run",
     "guardrail", "grades", "samples", "request",
@@ -73,13 +75,14 @@ class Attributes(TypedDict, total=False):
     run_id: Annotated[str | None, "tfgrpo.run.id"]
     task_id: Annotated[str | None, "tfgrpo.task.id"]
 
+    arm: Annotated[Arm | SentArm | None, "tfgrpo.arm"]
+
     # Of spans only.
     workflow: Annotated[str, "gen_ai.workflow.name"]
     item_id: Annotated[str, "tfgrpo.item.id"]
     group_id: Annotated[str, "tfgrpo.group.id"]
     rollout_id: Annotated[str, "tfgrpo.rollout.id"]
     index: Annotated[int | None, "tfgrpo.rollout.index"]
-    arm: Annotated[Arm | None, "tfgrpo.arm"]
     batch: Annotated[int, "tfgrpo.batch"]
     records: Annotated[int, "tfgrpo.records"]
     run_status: Annotated[str, "tfgrpo.run.status"]

@@ -3,6 +3,7 @@
 The path of one call: ``server`` checks who calls; ``outgoing`` adds the lessons with ``splice``; ``call`` answers from the
 journal, or reserves, forwards (``upstream``), passes on (``relay``, ``sse``) and settles; ``session`` records what was seen
 for the attempt. ``chat``, ``responses`` and ``messages`` are the protocols (``dialect``).
+``live`` serves clients in production.
 """
 
-__all__ = ["environment", "gateway", "session", "sse"]
+__all__ = ["environment", "gateway", "live", "session", "sse"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 from aiohttp import web
@@ -20,22 +20,68 @@ from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalf
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.stores.telemetry.setup import SpanHandle
-from tfgrpo.tasks.gateway.outgoing import Outgoing
+from tfgrpo.stores.runs.journal import Journal
+from tfgrpo.stores.telemetry.names import SentArm
+from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
+from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, Limit, send
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import ROLE
 from tfgrpo.tasks.gateway.sse import data_of
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
-from tfgrpo.tasks.models.journaled import count_call, describe_reply
+from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, never_sent, read_whole
 from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of
 
-ROLE = "gateway"
 _EVENTS = "text/event-stream"
+
+
+class Caller(Protocol):
+    """Who makes calls through the gateway: the agent of one rollout, or in production one request of a client."""
+
+    running: set[asyncio.Task[Any]]
+    """Tasks of its calls in flight."""
+    journal: Journal | None
+    telemetry: Telemetry
+    carrier: Mapping[str, str]
+    """Position in the trace."""
+    provider: str
+    arm: SentArm | None
+    """Which lessons its calls get, in production."""
+    max_tokens: int
+    """Most tokens of a completion for a request that does not say."""
+    headers: Mapping[str, str]
+    """Added to every answer of the endpoint."""
+
+    def scrub(self, text: str, /) -> str:
+        """Return a text without secrets."""
+
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
+        """Return what is written into a request."""
+
+    def begin(self, request: Outgoing) -> int:
+        """Note a call; return its place among all. Raises the error that ended the attempt."""
+
+    def take_number(self, digest: str) -> int:
+        """Return the lowest free number of a request among equal ones, and take it."""
+
+    def free_number(self, digest: str, number: int) -> None:
+        """Give a number back: the call failed, or its answer did not reach the client."""
+
+    def key_text(self, digest: str, number: int) -> str:
+        """Return the call's key in the journal."""
+
+    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
+        """Record an answer."""
+
+    def stop(self, error: TfgrpoError) -> None:
+        """Take note of a failure after which no further call makes sense."""
+
+    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
+        """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
 
 
 class GatewayRefusal(Exception):
@@ -67,13 +113,12 @@ class _Recorded(NamedTuple):
 class Call:
     """One request of an agent on its way."""
 
-    session: Session
+    session: Caller
     request: web.BaseRequest
     out: Outgoing
     upstream: Upstream | None
     """None: the journal alone answers."""
     _place: int = 0
-    _key: CallKey = field(init=False)
     _span: SpanHandle = field(init=False)
     _reservation: Reservation | None = None
     """Until the call is charged for."""
@@ -83,15 +128,12 @@ class Call:
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
         session, digest = self.session, self.out.digest
-        if session.attempt.stopped_by is not None:
-            raise session.attempt.stopped_by
         self._place = session.begin(self.out)
         number = session.take_number(digest)
-        self._key = session.attempt.key(ROLE, 0, number)
         delivered = False
         try:
             with self._opened_span() as self._span:
-                response = await self._answer(self._key.text(digest))
+                response = await self._answer(session.key_text(digest, number))
                 delivered = self._answered
                 return response
         finally:
@@ -100,24 +142,25 @@ class Call:
 
     @contextmanager
     def _opened_span(self) -> Iterator[SpanHandle]:
-        runtime, out = self.session.runtime, self.out
-        telemetry = runtime.telemetry
+        session, out = self.session, self.out
+        telemetry = session.telemetry
         with (
-            telemetry.attached(self.session.carrier),
+            telemetry.attached(session.carrier),
             telemetry.chat_span(
                 model=out.model,
                 role=ROLE,
-                provider=runtime.context.provider,
+                provider=session.provider,
+                arm=session.arm,
                 temperature=out.temperature,
                 max_tokens=out.max_tokens,
             ) as span,
         ):
             if telemetry.options.content:
-                span.content("input", runtime.scrub(out.raw.decode("utf-8", "replace")))
+                span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
             yield span
 
     async def _answer(self, key_text: str) -> web.StreamResponse:
-        journal, upstream = self.session.runtime.journal, self.upstream
+        journal, upstream = self.session.journal, self.upstream
         known = None if journal is None else journal.answer(key_text, _Recorded.from_json, final=upstream is None)
         if isinstance(known, TfgrpoError):
             raise known
@@ -127,7 +170,7 @@ class Call:
         if upstream is None:
             raise ReplayMiss(f"the journal holds no call {key_text}")
         client = upstream.client
-        most = self.out.max_tokens or self.session.runtime.context.models.roles["actor"].max_tokens
+        most = self.out.max_tokens or self.session.max_tokens
         price, size = client.prices.get(self.out.model), len(self.out.raw)
         nano_usd = price.cost(size, most, 0) if price is not None else None
         async with client.limiter.slot() as started:
@@ -181,7 +224,7 @@ class Call:
             return self._refused(client, received)
         chunks = decoded_bytes(reply) if kind.startswith(_EVENTS) else _once(await read_whole(reply))
         mask, limit = endpoint.scrub_bytes if endpoint.secrets else None, Limit(timer, endpoint.timeout_s)
-        return await self._relay(returned_headers(reply.headers), chunks, partial(finished, kind), mask, limit)
+        return await self._relay(self._headers(reply.headers), chunks, partial(finished, kind), mask, limit)
 
     async def _relay(
         self,
@@ -220,7 +263,10 @@ class Call:
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub_bytes(received.content)
-        return web.Response(status=received.status, body=body, headers=returned_headers(received.headers))
+        return web.Response(status=received.status, body=body, headers=self._headers(received.headers))
+
+    def _headers(self, received: Mapping[str, str]) -> dict[str, str]:
+        return {**returned_headers(received), **self.session.headers}
 
     def _finished(
         self, client: ChatClient, key_text: str, bound: int, content_type: str, events: Sequence[bytes]
@@ -241,7 +287,7 @@ class Call:
             worst = price.cost(bound, 0, 0) if price else None
             self._charge(lambda reservation: reservation.settle(bound, worst, believed=False))
         cost_usd = None if nano_usd is None else nano_usd / NANO
-        if (journal := self.session.runtime.journal) is not None:
+        if (journal := self.session.journal) is not None:
             body = b"".join(events)
             journal.append(key_text, _Recorded(content_type, body, latency_s, cost_usd).to_json())
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
@@ -278,9 +324,7 @@ class Call:
         self._count(error_type)
 
     def _count(self, result: ChatReply | str) -> None:
-        runtime = self.session.runtime
-        took_s = perf_counter() - self._began
-        count_call(runtime.telemetry, self._key, self.out.model, runtime.context.provider, result, took_s)
+        self.session.count(self.out.model, result, perf_counter() - self._began)
 
     def _charge(self, how: Callable[[Reservation], None]) -> None:
         """End the reservation, the first time that this is called."""

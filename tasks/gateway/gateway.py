@@ -43,9 +43,9 @@ class Gateway:
     async def _start(self, resources: AsyncExitStack) -> None:
         async with self._starting:
             if not self._origin:
-                from tfgrpo.tasks.gateway.server import Server  # noqa: PLC0415 - few runs need one
+                from tfgrpo.tasks.gateway.server import RolloutServer  # noqa: PLC0415 - few runs need one
                 from tfgrpo.tasks.gateway.upstream import Upstream  # noqa: PLC0415
 
-                server = Server(self._sessions, None if self._client is None else Upstream(self._client))
+                server = RolloutServer(self._sessions, None if self._client is None else Upstream(self._client))
                 resources.push_async_callback(server.aclose)
-                self._origin = await server.start()
+                self._origin = await server.open()

@@ -16,7 +16,7 @@ _MARK = LESSONS_MARK.encode()
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What the gateway writes into the requests of one rollout; nothing else of them changes."""
+    """What the gateway writes into requests; nothing else of them changes."""
 
     lessons: str = ""
     """Block of lessons; empty for none."""
@@ -52,9 +52,8 @@ class Outgoing:
         return sha256_hex(self.dialect.path.encode() + b"\n" + self.raw)
 
 
-def outgoing(dialect: Dialect, raw: bytes, additions: Additions, *, lessons: bool = True) -> Outgoing:
-    """Return the request to forward. Raises ``ValueError`` for a body that is no JSON object."""
-    request = Document(raw)
+def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True) -> Outgoing:
+    """Return the request to forward."""
     body = request.value
     asked = body.get("model")
     asked = asked if isinstance(asked, str) else ""
@@ -67,7 +66,7 @@ def outgoing(dialect: Dialect, raw: bytes, additions: Additions, *, lessons: boo
         additions.lessons
         and lessons
         and not auxiliary
-        and _MARK not in raw
+        and _MARK not in request.raw
         and dialect.add_lessons(request, additions.lessons)
     ):
         added = sha256_hex(additions.lessons)[:16]

@@ -1,4 +1,4 @@
-"""HTTP server of the gateway: loopback only, who may call, which protocol, and errors in its form."""
+"""HTTP server of the gateway: who may call, which protocol, and errors in its form."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import hmac
 import json
 import re
+import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,7 +17,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
+from tfgrpo.tasks.gateway.call import Call, Caller, GatewayRefusal
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.embeddings import EmbeddingsDialect
@@ -24,39 +26,38 @@ from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import Upstream, keys_in, returned_headers
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     dialect.path: dialect for dialect in (ChatDialect(), ResponsesDialect(), MessagesDialect(), EmbeddingsDialect())
 }
-_PATH: Final = re.compile(r"/r/([\w-]+)(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
+_ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
+_METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
 _COUNT: Final = "/messages/count_tokens"
 _MAX_BODY: Final = 64 << 20
 _CLOSING_S: Final = 1.0
 _HOST: Final = "127.0.0.1"
 
 
-class Server:
+class Server(ABC):
     """The server, on the running event loop."""
 
-    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None) -> None:
-        """``sessions``: those that are open, by the token in their path."""
-        self._sessions = sessions
+    def __init__(self, upstream: Upstream | None, closing_s: float = _CLOSING_S) -> None:
+        """``closing_s``: seconds that calls in flight have to end when it closes."""
         self._upstream = upstream
-        self._hosts: frozenset[str] = frozenset()
         server = web.Server(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=75.0
         )
-        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSING_S)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=closing_s)
 
-    async def start(self) -> str:
-        """Listen on a free port of the loopback interface; return the address."""
+    async def start(self, listening: socket.socket) -> str:
+        """Listen on a bound socket; return the address."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, _HOST, 0, backlog=512).start()
-        port = self._runner.addresses[0][1]
-        self._hosts = frozenset({f"{_HOST}:{port}", f"localhost:{port}"})
-        return f"http://{_HOST}:{port}"
+        await web.SockSite(self._runner, listening, backlog=512).start()
+        host, port = listening.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def aclose(self) -> None:
         """Stop listening, and end what is in flight."""
@@ -65,7 +66,7 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         dialect = _DIALECTS["/messages" if "/messages" in request.path else "/chat/completions"]
         try:
-            return await self._route(request)
+            return await self._answer(request)
         except ClientGone:
             return web.Response()
         except GatewayRefusal as error:
@@ -81,7 +82,11 @@ class Server:
             request.transport.close()
         return _error(dialect, refusal)
 
-    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+    @abstractmethod
+    def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
+        """Return who calls, and the method's path. Raises ``GatewayRefusal``."""
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         session, path = self._admitted(request)
         session.running.add(request.task)
         try:
@@ -94,17 +99,7 @@ class Server:
         accepted = f"POST {', '.join(_DIALECTS)} and {_COUNT}, and GET /models"
         raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
 
-    def _admitted(self, request: web.BaseRequest) -> tuple[Session, str]:
-        """Return the session that path and key belong to, and the method's path."""
-        match = _PATH.fullmatch(request.path)
-        session = self._sessions.get(match[1]) if match is not None else None
-        if match is None or session is None or request.host not in self._hosts:
-            raise GatewayRefusal(403, "permission_error", "no rollout in progress has this address")
-        if not any(hmac.compare_digest(key.encode(), session.api_key.encode()) for key in keys_in(request)):
-            raise GatewayRefusal(403, "permission_error", "the API key is not the one of this rollout's address")
-        return session, match[2] or "/"
-
-    async def _post(self, session: Session, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    async def _post(self, session: Caller, request: web.BaseRequest, path: str) -> web.StreamResponse:
         try:
             raw = await request.read()
         except web.HTTPRequestEntityTooLarge:
@@ -113,9 +108,10 @@ class Server:
         dialect = _DIALECTS[path.removesuffix("/count_tokens")]
         lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
         try:
-            out = outgoing(dialect, raw, session.additions, lessons=lessons)
+            document = Document(raw)
         except ValueError as error:
             raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
+        out = outgoing(dialect, document, session.additions_for(dialect, document.value), lessons=lessons)
         if path == _COUNT:
             return await self._pass(request, path, out.raw)
         try:
@@ -137,6 +133,44 @@ class Server:
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
         content = client.endpoint.scrub_bytes(received.content)
         return web.Response(status=received.status, body=content, headers=returned_headers(received.headers))
+
+
+class RolloutServer(Server):
+    """Serves the rollouts of a run, each at an address of its own, on a free port of the loopback interface."""
+
+    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None) -> None:
+        """``sessions``: those that are open, by the token in their path."""
+        super().__init__(upstream)
+        self._sessions = sessions
+        self._hosts: frozenset[str] = frozenset()
+
+    async def open(self) -> str:
+        """Listen; return the address."""
+        listening = socket.create_server((_HOST, 0), backlog=512)
+        port = listening.getsockname()[1]
+        self._hosts = frozenset({f"{_HOST}:{port}", f"localhost:{port}"})
+        return await self.start(listening)
+
+    def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:
+        """Return the session that path and key belong to, and the method's path."""
+        match = _ROLLOUT.match(request.path)
+        session = self._sessions.get(match[1]) if match is not None else None
+        if match is None or session is None or request.host not in self._hosts:
+            raise GatewayRefusal(403, "permission_error", "no rollout in progress has this address")
+        if not is_key_of(request, session.api_key):
+            raise GatewayRefusal(403, "permission_error", "the API key is not the one of this rollout's address")
+        return session, method_path(request.path[match.end() :])
+
+
+def method_path(path: str) -> str:
+    """Return the path of a method without the prefixes of client libraries."""
+    match = _METHOD.fullmatch(path)
+    return (match[1] if match is not None else None) or "/"
+
+
+def is_key_of(request: web.BaseRequest, key: str) -> bool:
+    """Return whether a client sent this key. Comparing takes constant time."""
+    return any(hmac.compare_digest(sent.encode(), key.encode()) for sent in keys_in(request))
 
 
 def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:

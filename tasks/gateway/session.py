@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,13 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import TfgrpoError
 from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.telemetry.names import SentArm
+from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import scrubbed
+from tfgrpo.tasks.models.journaled import count_call
 from tfgrpo.tasks.shapes import Frame, estimated_tokens, model_frame
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
+
+ROLE = "gateway"
+"""Of the calls, in the journal and in telemetry."""
 
 
 class _OpenCall(NamedTuple):
@@ -33,6 +40,11 @@ class Session:
     def __init__(self, attempt: AttemptContext, origin: str) -> None:
         self.attempt = attempt
         self.runtime = attempt.runtime
+        self.journal, self.telemetry, self.scrub = self.runtime.journal, self.runtime.telemetry, self.runtime.scrub
+        self.provider = self.runtime.context.provider
+        self.max_tokens = self.runtime.context.models.roles["actor"].max_tokens
+        self.arm: SentArm | None = None
+        self.headers: Mapping[str, str] = {}
         self.token = secrets.token_urlsafe(16)
         self.api_key = f"sk-tfgrpo-{secrets.token_urlsafe(24)}"
         """Random per rollout; never the real key."""
@@ -43,7 +55,7 @@ class Session:
         self.additions = _additions(attempt)
         self.calls: list[Usage] = []
         """One per answered call."""
-        self.carrier = self.runtime.telemetry.carrier()
+        self.carrier: Mapping[str, str] = self.telemetry.carrier()
         """Position in the trace: requests arrive in tasks of the server."""
         self.running: set[asyncio.Task[Any]] = set()
         """Tasks of the calls in flight."""
@@ -70,8 +82,10 @@ class Session:
     def begin(self, request: Outgoing) -> int:
         """Record the results of tools that a request brings; return the place of its own frame.
 
-        Raises ``ActorError`` when the attempt is over.
+        Raises ``ActorError`` when the attempt is over, and the error that stopped it.
         """
+        if self.attempt.stopped_by is not None:
+            raise self.attempt.stopped_by
         self.bypassed = False
         now = perf_counter()
         results = {result.call_id: result for result in request.results} if self._open_calls else {}
@@ -104,6 +118,18 @@ class Session:
     def free_number(self, digest: str, number: int) -> None:
         """Give a number back: the call failed, or its answer did not reach the agent."""
         self._taken[digest].discard(number)
+
+    def key_text(self, digest: str, number: int) -> str:
+        """Return the call's key in the journal."""
+        return self.attempt.key(ROLE, 0, number).text(digest)
+
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002 - the same for all
+        """Return what is written into a request."""
+        return self.additions
+
+    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
+        """Count a call in the metrics."""
+        count_call(self.telemetry, self.attempt.key(ROLE, 0, 0), model, self.provider, result, took_s)
 
     def _set(self, place: int, frame: Frame) -> None:
         self._frames[place] = frame

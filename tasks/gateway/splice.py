@@ -24,7 +24,8 @@ class Document:
     """A JSON object as text, and the changes to it. Raises ``ValueError`` for bytes that are no JSON object."""
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
+        self.raw = raw
+        """As it came in."""
         self._text = raw.decode("utf-8")
         self._edits: list[tuple[int, int, str]] = []
         try:
@@ -86,7 +87,7 @@ class Document:
     def encode(self) -> bytes:
         """Return the bytes with all changes; without any, the bytes that came in."""
         if not self._edits:
-            return self._raw
+            return self.raw
         parts: list[str] = []
         at = 0
         for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):

@@ -33,8 +33,10 @@ class _Pieces(httpx.AsyncByteStream):
 class Upstream:
     """The run's client, and the addresses and headers of its endpoint, which are the same for all calls."""
 
-    def __init__(self, client: ChatClient) -> None:
+    def __init__(self, client: ChatClient, *, callers_keys: bool = False) -> None:
+        """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
+        self._dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
         self._urls: dict[str, httpx.URL] = {}
         own = client.endpoint.headers()
         self._headers = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}
@@ -49,7 +51,7 @@ class Upstream:
         headers = {
             name: value
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
-            if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIX)
+            if name not in self._dropped and not name.startswith(_OWN_PREFIX)
         }
         headers["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
         headers |= self._with_x_api_key if "x-api-key" in request.headers else self._headers

@@ -50,6 +50,7 @@ from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
@@ -73,7 +74,7 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     context = replace(runtime.context, settings=settings, models=choose_models(settings))
     attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
     asked = b'{"model": "gpt-5", "messages": [], "temperature": 1}'
-    return outgoing(ChatDialect(), asked, Session(attempt, "http://127.0.0.1:1").additions).raw
+    return outgoing(ChatDialect(), Document(asked), Session(attempt, "http://127.0.0.1:1").additions).raw
 
 
 def of_tiny(look: Callable[[TinyRun], object]) -> Observe:

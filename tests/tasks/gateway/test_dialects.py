@@ -22,6 +22,7 @@ from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
+from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.sse import EventReader, data_of
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 
@@ -34,7 +35,7 @@ CALLS = [("call_1", "add", '{"left": 1}'), ("call_2", "shout", "{}")]
 
 
 def forwarded(dialect: Dialect, body: dict[str, Any], additions: Additions = ADDED) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(outgoing(dialect, json.dumps(body).encode(), additions).raw)
+    value: dict[str, Any] = json.loads(outgoing(dialect, Document(json.dumps(body).encode()), additions).raw)
     return value
 
 
@@ -91,7 +92,7 @@ def test_a_request_that_lessons_do_not_fit_passes_unchanged_or_with_a_new_field(
 def test_without_lessons_the_bytes_pass_unchanged() -> None:
     raw = b'{ "model":"m","stream":true,"messages" :[], "x":1.0e1 }'
     for additions in (Additions(), ADDED):
-        out = outgoing(MESSAGES, raw, additions, lessons=False)
+        out = outgoing(MESSAGES, Document(raw), additions, lessons=False)
         assert out.raw == raw
         assert out.added is None
 
@@ -101,7 +102,7 @@ def test_a_request_that_holds_lessons_gets_no_others() -> None:
     body = {"messages": [{"role": "user", "content": f"Heed this: {block}"}]}
     assert forwarded(CHAT, body) == body
     escaped = json.dumps(body).replace("<", "\\u003c").encode()
-    assert outgoing(CHAT, escaped, ADDED).raw == escaped
+    assert outgoing(CHAT, Document(escaped), ADDED).raw == escaped
 
 
 def test_the_block_of_lessons_is_cut_out_of_a_system_text() -> None:
@@ -147,7 +148,7 @@ def test_sampling_is_written_into_what_the_protocol_has(dialect: Dialect, writte
     ],
 )
 def test_a_streamed_chat_is_asked_for_its_usage(before: Any, after: Any, hidden: bool) -> None:
-    out = outgoing(CHAT, json.dumps({"stream": True, "messages": [], **before}).encode(), Additions())
+    out = outgoing(CHAT, Document(json.dumps({"stream": True, "messages": [], **before}).encode()), Additions())
     assert json.loads(out.raw)["stream_options"] == after
     assert out.hides_usage is hidden
 

@@ -1,0 +1,173 @@
+"""``tfgrpo gateway``: serve the endpoint with the promoted lessons of a task to live traffic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfgrpo.flows.commands.options import asked_settings
+from tfgrpo.flows.commands.serve_data import saying_to, token_of
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.environment import installed_version
+from tfgrpo.flows.run.prepare import read_api_key
+from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.pipelines.server.listening import bound_socket
+from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
+from tfgrpo.pipelines.settings.addresses import is_loopback
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.prices import PriceList
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
+from tfgrpo.tasks.gateway.live.keeping import KeptItems
+from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.traffic import Traffic
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
+
+
+class _Checked(NamedTuple):
+    """What the gateway serves."""
+
+    settings: Settings
+    model: ModelSettings
+    endpoint: Endpoint
+    token: str | None
+
+
+def execute(options: argparse.Namespace, console: Console) -> None:
+    """Check everything, then serve until interrupted."""
+    checked = _checked(options, os.environ)
+    with killed_by_second_signal():
+        asyncio.run(_serve(options, checked, console))
+
+
+def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
+    """Return what is served. Raise ``ConfigError`` with every problem."""
+    pipeline = None if options.pipeline is None else find_pipeline(options.pipeline)
+    settings = resolve_settings(cli=asked_settings(options), env=env, pipeline_path=pipeline).settings
+    model = settings.model.of("actor")
+    problems: list[Problem] = list(options.out_of_bounds)
+    token = token_of(options, env, problems)
+    if options.token_env is None and not is_loopback(options.host):
+        given = f"{options.host}, which other machines can reach, without --token-env"
+        problems.append(
+            Problem("--host", given, "--token-env NAME beside it, the token that clients send as their key")
+        )
+    if model.base_url is None:
+        problems.append(
+            Problem("--base-url", "nothing", "the address of the endpoint, such as https://api.openai.com/v1")
+        )
+    if problems or model.base_url is None:
+        raise SettingsError(problems)
+    key = read_api_key(model) if token is not None else None
+    return _Checked(settings, model, endpoint_of(model, model.base_url, key), token)
+
+
+async def _serve(options: argparse.Namespace, checked: _Checked, console: Console) -> None:
+    settings, say = checked.settings, saying_to(console)
+    telemetry = configure(
+        TelemetryOptions(
+            service_version=installed_version(),
+            task_id=settings.task_id,
+            genai_metrics=settings.telemetry.genai_metrics,
+            content=settings.telemetry.content,
+        ),
+        os.environ,
+    )
+    lessons = PromotedLessons(
+        TaskPaths.of(settings.out, settings.task_id),
+        Path(settings.packs_root) if settings.packs_root else None,
+        lambda text: say(f"[gateway] {text}"),
+        simulated=checked.model.name == SIMULATED_MODEL,
+    )
+    try:
+        async with _listening(options, checked, lessons, telemetry) as url:
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+            _welcome(url, options, checked, lessons, console)
+            await stop.wait()
+            say("[gateway] stopping; calls in flight may end")
+        say("[gateway] stopped")
+    finally:
+        if (lost := telemetry.shutdown()) is not None:
+            say(lost)
+
+
+@asynccontextmanager
+async def _listening(
+    options: argparse.Namespace, checked: _Checked, lessons: PromotedLessons, telemetry: Telemetry
+) -> AsyncIterator[str]:
+    settings, model = checked.settings, checked.model
+    async with AsyncExitStack() as stack:
+        client = ChatClient(
+            checked.endpoint,
+            open_transport(concurrency=options.concurrency),
+            concurrency=options.concurrency,
+            ledger=Ledger(Budget()),
+            prices=PriceList(model.prices, None if is_local(checked.endpoint.base_url) else checked.endpoint.base_url),
+            retry=RetryPolicy(),
+            rng=random.Random(),
+        )
+        stack.push_async_callback(client.aclose)
+        kept = None if options.keep is None else KeptItems(Path(options.keep), options.keep_mb << 20)
+        if kept is not None:
+            stack.callback(kept.close)
+        traffic = Traffic(
+            settings.task_id,
+            lessons.block,
+            telemetry,
+            held_out=options.held_out,
+            models=settings.actor.gateway.models,
+            auxiliary=settings.actor.gateway.auxiliary,
+            max_tokens=model.max_tokens,
+            kept=kept,
+        )
+        listening = bound_socket(options.host, options.port)
+        stack.callback(listening.close)
+        server = LiveServer(client, traffic, lessons.facts, checked.token)
+        stack.push_async_callback(server.aclose)
+        yield await server.start(listening)
+
+
+def _welcome(
+    url: str, options: argparse.Namespace, checked: _Checked, lessons: PromotedLessons, console: Console
+) -> None:
+    found = lessons.facts()
+    facts: dict[str, Any] = {
+        "status": "serving",
+        "base_url": f"{url}/v1",
+        "anthropic_base_url": url,
+        "endpoint": checked.endpoint.display_url,
+        "task_id": checked.settings.task_id,
+        "held_out": options.held_out,
+        "token": checked.token is not None,
+        **found,
+    }
+    key = "the token" if checked.token is not None else "their own, which is passed on"
+    lines = [
+        f"gateway to {facts['endpoint']} with the lessons of task {facts['task_id']}",
+        f"  OPENAI_BASE_URL={url}/v1",
+        f"  ANTHROPIC_BASE_URL={url}",
+        f"  key of clients: {key}; {url}/meta shows what is served",
+        f"  lessons in force: {len(found['lessons'])}; held out: {options.held_out:.0%} of conversations",
+    ]
+    console.answer(facts, "\n".join(lines))

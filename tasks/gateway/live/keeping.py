@@ -1,0 +1,71 @@
+"""Keep the traffic of production as items of a dataset: one a conversation, without secrets, in a file of bounded size."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tfgrpo.prompt_packs.safety import without_secrets
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.files.line_file import LineFile, read_whole_lines
+from tfgrpo.stores.telemetry.names import SentArm
+from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.gateway.live.opening import Opening
+from tfgrpo.tasks.gateway.outgoing import Outgoing
+from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.endpoint import Scrub
+
+
+class KeptItems:
+    """The file of items, JSON lines, 0600. A question that it holds already is not kept again."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        """Raises ``StoreError`` for a file that cannot be written."""
+        self._file = LineFile(path)
+        self._max_bytes = max_bytes
+        self._ids: set[str] = set()
+        for line in read_whole_lines(path):
+            with suppress(ValueError, KeyError, TypeError):
+                self._ids.add(json.loads(line.data)["id"])
+        self._added = 0
+        self._problem: str | None = None
+
+    def add(self, opening: Opening, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub) -> None:
+        """Keep the question and the answer that ends a turn; one that only calls tools is left out."""
+        text = reply.message.content
+        if reply.message.tool_calls or not text or not opening.prompt.strip() or self._problem is not None:
+            return
+        name = "live-" + sha256_hex("\x1f".join(opening))[:16]
+        if name in self._ids:
+            return
+
+        def clean(given: str) -> str:
+            return without_secrets(replace_surrogates(scrub(given)))
+
+        metadata = {"arm": arm, "model": reply.model, "tools": sorted(request.tools), "reply": clean(text)}
+        item = {"id": name, "prompt": clean(opening.prompt), "system_prompt": clean(opening.system)}
+        self._write(name, json.dumps({**item, "metadata": metadata}, ensure_ascii=False))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was kept, as JSON."""
+        return {"file": str(self._file.path), "items": len(self._ids), "added": self._added, "problem": self._problem}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, name: str, line: str) -> None:
+        try:
+            with self._file:
+                if self._file.size() + len(line.encode()) + 1 > self._max_bytes:
+                    self._problem = f"the file has reached {self._max_bytes >> 20} MiB; nothing more is kept"
+                    return
+                self._file.append_lines([line])
+        except StoreError as error:  # a full disk must not fail an answer
+            self._problem = str(error)
+            return
+        self._ids.add(name)
+        self._added += 1

@@ -1,0 +1,135 @@
+"""``tfgrpo gateway``: the lessons in force reach live traffic, also those of a later night, and it ends in peace."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
+from tests.support.runs.chat_server import ChatServer
+from tfgrpo.flows import cli
+from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.stores.files.layout import TaskPaths
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = "import sys; from tfgrpo.flows.cli import main; sys.exit(main())"
+
+
+@contextmanager
+def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    command = [sys.executable, "-W", "error", "-c", COMMAND, "gateway", "--port", "0", "--json", *options]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    try:
+        assert select.select([process.stdout], [], [], 60)[0]
+        yield process, json.loads(os.read(process.stdout.fileno(), 1 << 16))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Task:
+    made = Task(tmp_path / "out", "t", capsys)
+    made.learn(("do", UNITS), ("avoid", CENTS), simulated=False)
+    return made
+
+
+def post(url: str, text: str = "3 + 4?") -> httpx.Response:
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    headers = {"authorization": "Bearer sk-of-the-caller-0123"}
+    return httpx.post(f"{url}/chat/completions", json=body, headers=headers, trust_env=False, timeout=30)
+
+
+@pytest.mark.untraced
+def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def answer(number: int, body: dict[str, Any]) -> str:
+        seen.append(body)
+        if "slow" in str(body):
+            time.sleep(1.5)
+        return "seven"
+
+    file = tmp_path / "live.jsonl"
+    where = ("--out", str(tmp_path / "out"), "--task-id", "t", "--keep", str(file))
+    with ChatServer(answer) as server, serving(*where, "--base-url", server.url) as (process, facts):
+        url = facts["base_url"]
+        assert len(facts["lessons"]) == 2
+        assert post(url).headers["x-tfgrpo-arm"] == "lessons"
+        assert f"- Do: {UNITS}\n- Avoid: {CENTS}" in seen[0]["messages"][0]["content"]
+        task.learn(("do", TWICE), simulated=False)
+        post(url)
+        assert TWICE in seen[1]["messages"][0]["content"]
+        assert len(httpx.get(f"{url[:-3]}/meta", trust_env=False).json()["lessons"]) == 3
+        with ThreadPoolExecutor() as pool:
+            slow = pool.submit(post, url, "slow")
+            while len(seen) < 3:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            assert slow.result(20).json()["choices"][0]["message"]["content"] == "seven"
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 0, said
+        assert said.decode().splitlines()[-1] == "[gateway] stopped"
+    assert [item.prompt for item in load_dataset(file)] == ["3 + 4?", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("options", "source"),
+    [
+        ((), "--base-url"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"), "--host"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_anything_listens(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], source: str
+) -> None:
+    assert cli.main(["gateway", "--json", *options]) == 2
+    assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
+
+
+def test_of_more_lessons_than_slots_those_that_fit_the_text_are_served(task: Task) -> None:
+    task.learn(*(("do", f"Mind the word{number} in the question.") for number in range(20)), simulated=False)
+    lessons = PromotedLessons(task.paths, None, lambda _: None, simulated=False)
+    before = lessons.block("Hello!")
+    missing = [f"word{number}" for number in range(20) if f"word{number} " not in before]
+    assert missing
+    for word in missing:
+        assert f"{word} " in lessons.block(f"What about {word}?")
+
+
+def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Task(tmp_path / "out", "t", capsys)
+    task.learn(("do", UNITS))
+    assert PromotedLessons(task.paths, None, lambda _: None, simulated=False).block("") == ""
+    assert UNITS in PromotedLessons(task.paths, None, lambda _: None, simulated=True).block("")
+
+
+def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task) -> None:
+    said: list[str] = []
+    lessons = PromotedLessons(task.paths, None, said.append, simulated=False)
+    before = lessons.block("")
+    with task.paths.promotions.open("a") as file:
+        file.write("{broken\n")
+    assert lessons.block("") == before
+    assert "promotions.jsonl" in said[0]
+    assert PromotedLessons(TaskPaths(task.paths.root / "none"), None, said.append, simulated=False).block("") == ""

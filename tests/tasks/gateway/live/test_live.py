@@ -1,0 +1,230 @@
+"""The gateway in production: who may call, which arm a conversation has, what is counted, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from tests.support.agents.endpoint import (
+    KEY,
+    LESSONS,
+    Endpoint,
+    chat_body,
+    chat_events,
+    message_body,
+    response_body,
+    stream,
+)
+from tests.support.records.otlp_receiver import OtlpReceiver
+from tfgrpo.stores.ledger.ledger import Ledger
+from tfgrpo.stores.ledger.state import Budget
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
+from tfgrpo.tasks.gateway.live.keeping import KeptItems
+from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.traffic import Traffic
+from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import ApiKey
+from tfgrpo.tasks.models.endpoint import Endpoint as Address
+from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.transport import open_transport
+
+CALLERS = "sk-of-the-caller-0123456789"
+TOKEN = "a-token-nobody-prints"
+
+
+class Serving:
+    """Opens gateways in production and clients of them."""
+
+    def __init__(self, endpoint: Endpoint, stack: AsyncExitStack) -> None:
+        self.endpoint, self._stack = endpoint, stack
+        self.asked: list[str] = []
+
+    def lessons(self, text: str) -> str:
+        self.asked.append(text)
+        return LESSONS
+
+    async def client(self, *, token: str | None = None, key: str = CALLERS, **options: Any) -> httpx.AsyncClient:
+        own = ApiKey(KEY) if token is not None else None
+        client = ChatClient(
+            Address(self.endpoint.url, own),
+            open_transport(concurrency=8, trust_env=False),
+            concurrency=8,
+            ledger=Ledger(Budget()),
+            prices={},
+            retry=RetryPolicy(),
+            rng=random.Random(0),
+        )
+        self._stack.push_async_callback(client.aclose)
+        telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
+        traffic = Traffic("t", self.lessons, telemetry, **options)
+        server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
+        self._stack.push_async_callback(server.aclose)
+        url = await server.start(socket.create_server(("127.0.0.1", 0)))
+        headers = {"authorization": f"Bearer {key}"}
+        return await self._stack.enter_async_context(httpx.AsyncClient(base_url=url, headers=headers, trust_env=False))
+
+
+@pytest.fixture
+async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
+    async with AsyncExitStack() as stack:
+        yield Serving(endpoint, stack)
+
+
+def ask(text: str = "3 + 4?", **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+
+
+async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client()
+    reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-api-key": "second"})
+    assert reply.json() == chat_body("seven")
+    assert reply.headers["x-tfgrpo-arm"] == "lessons"
+    [asked] = endpoint.asked
+    assert asked.headers["Authorization"] == f"Bearer {CALLERS}"
+    assert asked.headers["x-api-key"] == "second"
+    assert asked.body["messages"] == [{"role": "system", "content": LESSONS}, *ask()["messages"]]
+    assert serving.asked == ["3 + 4?"]
+
+
+async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_served(
+    endpoint: Endpoint, serving: Serving
+) -> None:
+    client = await serving.client(token=TOKEN, key=TOKEN)
+    assert (await client.post("/v1/chat/completions", json=ask(), headers={"host": "lan.example"})).is_success
+    assert endpoint.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert TOKEN not in str(endpoint.asked[0].headers)
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        refused = await client.post(path, json=ask(), headers={"authorization": "Bearer other"})
+        assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+    assert (await client.get("/meta", headers={"authorization": ""})).status_code == 401
+    assert (await client.get("/healthz", headers={"authorization": ""})).json() == {"status": "ok"}
+    assert len(endpoint.asked) == 1
+
+
+async def test_without_a_token_only_loopback_is_served(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client()
+    refused = await client.post("/v1/chat/completions", json=ask(), headers={"host": "evil.example"})
+    assert refused.status_code == 403
+    assert endpoint.asked == []
+
+
+async def test_a_conversation_keeps_its_arm_and_the_share_is_held_out(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client(held_out=0.3)
+
+    async def arm(text: str, **headers: str) -> str:
+        turns = [*ask(text)["messages"], {"role": "assistant", "content": "?"}, {"role": "user", "content": "more"}]
+        first = await client.post("/v1/chat/completions", json=ask(text), headers=headers)
+        later = await client.post("/v1/chat/completions", json=ask(messages=turns), headers=headers)
+        assert first.headers["x-tfgrpo-arm"] == later.headers["x-tfgrpo-arm"]
+        return first.headers["x-tfgrpo-arm"]
+
+    arms = [await arm(f"question {number}") for number in range(60)]
+    assert 8 <= arms.count("held-out") <= 28
+    for number, drawn in enumerate(arms):
+        taught = LESSONS[:9] in json.dumps(endpoint.asked[2 * number].body)
+        assert taught is (drawn == "lessons")
+    assert len({await arm(f"other {number}", **{"x-tfgrpo-conversation": "one"}) for number in range(8)}) == 1
+
+
+async def test_a_conversation_kept_by_the_endpoint_has_the_arm_of_its_beginning(
+    endpoint: Endpoint, serving: Serving
+) -> None:
+    client = await serving.client(held_out=0.5)
+    for number in range(12):
+        endpoint.answer = lambda request, raw, number=number: response_body("seven", id=f"resp_{number}")
+        first = await client.post("/v1/responses", json={"model": "m", "input": f"q{number}"})
+        more = {"model": "m", "input": "and then?", "previous_response_id": f"resp_{number}"}
+        later = await client.post("/v1/responses", json=more)
+        assert first.headers["x-tfgrpo-arm"] == later.headers["x-tfgrpo-arm"]
+
+
+async def test_held_out_and_declined_requests_pass_byte_for_byte(endpoint: Endpoint, serving: Serving) -> None:
+    raw = b'{ "model":"m","x":1e2, "messages" : [{"role":"user","content":"\\u0041"}] }'
+    client = await serving.client(held_out=1.0)
+    held = await client.post("/v1/chat/completions", content=raw)
+    off = await client.post("/v1/chat/completions", content=raw, headers={"x-tfgrpo-lessons": "off"})
+    assert [reply.headers["x-tfgrpo-arm"] for reply in (held, off)] == ["held-out", "off"]
+    assert [asked.raw for asked in endpoint.asked] == [raw, raw]
+
+
+async def test_calls_are_counted_by_arm(endpoint: Endpoint, serving: Serving, otlp_receiver: OtlpReceiver) -> None:
+    telemetry = configure(TelemetryOptions(), otlp_receiver.environment())
+    client = await serving.client(telemetry=telemetry)
+    await client.post("/v1/chat/completions", json=ask())
+    trace = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "x-tfgrpo-lessons": "off"}
+    await client.post("/v1/chat/completions", json=ask(), headers=trace)
+
+    async def streamed(request: web.Request, raw: bytes) -> web.StreamResponse:
+        return await stream(request, chat_events("a b", json.loads(raw)))
+
+    endpoint.answer = streamed
+    await client.post("/v1/chat/completions", json=ask(stream=True))
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "no"}}, status=429)
+    refused = await client.post("/v1/chat/completions", json=ask())
+    assert (refused.status_code, refused.headers["x-tfgrpo-arm"]) == (429, "lessons")
+    meta = (await client.get("/meta")).json()
+    counted = {name: meta["arms"]["lessons"][name] for name in ("calls", "answered", "failed", "with_lessons")}
+    assert counted == {"calls": 3, "answered": 2, "failed": 1, "with_lessons": 3}
+    assert meta["arms"]["lessons"]["input_tokens"] == 20
+    assert meta["arms"]["off"]["with_lessons"] == 0
+    assert meta["lessons"] == ["one"]
+    telemetry.shutdown()
+    tokens = {
+        (point.attributes["tfgrpo.arm"], point.attributes["gen_ai.token.type"]): point.value
+        for point in otlp_receiver.points("tfgrpo.llm.tokens")
+    }
+    assert tokens == {("lessons", "input"): 20, ("lessons", "output"): 10, ("off", "input"): 10, ("off", "output"): 5}
+    failed = [point for point in otlp_receiver.points("tfgrpo.llm.duration") if "error.type" in point.attributes]
+    assert [point.attributes["tfgrpo.arm"] for point in failed] == ["lessons"]
+    spans = otlp_receiver.spans()
+    assert sorted(span.attributes["tfgrpo.arm"] for span in spans) == ["lessons", "lessons", "lessons", "off"]
+    assert "ab" * 16 in {span.trace_id for span in spans}
+
+
+async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secrets(
+    endpoint: Endpoint, serving: Serving, tmp_path: Path
+) -> None:
+    file = tmp_path / "live.jsonl"
+    kept = KeptItems(file, 1 << 20)
+    client = await serving.client(kept=kept)
+    secret = "ghp_" + "a1B2" * 9
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    body = ask(f"use {secret} and {CALLERS}", tools=[{"type": "function", "function": {"name": "add"}}])
+    endpoint.answer = lambda request, raw: chat_body("", tool_calls=[call])
+    await client.post("/v1/chat/completions", json=body)
+    assert file.read_text() == ""
+    endpoint.answer = lambda request, raw: chat_body(f"seven, by {CALLERS}")
+    body["messages"] = [
+        {"role": "developer", "content": "Be brief."},
+        *body["messages"],
+        {"role": "tool", "content": "7"},
+    ]
+    for _ in range(2):
+        await client.post("/v1/chat/completions", json=body)
+    endpoint.answer = lambda request, raw: message_body("neuf")
+    await client.post("/v1/messages", json={**ask("4 + 5?"), "system": [{"type": "text", "text": "Short."}]})
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert (first["prompt"], first["system_prompt"]) == ("use *** and ***", "Be brief.")
+    assert first["metadata"] == {"arm": "lessons", "model": "m", "tools": ["add"], "reply": "seven, by ***"}
+    assert (second["prompt"], second["system_prompt"], second["metadata"]["reply"]) == ("4 + 5?", "Short.", "neuf")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert (await client.get("/meta")).json()["kept"]["items"] == 2
+    kept.close()
+    again = KeptItems(file, file.stat().st_size + 10)
+    client = await serving.client(kept=again)
+    await client.post("/v1/messages", json={**ask("4 + 5?"), "system": "Short."})
+    await client.post("/v1/messages", json=ask("a new one"))
+    facts = (await client.get("/meta")).json()["kept"]
+    assert (facts["items"], facts["added"]) == (2, 0)
+    assert "nothing more is kept" in facts["problem"]
+    again.close()
