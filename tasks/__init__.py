@@ -10,6 +10,7 @@ __all__ = [
     "group",
     "learning",
     "models",
+    "processes",
     "rollout",
     "runtime",
     "selection",

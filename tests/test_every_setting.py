@@ -31,6 +31,7 @@ from tests.support.runs.settings_observations import (
     of_gateway,
     of_items,
     of_plan,
+    of_python,
     of_selection,
     of_selection_plan,
     of_tiny,
@@ -62,6 +63,7 @@ class Demo:
 
 
 TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
+PYTHON = {"actor.kind": "tools", "actor.tools": '["python"]'}
 ROLE_BASES: dict[ModelRole, dict[str, str]] = {
     "actor": TOOLS,
     "reflection": {},
@@ -199,6 +201,11 @@ DEMOS: dict[str, Demo] = {
         f'["{AGENTS}:double", "{AGENTS}:halve"]',
         TOOLS,
     ),
+    "actor.python.timeout_s": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_CPU))"), "77", PYTHON),
+    "actor.python.memory_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_DATA))"), "77", PYTHON),
+    "actor.python.file_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_FSIZE))"), "77", PYTHON),
+    "actor.python.processes": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))"), "77", PYTHON),
+    "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
     "actor.url": Demo(
         outputs_of_a_service,

@@ -46,12 +46,12 @@ from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
+from tfgrpo.tasks.actors.registry import tools_of
 from tfgrpo.tasks.gate import Carried
 from tfgrpo.tasks.learning.curation import limits_for
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
 from tfgrpo.tasks.runtime.runtime import LEARNING_RULES, RunContext, Runtime
-from tfgrpo.tasks.tools.schema import load_tools
 
 
 def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
@@ -333,7 +333,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         },
         "prices": plan.models.price_rows,
         "forecast": asdict(plan.forecast),
-        "tools": [encode_tool(tool.spec) for tool in load_tools(plan.settings.actor.tools)],
+        "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor)],
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         **({} if context.rules < 4 else {"began_with": _began_with(prepared)}),

@@ -29,21 +29,6 @@ class LimitSettings(Section):
     """Megabytes of output, of an answer file, of changes or of an HTTP reply, above which the attempt fails."""
 
 
-class GatewaySettings(Section):
-    """The gateway to the endpoint for agents that call it themselves. It adds the lessons to their requests."""
-
-    enabled: bool = True
-    """Whether a command or HTTP agent uses it. Off for one that cannot: what it uses is unknown, no cap holds for it, and
-    lessons reach it as ``system`` only."""
-    models: dict[str, Text] = Field(default_factory=dict)
-    """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
-    Other names pass unchanged."""
-    auxiliary: ListOf[Text] = ()
-    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
-    sampling: bool = False
-    """Write the run's temperature and seed into the requests. Off: the agent's own."""
-
-
 def _one_text(value: object) -> object:
     """Return a command given as a list, also in JSON, as one text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -66,6 +51,37 @@ def _check_command(value: str) -> str:
     return value
 
 
+class PythonSettings(Section):
+    """The tool ``python`` of the ``tools`` actor, which runs the model's code in a process of its own."""
+
+    timeout_s: int = Field(default=30, ge=1, le=86_400)
+    """Seconds of one call, and seconds of processor time of each process, after which it is ended."""
+    memory_mb: int = Field(default=1_024, ge=64)
+    """Megabytes of data in memory of each process."""
+    file_mb: int = Field(default=64, ge=1)
+    """Megabytes of one file that it writes."""
+    processes: int = Field(default=64, ge=1)
+    """Processes and threads of one call; where the kernel refuses namespaces, of your user in all, and root's not at all."""
+    container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
+    """Command that runs Python on its standard input in a container, such as ``docker run --rm -i --init --network none
+    --memory 1g --pids-limit 64 python:3.12-slim python -``. Of the above only ``timeout_s`` holds for it."""
+
+
+class GatewaySettings(Section):
+    """The gateway to the endpoint for agents that call it themselves. It adds the lessons to their requests."""
+
+    enabled: bool = True
+    """Whether a command or HTTP agent uses it. Off for one that cannot: what it uses is unknown, no cap holds for it, and
+    lessons reach it as ``system`` only."""
+    models: dict[str, Text] = Field(default_factory=dict)
+    """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
+    Other names pass unchanged."""
+    auxiliary: ListOf[Text] = ()
+    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
+    sampling: bool = False
+    """Write the run's temperature and seed into the requests. Off: the agent's own."""
+
+
 def _check_variable(value: str) -> str:
     name, sets, text = value.partition("=")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -82,7 +98,9 @@ class ActorSettings(Section):
     kind: Text = option("chat", flag="--actor", env="TFGRPO_ACTOR")
     """``chat``, ``tools``, ``command``, ``http``, or a Python callable: ``module:attr`` or ``path/to/file.py:attr``."""
     tools: ListOf[Text] = ()
-    """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call."""
+    """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call, or
+    ``python``, which runs the model's own code in a process of its own."""
+    python: PythonSettings = PythonSettings()
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Program of the ``command`` actor with its arguments: a list, or one text with a shell's quotes. No shell runs it.
     ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""

@@ -21,12 +21,11 @@ from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
 from tfgrpo.stores.errors import ActorError, Problem
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_frames, item_json
-from tfgrpo.tasks.actors.folder import changes, new_folder
-from tfgrpo.tasks.actors.guard import remove_folder
+from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
-from tfgrpo.tasks.actors.process import MEGABYTE, Ended, Guard, run_program
 from tfgrpo.tasks.gateway.environment import agent_environment
 from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits, new_folder, remove, run_program
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -48,6 +47,8 @@ class CommandActor(OwnAgent):
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
         self._most = settings.limits.output_mb * MEGABYTE
+        bounds = settings.limits
+        self._limits = Limits(bounds.cpu_s, bounds.memory_mb, bounds.file_mb, bounds.processes, self._most)
         self._guard: Guard | None = None
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
@@ -70,14 +71,17 @@ class CommandActor(OwnAgent):
                 folder=folder,
                 template=self._template,
                 env={**self._environment(session, values), "PWD": str(folder)},
-                limits=self._settings.limits,
+                limits=self._limits,
                 guard=guard,
             )
+            if ended.limit:
+                most = self._settings.limits.output_mb
+                raise ActorError(f"the command wrote more than {most} MB (actor.limits.output_mb)")
             if ended.code:
                 raise ActorError(_failure(ended))
             return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
         finally:
-            await asyncio.shield(asyncio.to_thread(_remove, folder, guard))
+            await asyncio.shield(asyncio.to_thread(remove, folder, guard))
 
     def _guarded(self, runtime: Runtime) -> Guard:
         """Return the guard of this process, which ends what is left when the runtime is closed."""
@@ -111,11 +115,6 @@ class CommandActor(OwnAgent):
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         return {**base, **{name: _filled(text, values) for name, _, text in own}}
-
-
-def _remove(folder: Path, guard: Guard) -> None:
-    remove_folder(folder)
-    guard.releases(folder)
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -1,4 +1,4 @@
-"""Give an attempt a private working folder, and tell what has changed in it, as a diff that ``git apply`` takes."""
+"""Tell what has changed in a working folder, as a diff that ``git apply`` takes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import difflib
 import filecmp
 import os
 import re
-import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.actors.process import Guard
 
-PREFIX: Final = "tfgrpo-attempt-"
 _IGNORED: Final = frozenset({".git", "__pycache__"})
 _LINK: Final = "120000"
 _NOTHING: Final = "/dev/null"
@@ -31,14 +27,6 @@ class _Entry(NamedTuple):
     """As git writes it."""
     content: bytes
     """Of a link: its target."""
-
-
-def new_folder(guard: Guard) -> Path:
-    """Return a new empty folder, which the guard removes if this process cannot."""
-    folder = Path(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}").resolve()
-    guard.holds(folder)
-    folder.mkdir(mode=0o700)
-    return folder
 
 
 def changes(before: Path | None, after: Path, most: int) -> str:

@@ -17,13 +17,13 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ActorError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
-from tfgrpo.tasks.actors.process import MEGABYTE
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.sse import EventReader, data_of
 from tfgrpo.tasks.models.endpoint import display_url
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.models.wire import json_of
+from tfgrpo.tasks.processes.process import MEGABYTE
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Trajectory
 

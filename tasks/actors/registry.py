@@ -14,6 +14,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
+from tfgrpo.tasks.tools.python import PYTHON, python_tool, python_warnings
 from tfgrpo.tasks.tools.schema import Tool, load_tools
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class ToolActor:
         result = await attempt.call_tool(tool, call.arguments)
         return Message("tool", result.text, tool_call_id=call.id)
 
+    def close(self) -> None:
+        """End what the tools have started."""
+        for tool in self._tools.values():
+            if tool.close is not None:
+                tool.close()
+
 
 def no_such_tool(name: str, known: Iterable[str]) -> str:
     """Return the message to a model that calls an unknown tool."""
@@ -71,6 +78,7 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
 _ONLY_FOR = {
     "tools": ("tools",),
+    "python": ("tools",),
     "command": ("command",),
     "workdir": ("command",),
     "env": ("command",),
@@ -99,7 +107,7 @@ def _built(settings: ActorSettings, *, learns: bool) -> Actor:
         case "tools":
             if not settings.tools:
                 raise SettingsError.one("actor.tools", "none", "at least one module:attr for the tools actor")
-            return ToolActor(load_tools(settings.tools), max_turns=settings.max_turns)
+            return ToolActor(tools_of(settings), max_turns=settings.max_turns)
         case "command" | "http":
             agents = _started(settings.kind)
             if problems := list(agents.problems(settings, learns=learns)):
@@ -110,6 +118,11 @@ def _built(settings: ActorSettings, *, learns: bool) -> Actor:
     except ValueError as error:
         given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
         raise SettingsError.one("actor.kind", given, _ACCEPTED) from None
+
+
+def tools_of(settings: ActorSettings) -> tuple[Tool, ...]:
+    """Return the tools of the ``tools`` actor; start nothing. Raise ``SettingsError`` with every problem."""
+    return load_tools(settings.tools, {PYTHON: lambda: python_tool(settings.python)})
 
 
 def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
@@ -143,7 +156,7 @@ def is_proxied(settings: ActorSettings) -> bool:
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
-        return ()
+        return python_warnings(settings.python) if PYTHON in settings.tools else ()
     if settings.kind in ("command", "http"):
         unseen = (
             "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach it as "

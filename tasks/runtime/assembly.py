@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
-from tfgrpo.tasks.actors.registry import build_actor
+from tfgrpo.tasks.actors.registry import ToolActor, build_actor
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
@@ -62,6 +62,9 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         resources.push_async_callback(client.aclose)
     rewarders = rewarders_of(settings)
     resources.push_async_callback(asyncio.to_thread, close_rewarders, rewarders)
+    actor = build_actor(settings.actor)
+    if isinstance(actor, ToolActor):
+        resources.push_async_callback(asyncio.to_thread, actor.close)
     return Runtime(
         context=context,
         model=RoleModels(
@@ -72,7 +75,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
                 for role, chosen in context.models.roles.items()
             }
         ),
-        actor=build_actor(settings.actor),
+        actor=actor,
         rewarders=rewarders,
         pack=load_prompt_pack(context.pack_id, context.packs_root),
         journal=journal,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -53,6 +54,8 @@ class Tool:
     arguments: type[BaseModel]
     cost_usd: float | None
     """Price of one call; None when unknown."""
+    close: Callable[[], None] | None = None
+    """Ends what the tool has started; blocks."""
 
 
 def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
@@ -183,16 +186,22 @@ def _cut(text: str) -> str:
 
 
 _SOURCE = "actor.tools"
-_ACCEPTED = "module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
+_ACCEPTED = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 
 
-def load_tools(references: Sequence[str]) -> tuple[Tool, ...]:
-    """Return the tools in the order named; call nothing. Raise ``SettingsError`` with every problem."""
+def load_tools(
+    references: Sequence[str], shipped: Mapping[str, Callable[[], Tool]] = MappingProxyType({})
+) -> tuple[Tool, ...]:
+    """Return the tools in the order named, of which ``shipped`` makes those that it names; call nothing.
+
+    Raise ``SettingsError`` with every problem.
+    """
     tools: list[Tool] = []
     problems: list[Problem] = []
     for reference in references:
         try:
-            tools.append(tool_from_function(load_callable(reference)))
+            make = shipped.get(reference)
+            tools.append(tool_from_function(load_callable(reference)) if make is None else make())
         except ValueError as error:
             problems.append(Problem(_SOURCE, f"{reference!r} ({error})", _ACCEPTED))
     twice = sorted(name for name, count in Counter(tool.spec.name for tool in tools).items() if count > 1)

@@ -35,6 +35,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.loader import load_prompt_pack
@@ -45,6 +46,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.tasks.actors.registry import tools_of
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.gateway.chat import ChatDialect
@@ -57,6 +59,7 @@ from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 from tfgrpo.tasks.runtime.runtime import AttemptContext
+from tfgrpo.tasks.tools.schema import run_tool
 
 Observe = Callable[[SettingsProbe, Options], object]
 
@@ -109,6 +112,19 @@ def outputs_of_a_service(probe: SettingsProbe, options: Options) -> list[str]:
             return [rollout.output for rollout in probe.exchange({**options, "actor.url": url}).result.rollouts]
         finally:
             server.shutdown()
+
+
+def of_python(code: str) -> Observe:
+    """Observe what the tool python returns for a program."""
+
+    async def called(settings: ActorSettings) -> str:
+        (tool,) = tools_of(settings)
+        try:
+            return (await run_tool(tool, json.dumps({"code": code}), asyncio.to_thread)).text
+        finally:
+            await asyncio.to_thread(tool.close or str)
+
+    return lambda probe, options: asyncio.run(called(probe.settings(options).actor))
 
 
 def of_items(look: Callable[[Item], object]) -> Observe:

@@ -1,4 +1,4 @@
-"""End the agents of a run that was killed, and remove their folders. Run as a script, of the standard library.
+"""End the programs of a run that was killed, and remove their folders. Run as a script, of the standard library.
 
 It reads ``+NAME`` and ``-NAME`` in lines from its standard input: process groups by number, and folders by path. At the
 end of the input whatever was not taken back is ended: the run, and launchers on their way, hold the other end.

@@ -9,27 +9,29 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, NamedTuple, cast
 
-from tfgrpo.pipelines.settings.actor import LimitSettings
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.actors import guard as guard_script
-from tfgrpo.tasks.actors import launcher
-from tfgrpo.tasks.actors.guard import GRACE_S, signal_group
+from tfgrpo.tasks.processes import guard as guard_script
+from tfgrpo.tasks.processes import launcher
+from tfgrpo.tasks.processes.guard import GRACE_S, signal_group
 
 _PYTHON: Final = (sys.executable, "-I", "-S")
 _DRAIN_S: Final = 1.0
 """Seconds for output that is still in the pipes when the program has ended."""
 _TAIL_BYTES: Final = 2_000
 MEGABYTE: Final = 1 << 20
+PREFIX: Final = "tfgrpo-attempt-"
 
 
 class Guard:
@@ -60,9 +62,38 @@ class Guard:
         self._process.__exit__(None, None, None)
 
 
+def new_folder(guard: Guard) -> Path:
+    """Return a new empty folder, which the guard removes if this process cannot."""
+    folder = Path(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}").resolve()
+    guard.holds(folder)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def remove(folder: Path, guard: Guard) -> None:
+    """Remove such a folder."""
+    guard_script.remove_folder(folder)
+    guard.releases(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use. None: no limit."""
+
+    cpu_s: int | None
+    memory_mb: int | None
+    """Of data in memory, of each process."""
+    file_mb: int | None
+    processes: int | None
+    output_bytes: int
+    """Of standard output, above which it is ended."""
+    wall_s: float | None = None
+    """Seconds after which it is ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A program that ended by itself."""
+    """A program that ended by itself, or for one of two limits."""
 
     code: int
     """Exit code; the number of a signal, negative, if that ended it."""
@@ -70,6 +101,8 @@ class Ended:
     """Its standard output."""
     errors: str
     """The end of its standard error."""
+    limit: Literal["output", "time"] | None = None
+    """The limit for which it was ended."""
 
 
 class _Child(asyncio.SubprocessProtocol):
@@ -120,28 +153,31 @@ async def run_program(
     folder: Path,
     template: Path | None,
     env: Mapping[str, str],
-    limits: LimitSettings,
+    limits: Limits,
     guard: Guard,
+    isolated: str = "",
 ) -> Ended:
     """Run a program in a folder, filled with a copy of ``template``, to its end.
 
-    Raise ``ActorError`` if it cannot be started or writes more than it may. However this ends, no process of the group is left.
+    Raise ``ActorError`` if it cannot be started. However this ends, no process of the group is left; with ``isolated``
+    holding ``namespaces``, of the program at all.
     """
-    child = _Child(limits.output_mb * MEGABYTE)
-    words = (*_PYTHON, launcher.__file__, *_orders(guard, template, limits), *command)
+    child = _Child(limits.output_bytes)
+    words = (*_PYTHON, launcher.__file__, *_orders(guard, template, limits), isolated, *command)
     transport = await _started(child, words, folder, env, guard)
     group = transport.get_pid()
     try:
         pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         pipe.write(stdin)
         pipe.close()  # once everything is written
-        await child.over
-        if child.too_long:
-            raise ActorError(f"the command wrote more than {limits.output_mb} MB (actor.limits.output_mb)")
+        in_time, _ = await asyncio.wait([child.over], timeout=limits.wall_s)
+        limit: Literal["output", "time"] | None = "output" if child.too_long else None if in_time else "time"
+        if limit:
+            await _end(group, child)
         signal_group(group, signal.SIGKILL)  # what it has left behind
         await asyncio.wait([child.drained], timeout=_DRAIN_S)
         errors = child.errors.decode("utf-8", "replace").strip()
-        return Ended(transport.get_returncode() or 0, bytes(child.output), errors)
+        return Ended(transport.get_returncode() or 0, bytes(child.output), errors, limit)
     finally:
         try:
             await _end(group, child)
@@ -184,7 +220,44 @@ async def _end(group: int, child: _Child) -> None:
         signal_group(group, signal.SIGKILL)
 
 
-def _orders(guard: Guard, template: Path | None, limits: LimitSettings) -> tuple[str, str, str]:
+class Isolation(NamedTuple):
+    """What separates a Python program from this machine."""
+
+    means: str
+    """Words of ``nobody``, if this process is root, and ``namespaces``, as the launcher takes them."""
+    fault: str
+    """Why it is not all of them; empty if it is."""
+
+
+@cache
+def isolation() -> Isolation:
+    """Return the most that is possible here. It is tried once, with the Python that runs this."""
+    fault = ""
+    root = ("nobody namespaces", "namespaces", "nobody") if os.geteuid() == 0 else ("namespaces",)
+    for means in root:
+        failed = _isolation_fault(means)
+        if failed is None:
+            return Isolation(means, fault)
+        fault = fault or failed
+    return Isolation("", fault)
+
+
+def _isolation_fault(means: str) -> str | None:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder, Path(os.devnull).open("wb") as null:
+        orders = (launcher.__file__, str(null.fileno()), "", "{}", means)
+        tried = subprocess.run(  # noqa: S603
+            (*_PYTHON, *orders, *_PYTHON, "-c", ""),
+            cwd=folder,
+            capture_output=True,
+            pass_fds=(null.fileno(),),
+            check=False,
+        )
+    if tried.returncode == 0:
+        return None
+    return tried.stderr.decode("utf-8", "replace").strip()[-200:] or f"exit code {tried.returncode}"
+
+
+def _orders(guard: Guard, template: Path | None, limits: Limits) -> tuple[str, str, str]:
     """Return the first arguments of the launcher."""
     # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
     asked = {

@@ -1,0 +1,125 @@
+"""Run the model's Python code in a process of its own: the tool ``python`` of the ``tools`` actor.
+
+A call gets an empty folder, limits, an environment without secrets, and, where the kernel allows user namespaces, no
+network and no other process to see. It reads the files that the process's user can read: for walls around those there is
+``actor.python.container``. What the kernel does not allow is a warning, never pretended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import replace
+from typing import Final
+
+from tfgrpo.pipelines.settings.actor import PythonSettings
+from tfgrpo.stores.errors import ActorError
+from tfgrpo.tasks.processes.process import Ended, Guard, Limits, isolation, new_folder, remove, run_program
+from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
+
+PYTHON: Final = "python"
+"""Its name in the settings, and for the model."""
+_MOST_BYTES: Final = 1 << 20
+"""Of what it prints; the model reads head and tail of it."""
+_COMMAND: Final = (sys.executable, "-I", "-B", "-X", "utf8", "-")
+_CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
+_LOG: Final = logging.getLogger("tfgrpo.tools")
+
+
+class PythonProcesses:
+    """The processes of the tool: one per call, and one that ends them if this process is killed."""
+
+    def __init__(self, settings: PythonSettings) -> None:
+        self._settings = settings
+        self._guard: Guard | None = None
+        seconds = settings.timeout_s
+        self._limits = Limits(
+            seconds, settings.memory_mb, settings.file_mb, settings.processes, _MOST_BYTES, float(seconds)
+        )
+
+    async def run(self, code: str) -> str:
+        """Return what the code prints. Raise ``ActorError``, with what it printed, for any other end than exit code 0."""
+        if self._guard is None:
+            self._guard = Guard()
+            for warning in python_warnings(self._settings):
+                _LOG.warning("%s", warning)
+        container = self._settings.container
+        folder = new_folder(self._guard)
+        env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+        if container is not None:
+            env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
+        limits = self._limits
+        if container is not None:  # the client of a container needs more, and its limits are those of the command
+            limits = replace(limits, cpu_s=None, memory_mb=None, file_mb=None, processes=None)
+        try:
+            ended = await run_program(
+                _COMMAND if container is None else shlex.split(container),
+                stdin=code.encode("utf-8", "surrogatepass"),
+                folder=folder,
+                template=None,
+                env=env,
+                limits=limits,
+                guard=self._guard,
+                isolated=isolation().means if container is None else "",
+            )
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove, folder, self._guard))
+        return self._text(ended)
+
+    def _text(self, ended: Ended) -> str:
+        printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
+        if ended.code == 0 and ended.limit is None:
+            return printed
+        parts = (self._why(ended), printed.strip(), ended.errors)
+        raise ActorError("\n".join(part for part in parts if part))
+
+    def _why(self, ended: Ended) -> str:
+        if ended.limit == "time":
+            return f"ended after {self._settings.timeout_s} s"
+        if ended.limit == "output":
+            return f"ended, because it printed more than {_MOST_BYTES >> 20} MB"
+        return f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+
+    def close(self) -> None:
+        """End what is left."""
+        if self._guard is not None:
+            self._guard.close()
+
+
+def python_tool(settings: PythonSettings) -> Tool:
+    """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
+    program = None if settings.container is None else shlex.split(settings.container)[0]
+    if program is not None and shutil.which(program) is None:
+        raise ValueError(f"actor.python.container: the program {program!r} is not found")
+    processes = PythonProcesses(settings)
+
+    @priced(0.0)
+    async def python(code: str) -> str:
+        """Run a Python program and return what it prints. Nothing is kept from one call to the next; there is no network."""
+        return await processes.run(code)
+
+    return replace(tool_from_function(python), close=processes.close)
+
+
+def python_warnings(settings: PythonSettings) -> tuple[str, ...]:
+    """Return what this machine cannot hold of the tool's bounds."""
+    if settings.container is not None:
+        return ()
+    means, fault = isolation()
+    root = os.geteuid() == 0 and "nobody" not in means
+    open_here = (
+        *(() if "namespaces" in means else ("it reaches the network",)),
+        *(() if means else ("it can read the environment of this process with its keys",)),
+        *(("it works as root, for whom processes are not counted and files are open",) if root else ()),
+    )
+    if not open_here:
+        return ()
+    warning = (
+        f"the model's code in the tool python is not fully isolated ({fault}): {'; '.join(open_here)}. "
+        "What isolates it: a user without rights and a kernel with user namespaces, or actor.python.container"
+    )
+    return (warning,)
