@@ -168,16 +168,16 @@ def _is_groups_file(path: Path) -> bool:
     return isinstance(first, dict) and first.get("kind") == "group"
 
 
-def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str) -> None:
+def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str, *, option: str = "--file") -> None:
     """Raise ``SettingsError`` for a file that may not be written.
 
     ``is_ours`` returns whether an existing file may be replaced; ``accepted`` describes those in a message.
     """
     why = _why_not(path)
     if why is not None:
-        raise SettingsError.one("--file", f"{str(path)!r}, {why}", "a file of your own that can be written")
+        raise SettingsError.one(option, f"{str(path)!r}, {why}", "a file of your own that can be written")
     if path.exists() and not is_ours(path):
-        raise SettingsError.one("--file", f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
+        raise SettingsError.one(option, f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
 
 
 def _why_not(path: Path) -> str | None:

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.commands.options import asked_settings, prepared_run
 from tfgrpo.flows.console.console import Console
@@ -49,6 +49,11 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
 
     Raise ``ConfigError`` with every problem.
     """
+    console.answer(*diagnosis(options, console))
+
+
+def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], str]:
+    """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError`` with every problem."""
     # `config` does without what a run consists of, which takes half of a second to import.
     from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
     from tfgrpo.flows.run.champion import starting_library  # noqa: PLC0415
@@ -76,7 +81,7 @@ def doctor(options: argparse.Namespace, console: Console) -> None:
     lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
     tried = {} if trial is None else {"agent": dataclasses.asdict(trial)}
     answer = {"ok": True, **facts, **tried, "ping": list(pinged), "spent": spent, "warnings": warnings}
-    console.answer(answer, "\n".join(f"{name:>9}  {value}" for name, value in lines))
+    return answer, "\n".join(f"{name:>9}  {value}" for name, value in lines)
 
 
 def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:

@@ -45,6 +45,13 @@ class RowSource(ABC):
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Yield the values of some rows in the order requested. Raise ``DatasetError`` if a row has changed."""
 
+    def columns(self) -> list[str]:
+        """Return the names of the columns, or of the first row's values. Raise ``DatasetError`` for a row not readable."""
+        row = next(self.rows(), None)
+        if isinstance(row, Problem):
+            raise DatasetError([row])
+        return [] if row is None else list(row.values)
+
     def where(self, position: int, line: int) -> str:  # noqa: ARG002 - only of joined sources it names the file
         """Return ``path:line`` of a row for messages."""
         return f"{self.name}:{line}"

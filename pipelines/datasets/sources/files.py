@@ -56,6 +56,13 @@ class TextSource(RowSource):
         with self._opened() as stream:
             yield from self._reader(stream)(stream, self.name)
 
+    def columns(self) -> list[str]:
+        """Return the names in the header of separated values, else as any source does."""
+        if not self.delimiters:
+            return super().columns()
+        with self._opened() as stream:
+            return csv_header(csv_lines(stream), csv_delimiter(stream, self.delimiters, self.fields))
+
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Yield rows by their first byte."""
         with self._opened() as stream:

@@ -1,0 +1,177 @@
+"""``tfgrpo init``: write the pipeline file of a task of one's own, from its data, and check it as ``doctor`` does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tfgrpo.flows.commands.batches import check_output_file
+from tfgrpo.flows.commands.planned import diagnosis
+from tfgrpo.flows.console.console import Console
+from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
+from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.problems import quoted_names
+from tfgrpo.pipelines.settings.addresses import checked_address
+from tfgrpo.pipelines.settings.model_choice import is_local
+from tfgrpo.pipelines.settings.prices import PriceList
+from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.text import pluralize
+
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
+    "prompt": ("prompt", "question", "input", "query", "instruction", "problem", "task", "text"),
+    "answer": (
+        "answer", "solution", "expected", "expected_output", "reference", "ground_truth", "target", "label", "gold", "output",
+        "response", "completion",
+    ),
+    "system_prompt": ("system_prompt", "system"),
+    "metadata": ("metadata",),
+    "domain": ("domain",),
+}  # fmt: skip
+"""Names of columns by the field that they probably are, likeliest first."""
+_LOOKED_AT: Final = 200
+_NUMBER: Final = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?\s*%?")
+_SAMPLE: Final = 100
+
+
+class _Asked(NamedTuple):
+    """What the file is made from."""
+
+    data: str
+    base_url: str
+    model: str
+    fields: FieldMap
+    dataset: Dataset
+
+
+def execute(options: argparse.Namespace, console: Console) -> None:
+    """Ask, write, check. Raise ``ConfigError`` with every problem."""
+    target = Path(options.file)
+    if target.suffix not in {".yaml", ".yml"}:
+        raise SettingsError.one("--file", options.file, "a .yaml file")
+    check_output_file(target, lambda _: bool(options.force), "an existing one with --force")
+    asked = _asked(options, console)
+    replace_text(target, "\n".join(_lines(asked)) + "\n")
+    columns = {name: column for name, column in asked.fields.model_dump().items() if name in {"id", "prompt", "answer"}}
+    shown = ", ".join(
+        f"{name} from {'the row' if column is None else repr(column)}" for name, column in columns.items()
+    )
+    console.say(f"{target} written: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
+    facts, text = diagnosis(argparse.Namespace(pipeline=str(target), assignments=[], ping=False), console)
+    pipeline = f"--pipeline {shlex.quote(str(target))}"
+    after = [f"tfgrpo doctor {pipeline} --ping", f"tfgrpo run {pipeline}"]
+    lines = [text, "", "next, one token to the endpoint, then the first night:", *(f"  {command}" for command in after)]
+    console.answer({**facts, "file": str(target), "columns": columns, "next": after}, "\n".join(lines))
+
+
+def _asked(options: argparse.Namespace, console: Console) -> _Asked:
+    ask = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
+    questions = {
+        "DATA": ("data: a .jsonl, .json, .csv, .tsv or .parquet file", options.data, None),
+        "--base-url": ("endpoint, OpenAI-compatible", options.base_url, os.environ.get("OPENAI_BASE_URL")),
+        "--model": ("model", options.model, os.environ.get("TFGRPO_MODEL")),
+    }
+    answers = {
+        name: given or (_answer(console, question, known) if ask else known)
+        for name, (question, given, known) in questions.items()
+    }
+    accepted = {
+        "DATA": "the path of a dataset",
+        "--base-url": "the address of the endpoint",
+        "--model": "its name there",
+    }
+    problems = [Problem(name, "nothing", accepted[name]) for name, value in answers.items() if not value]
+    if problems:
+        raise SettingsError(problems)
+    data, base_url, model = (str(answers[name]).strip() for name in questions)
+    try:
+        checked_address(base_url)
+    except ValueError as error:
+        raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
+    fields = _fields(options, data, _asker(console) if ask else None)
+    return _Asked(data, base_url, model, fields, read_source(open_source(data, fields)))
+
+
+def _answer(console: Console, question: str, known: str | None) -> str | None:
+    console.people.print(f"{question}{f' [{known}]' if known else ''}: ", end="", markup=False, highlight=False)
+    return sys.stdin.readline().strip() or known
+
+
+def _asker(console: Console) -> Callable[[str, Sequence[str]], str | None]:
+    return lambda field, columns: _answer(console, f"column of the {field}, of {quoted_names(columns)}", None)
+
+
+def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence[str]], str | None] | None) -> FieldMap:
+    """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
+    columns = open_source(data, FieldMap()).columns()
+    if "messages" in columns or "resourceSpans" in columns:
+        accepted = f"items; `tfgrpo items {shlex.quote(data)} --to items.jsonl` makes them"
+        raise DatasetError.one(data, "conversations or traces", accepted)
+    by_name = {column.strip().lower().replace(" ", "_").replace("-", "_"): column for column in reversed(columns)}
+    found: dict[str, str | None] = {}
+    for field, names in _NAMES.items():
+        chosen = getattr(options, field, None)
+        if chosen is not None and chosen not in columns:
+            raise SettingsError.one(f"--{field}", repr(chosen), f"a column: {quoted_names(columns)}")
+        guess = next((by_name[name] for name in names if name in by_name and by_name[name] not in found.values()), None)
+        found[field] = chosen or guess
+    if found["prompt"] is None:
+        chosen = ask("prompts", columns) if ask is not None else None
+        if chosen not in columns:
+            raise SettingsError.one(
+                "--prompt", f"no column that is surely it among {quoted_names(columns)}", "its name"
+            )
+        found["prompt"] = chosen
+    return FieldMap.model_validate({name: column for name, column in found.items() if column or name == "id"})
+
+
+def _lines(asked: _Asked) -> Iterator[str]:
+    """Yield the lines of the file. JSON texts are YAML."""
+    items, plain = asked.dataset.items, FieldMap()
+    task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
+    fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(plain, name)}
+    sample = max(2, min(_SAMPLE, len(items) * 7 // 10))
+    yield "# Written by `tfgrpo init`. Every setting: tfgrpo config"
+    yield from ("", f"task_id: {json.dumps(task or 'my-task')} # names the directory under out/", "pack: general", "")
+    yield from ("dataset:", f"  path: {json.dumps(asked.data)}")
+    yield "  held_out: 0.3 # share that only the evaluation sweep sees"
+    if fields:
+        yield f"  fields: {json.dumps(fields, ensure_ascii=False)}"
+    yield from ("", "model:", f"  name: {json.dumps(asked.model)}", f"  base_url: {json.dumps(asked.base_url)}")
+    yield "  api_key_env: OPENAI_API_KEY # the variable of the key"
+    yield from _price_lines(asked)
+    yield from ("", "tfgrpo:", "  epochs: 3", f"  sample_size: {sample}", f"  batch_size: {min(25, sample)}")
+    yield from ("", "rewarders:", *_rewarder_lines(asked.dataset))
+    yield from ("  - name: relative # rank within the group; recorded, not counted", "    weight: 0")
+    yield from ("", "budget: # the run ends cleanly at a cap, with all its work saved", "  max_calls: 10000")
+    yield from ("", "stages:", "  - name: learn", "  - name: spec-guard")
+
+
+def _price_lines(asked: _Asked) -> Iterator[str]:
+    found = PriceList({}, None if is_local(asked.base_url) else asked.base_url).find(asked.model)
+    if found is not None:
+        usd = [float(each) / 1000 for each in (found.price.input_nano, found.price.output_nano)]
+        yield f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {found.source}"
+        return
+    yield "  # prices: # unknown; USD per million tokens, needed by budget.max_usd"
+    yield f"  #   {json.dumps(asked.model)}: {{ input: 0.15, output: 0.60 }}"
+
+
+def _rewarder_lines(dataset: Dataset) -> Iterator[str]:
+    if not dataset.answers:
+        yield from ("  - name: judge # a model's opinion: there are no answers to compare with",)
+        return
+    answers = [item.answer.strip() for item in islice(dataset.items, _LOOKED_AT) if item.answer.strip()]
+    numeric = all(map(_NUMBER.fullmatch, answers))
+    match = "numeric" if numeric else "normalized"
+    yield from ("  - name: gt # compares with the item's answer", f"    options: {{ match: {match} }}")

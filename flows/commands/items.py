@@ -1,0 +1,31 @@
+"""``tfgrpo items``: turn conversations and traces into a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from tfgrpo.flows.commands.batches import check_output_file
+from tfgrpo.flows.console.console import Console
+from tfgrpo.pipelines.datasets.imports import import_items
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.text import pluralize
+
+
+def execute(options: argparse.Namespace, console: Console) -> None:
+    """Write the items of a file."""
+    if options.to is None:
+        raise SettingsError.one("--to", "nothing", "the .jsonl file to write")
+    target = Path(options.to)
+    if target.suffix != ".jsonl":
+        raise SettingsError.one("--to", options.to, "a .jsonl file")
+    check_output_file(target, lambda _: bool(options.force), "an existing one with --force", option="--to")
+    rows, skipped = import_items(Path(options.file))
+    replace_text(target, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    answered = sum("answer" in row for row in rows)
+    if not console.as_json:
+        more = f"; {skipped} skipped: no text of a user, or asked before" if skipped else ""
+        console.say(f"{pluralize(len(rows), 'item')}, {answered} with an answer{more}", wrap=False)
+    console.answer({"file": str(target), "items": len(rows), "answered": answered, "skipped": skipped}, str(target))

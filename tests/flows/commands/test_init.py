@@ -1,0 +1,111 @@
+"""``tfgrpo init``: a file of one's own becomes a pipeline that the checks accept, and no file is overwritten."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.runs.chat_server import ChatServer
+from tfgrpo.flows import cli
+
+ROWS = 24
+
+
+@pytest.fixture(autouse=True)
+def _home(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdef-0123456789")
+
+
+def csv(path: str, head: str, row: str) -> str:
+    Path(path).write_text("\n".join([head, *(row.format(n=number) for number in range(ROWS))]) + "\n")
+    return path
+
+
+def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    capsys.readouterr()
+    assert cli.main(["init", *arguments, "--base-url", url, "--model", "m", "--json", "--yes"]) == 0
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    written: dict[str, Any] = yaml.safe_load(Path(facts["file"]).read_text())
+    return facts, written
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "fields", "match"),
+    [
+        ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), "numeric"),
+        ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), "normalized"),
+        ("id\tinput\tlabel\tnote", "{n}\tdo {n}\tyes\tx", ("input", "label", "id"), "normalized"),
+    ],
+)
+def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
+    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str, str, str | None], match: str
+) -> None:
+    data = csv("My items.csv", head, row)
+    with ChatServer(lambda number, body: "7") as server:
+        facts, written = made(capsys, server.url, data)
+    assert facts["columns"] == dict(zip(("prompt", "answer", "id"), fields, strict=True))
+    assert facts["ok"] is True
+    assert facts["next"][1] == "tfgrpo run --pipeline tfgrpo.yaml"
+    assert written["rewarders"][0] == {"name": "gt", "options": {"match": match}}
+    assert (written["task_id"], written["dataset"]["path"]) == ("my-items", data)
+    assert server.bodies == []
+
+
+def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("d.jsonl").write_text("".join(json.dumps({"a": f"ask {number}", "b": 1}) + "\n" for number in range(ROWS)))
+    with ChatServer(lambda number, body: "7") as server:
+        _, written = made(capsys, server.url, "d.jsonl", "--prompt", "a", "--file", "x.yml")
+        assert written["rewarders"][0] == {"name": "judge"}
+        assert written["dataset"]["fields"] == {"prompt": "a", "id": None}
+
+
+def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) -> None:
+    data = csv("d.csv", "prompt,answer", "p{n},{n}")
+    Path("tfgrpo.yaml").write_text("mine: true\n")
+    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
+    with ChatServer(lambda number, body: "7") as server:
+        made(capsys, server.url, data, "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sources"),
+    [
+        (["--yes"], ["DATA", "--base-url", "--model"]),
+        (["d.csv", "--base-url", "x", "--model", "m"], ["--base-url"]),
+        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
+        (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
+        (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
+        (["d.csv", "--file", "x.json"], ["--file"]),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], sources: list[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    csv("d.csv", "x,y", "p{n},{n}")
+    Path("c.jsonl").write_text('{"messages": []}\n')
+    assert cli.main(["init", *arguments, "--json"]) == 2
+    assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
+    assert not Path("tfgrpo.yaml").exists()
+
+
+def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    data = csv("d.csv", "x,y,answer", "p{n},q{n},{n}")
+    with ChatServer(lambda number, body: "7") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\n\nm\ny\n"))
+        assert cli.main(["init"]) == 0
+    said = capsys.readouterr()
+    assert "tfgrpo run --pipeline tfgrpo.yaml" in said.out
+    assert yaml.safe_load(Path("tfgrpo.yaml").read_text())["dataset"]["fields"] == {"id": None, "prompt": "y"}
