@@ -72,7 +72,7 @@ def test_beyond_the_slots_the_lessons_that_fit_the_text_are_carried():
 
 @pytest.mark.parametrize(("many", "retrieval"), [(12, {}), (20, {"per_item": 0})], ids=["fits", "off"])
 def test_a_library_that_fits_its_slots_has_one_prompt_and_needs_no_retrieval(monkeypatch, many, retrieval):
-    monkeypatch.setattr("tfgrpo.flows.run.champion.by_likeness", None)
+    monkeypatch.setattr("tfgrpo.stores.experiences.retrieval.by_likeness", None)
     library, settings = Library(tuple(LESSONS[:many])), RetrievalSettings(**retrieval)
     assert carried(library, 12, settings, "word3") == carried(library, 12, settings)
     assert len(carried(library, 12, settings).settled) == 12
