@@ -32,8 +32,8 @@ imports: $(VENV)/.tested
 # the latter: they run without it.
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not untraced" --cov --cov-report=term
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m untraced
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not untraced" --cov --cov-report=term
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m untraced
 
 # For daily work: less than a minute.
 check: lint types imports quick

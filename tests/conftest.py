@@ -80,13 +80,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if whole or marked else True
 
 
-@pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` and pytest-xdist look at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run without the coverage tracer."""
+    """Mark the tests that run without the coverage tracer; the longest groups come first, and each other file is a group.
+
+    So the fixtures of a module are made once, and not by each worker. With thousands of groups pytest-xdist itself would
+    take half a minute: it counts through all of them after every test.
+    """
     for item in items:
         groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
         if item.nodeid.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
             item.add_marker("untraced")
+        if not groups:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT).as_posix()))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] not in UNTRACED_GROUPS)
 
 
 def pytest_collection_finish() -> None:

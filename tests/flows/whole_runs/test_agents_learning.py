@@ -18,7 +18,7 @@ from tfgrpo.tasks.models.simulated import SimulatedOptions
 pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.untraced,
-    pytest.mark.xdist_group("prefect-runs"),
+    pytest.mark.xdist_group("prefect"),
 ]
 
 AGENTS = {
