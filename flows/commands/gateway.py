@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tfgrpo.flows.commands.batches import check_output_file
 from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.commands.serve_data import saying_to, token_of
 from tfgrpo.flows.console.console import Console
@@ -27,7 +28,7 @@ from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
@@ -128,7 +129,7 @@ async def _listening(
             rng=random.Random(),
         )
         stack.push_async_callback(client.aclose)
-        kept = None if options.keep is None else KeptItems(Path(options.keep), options.keep_mb << 20)
+        kept = None if options.keep is None else _kept(Path(options.keep), options.keep_mb)
         if kept is not None:
             stack.callback(kept.close)
         traffic = Traffic(
@@ -146,6 +147,14 @@ async def _listening(
         server = LiveServer(client, traffic, lessons.facts, checked.token)
         stack.push_async_callback(server.aclose)
         yield await server.start(listening)
+
+
+def _kept(path: Path, megabytes: int) -> KeptItems:
+    check_output_file(path, lambda _: True, "", option="--keep")
+    try:
+        return KeptItems(path, megabytes << 20)
+    except StoreError as error:
+        raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
 
 
 def _welcome(

@@ -74,11 +74,7 @@ class PromotedLessons:
         return {"pack": pack, "library": self._library.library_id if ids else None, "lessons": ids}
 
     def _refresh(self) -> None:
-        try:
-            found = self._task.promotions.stat()
-            state: object = (found.st_ino, found.st_size, found.st_mtime_ns)
-        except FileNotFoundError:
-            state = None
+        state = self._state()
         if state == self._read_at:
             return
         self._read_at = state  # first: what cannot be read is tried again only when it has changed
@@ -86,6 +82,13 @@ class PromotedLessons:
             self._read()
         except (TfgrpoError, OSError, ValueError) as error:
             self._say(f"the lessons of {self._task.root} cannot be read; those before stay in force: {error}")
+        self._read_at = self._state()  # of the pack that was found
+
+    def _state(self) -> tuple[tuple[int, ...], ...]:
+        """Return what changes with the promotions, and with the pack, whose new version retires its lessons."""
+        files = [self._task.promotions, *([] if self._pack is None else [self._pack.root / "manifest.json"])]
+        found = (file.stat() if file.exists() else None for file in files)
+        return tuple(() if one is None else (one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
     def _read(self) -> None:
         name = pack_of_lessons(self._task, simulated=self._simulated)

@@ -10,7 +10,7 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.line_file import LineFile, read_whole_lines
+from tfgrpo.stores.files.line_file import LineFile, disk, read_whole_lines
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.live.opening import Opening
@@ -25,6 +25,8 @@ class KeptItems:
     def __init__(self, path: Path, max_bytes: int) -> None:
         """Raises ``StoreError`` for a file that cannot be written."""
         self._file = LineFile(path)
+        with disk(path):
+            path.chmod(0o600)  # one that was there may have another mode
         self._max_bytes = max_bytes
         self._ids: set[str] = set()
         for line in read_whole_lines(path):

@@ -13,9 +13,16 @@ from tfgrpo.tasks.gateway.live.client import LiveClient
 from tfgrpo.tasks.gateway.live.traffic import Traffic
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
 from tfgrpo.tasks.gateway.upstream import Upstream
-from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
 
 _CLOSING_S: Final = 30.0
+
+
+class _SteadyLimiter(AdaptiveLimiter):
+    """Leaves the pace to the clients: what one of them is refused, with its own key, slows down no other."""
+
+    def pushed_back(self, started: int) -> None:
+        """Do nothing."""
 
 
 class LiveServer(Server):
@@ -30,6 +37,7 @@ class LiveServer(Server):
     ) -> None:
         """``facts`` returns what ``/meta`` shows beside the counts."""
         super().__init__(Upstream(client, callers_keys=token is None), _CLOSING_S)
+        client.limiter = _SteadyLimiter(client.concurrency)
         self._scrub = client.endpoint.scrub
         self._traffic = traffic
         self._facts = facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task,
         (("--base-url", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"), "--host"),
         (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "/proc/none/live.jsonl"), "--keep"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_listens(
@@ -113,6 +115,18 @@ def test_of_more_lessons_than_slots_those_that_fit_the_text_are_served(task: Tas
     assert missing
     for word in missing:
         assert f"{word} " in lessons.block(f"What about {word}?")
+
+
+def test_a_new_version_of_the_pack_retires_its_lessons_at_once(task: Task, tmp_path: Path) -> None:
+    root = tmp_path / "packs"
+    shutil.copytree(ROOT / "prompt_packs" / "arithmetic", root / "arithmetic")
+    lessons = PromotedLessons(task.paths, root, lambda _: None, simulated=False)
+    assert UNITS in lessons.block("")
+    with (root / "arithmetic" / "house-rules.md").open("a") as file:
+        file.write("Be kind.\n")
+    assert cli.main(["packs", "stamp", "arithmetic", "--packs-root", str(root)]) == 0
+    assert lessons.block("") == ""
+    assert lessons.facts()["lessons"] == []
 
 
 def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(

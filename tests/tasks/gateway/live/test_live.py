@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import socket
@@ -191,10 +192,31 @@ async def test_calls_are_counted_by_arm(endpoint: Endpoint, serving: Serving, ot
     assert "ab" * 16 in {span.trace_id for span in spans}
 
 
+async def test_what_one_client_is_refused_slows_down_no_other(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client()
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "slow down"}}, status=429)
+    for _ in range(4):
+        await client.post("/v1/chat/completions", json=ask())
+    both, arrived = asyncio.Event(), []
+
+    async def together(request: web.Request, raw: bytes) -> dict[str, Any]:
+        arrived.append(request)
+        if len(arrived) == 8:
+            both.set()
+        await both.wait()
+        return chat_body("seven")
+
+    endpoint.answer = together
+    async with asyncio.timeout(10):
+        replies = await asyncio.gather(*(client.post("/v1/chat/completions", json=ask()) for _ in range(8)))
+    assert {reply.status_code for reply in replies} == {200}
+
+
 async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secrets(
     endpoint: Endpoint, serving: Serving, tmp_path: Path
 ) -> None:
     file = tmp_path / "live.jsonl"
+    file.touch(0o644)
     kept = KeptItems(file, 1 << 20)
     client = await serving.client(kept=kept)
     secret = "ghp_" + "a1B2" * 9
