@@ -81,7 +81,7 @@ test-agents: $(VENV)/bin/python
 	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning tests/tasks/gateway/test_real_agents.py \
 		tests/tasks/gateway/test_examples.py tests/tasks/gateway/test_equal_measures.py \
-		tests/flows/whole_runs/test_agents_learning.py
+		tests/flows/whole_runs/test_agents_learning.py tests/tasks/tools/test_mcp_servers.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks

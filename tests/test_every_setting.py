@@ -40,6 +40,7 @@ from tests.support.runs.settings_observations import (
     remembering,
     runner_asked_for,
     sent_by,
+    servers_asked,
     shown,
     shown_of_many,
     stage_after,
@@ -206,6 +207,7 @@ DEMOS: dict[str, Demo] = {
     "actor.python.file_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_FSIZE))"), "77", PYTHON),
     "actor.python.processes": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))"), "77", PYTHON),
     "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
+    "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
     "actor.url": Demo(
         outputs_of_a_service,

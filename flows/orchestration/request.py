@@ -132,6 +132,12 @@ class GatewayRequest(FlowRequest):
     }
 
 
+class LessonsRequest(FlowRequest):
+    """What a server of lessons takes as options; every other setting is set by ``--set``."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {name: RunRequest.KEYS[name] for name in ("task_id", "out", "packs_root")}
+
+
 def option_text(value: Scalar) -> str:
     """A value as it is given on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -294,6 +294,7 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
 def _context(context: RunContext, prepared: Prepared, run: RunPaths) -> RunContext:
     """Return the context of the run in its directory, with its ledgers, or with the journal that it replays."""
     plan, earlier = prepared.plan, prepared.earlier
+    context = replace(context, mcp_tools=prepared.mcp_tools)
     rules = LEARNING_RULES if earlier is None else int(earlier.get("learning_rules", 1))
     if prepared.request.replay is not None:
         return replace(context, run_dir=run.root, rules=rules, replay=True, replay_from=context.paths.journal)
@@ -333,7 +334,8 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         },
         "prices": plan.models.price_rows,
         "forecast": asdict(plan.forecast),
-        "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor)],
+        "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor, prepared.mcp_tools)],
+        **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         **({} if context.rules < 4 else {"began_with": _began_with(prepared)}),

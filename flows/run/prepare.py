@@ -33,10 +33,11 @@ from tfgrpo.stores.experiences.library import nights_before, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
-from tfgrpo.tasks.actors.registry import actor_warnings, check_actor
+from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
 from tfgrpo.tasks.runtime.runtime import SAME_SWEEPS, RunContext
+from tfgrpo.tasks.tools.schema import ListedTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Prepared:
     """Of the plan, the actor and the preflight."""
     earlier: Mapping[str, Any] | None = None
     """Manifest of the run that is resumed or replayed."""
+    mcp_tools: tuple[ListedTool, ...] = ()
+    """Tools of the actor's MCP servers: listed now, or recorded by the earlier run."""
 
 
 def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
@@ -74,6 +77,8 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     measuring = None if request.measures is None else max(1, request.measures.rollouts // MEASURING_SIZE)
     nightly = earlier is None or int(earlier.get("learning_rules", 1)) > SAME_SWEEPS
     sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
+    tools = _McpTools(earlier)
+    checks = (*checks, tools.check)
     plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring, nightly=nightly, sealed=sealed)
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
@@ -85,7 +90,25 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         _check_out(plan.paths)
         warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
-    return Prepared(request, resolved, plan, warnings, earlier)
+    return Prepared(request, resolved, plan, warnings, earlier, tools.listed)
+
+
+class _McpTools:
+    """The tools of the actor's MCP servers. A run that is resumed or replayed has its own, and starts no server for them."""
+
+    def __init__(self, earlier: Mapping[str, Any] | None) -> None:
+        self._known = earlier is not None
+        self.listed = tuple(ListedTool(**each) for each in (earlier or {}).get("mcp_tools", ()))
+
+    def check(self, settings: Settings) -> Sequence[Problem]:
+        """List them. Return a problem for each server of which they cannot be listed, and for names."""
+        try:
+            if not self._known:
+                self.listed = listed_tools(settings.actor)
+            without = check_actor(settings.actor)
+            return [each for each in check_actor(settings.actor, listed=self.listed) if each not in without]
+        except SettingsError as error:
+            return tuple(error.problems)
 
 
 def _with_night(resolved: Resolved) -> Resolved:

@@ -101,6 +101,8 @@ class ActorSettings(Section):
     """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call, or
     ``python``, which runs the model's own code in a process of its own."""
     python: PythonSettings = PythonSettings()
+    mcp: Text | None = None
+    """File with MCP servers whose tools the ``tools`` actor may call, too, in the ``mcpServers`` form that editors have."""
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Program of the ``command`` actor with its arguments: a list, or one text with a shell's quotes. No shell runs it.
     ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.python import PYTHON, python_tool, python_warnings
-from tfgrpo.tasks.tools.schema import Tool, load_tools
+from tfgrpo.tasks.tools.schema import ListedTool, Tool, load_tools
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.actors.callable import CallableActor
@@ -63,11 +64,11 @@ class ToolActor:
         result = await attempt.call_tool(tool, call.arguments)
         return Message("tool", result.text, tool_call_id=call.id)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """End what the tools have started."""
         for tool in self._tools.values():
             if tool.close is not None:
-                tool.close()
+                await tool.close()
 
 
 def no_such_tool(name: str, known: Iterable[str]) -> str:
@@ -79,6 +80,7 @@ _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr 
 _ONLY_FOR = {
     "tools": ("tools",),
     "python": ("tools",),
+    "mcp": ("tools",),
     "command": ("command",),
     "workdir": ("command",),
     "env": ("command",),
@@ -88,26 +90,27 @@ _ONLY_FOR = {
 """Settings that other kinds of actor do not heed."""
 
 
-def build_actor(settings: ActorSettings, *, learns: bool = False) -> Actor:
+def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> Actor:
     """Return the actor. Import what its settings name; start nothing. Raise ``SettingsError`` with every problem.
 
-    ``learns``: refuse an agent that no lesson can reach.
+    ``learns``: refuse an agent that no lesson can reach. ``listed``: the tools of its MCP servers.
     """
     checks = ProblemCollector()
-    actors = checks.run(_built, settings, learns=learns)
+    actors = checks.run(_built, settings, learns=learns, listed=listed)
     checks.refuse(list(_misplaced(settings)))
     checks.raise_problems()
     return actors[0]
 
 
-def _built(settings: ActorSettings, *, learns: bool) -> Actor:
+def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool]) -> Actor:
     match settings.kind:
         case "chat":
             return ChatActor()
         case "tools":
-            if not settings.tools:
-                raise SettingsError.one("actor.tools", "none", "at least one module:attr for the tools actor")
-            return ToolActor(tools_of(settings), max_turns=settings.max_turns)
+            if not settings.tools and settings.mcp is None:
+                accepted = "at least one module:attr for the tools actor, or servers by actor.mcp"
+                raise SettingsError.one("actor.tools", "none", accepted)
+            return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
         case "command" | "http":
             agents = _started(settings.kind)
             if problems := list(agents.problems(settings, learns=learns)):
@@ -120,9 +123,32 @@ def _built(settings: ActorSettings, *, learns: bool) -> Actor:
         raise SettingsError.one("actor.kind", given, _ACCEPTED) from None
 
 
-def tools_of(settings: ActorSettings) -> tuple[Tool, ...]:
-    """Return the tools of the ``tools`` actor; start nothing. Raise ``SettingsError`` with every problem."""
-    return load_tools(settings.tools, {PYTHON: lambda: python_tool(settings.python)})
+def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tuple[Tool, ...]:
+    """Return the tools of the ``tools`` actor, ``listed`` ones of MCP servers last; start nothing.
+
+    Raise ``SettingsError`` with every problem.
+    """
+    own = load_tools(settings.tools, {PYTHON: lambda: python_tool(settings.python)})
+    if settings.mcp is None or not listed:
+        return own
+    from tfgrpo.tasks.tools.mcp_servers import mcp_tools  # noqa: PLC0415 - few runs have servers
+
+    tools = (*own, *mcp_tools(settings.mcp, listed, [tool.spec.name for tool in own]))
+    twice = sorted(name for name, count in Counter(tool.spec.name for tool in tools).items() if count > 1)
+    if twice:
+        raise SettingsError(
+            [Problem("actor.mcp", f"two tools named {name!r}", "tools with different names") for name in twice]
+        )
+    return tools
+
+
+def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
+    """Return the tools of the MCP servers, which are started for it. Raise ``SettingsError``, one problem a server."""
+    if settings.mcp is None:
+        return ()
+    from tfgrpo.tasks.tools.mcp_servers import list_tools  # noqa: PLC0415 - as above
+
+    return list_tools(settings)
 
 
 def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
@@ -134,10 +160,12 @@ def _misplaced(settings: ActorSettings) -> Iterator[Problem]:
         yield Problem("actor.gateway.enabled", f"off with kind: {settings.kind}", "off with kind: command or http")
 
 
-def check_actor(settings: ActorSettings, *, learns: bool = False) -> tuple[Problem, ...]:
+def check_actor(
+    settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()
+) -> tuple[Problem, ...]:
     """Return every problem of the actor's settings."""
     try:
-        build_actor(settings, learns=learns)
+        build_actor(settings, learns=learns, listed=listed)
     except SettingsError as error:
         return tuple(error.problems)
     return ()

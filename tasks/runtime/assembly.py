@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.stores.telemetry.setup import configure
-from tfgrpo.tasks.actors.registry import ToolActor, build_actor
+from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
@@ -62,9 +62,12 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         resources.push_async_callback(client.aclose)
     rewarders = rewarders_of(settings)
     resources.push_async_callback(asyncio.to_thread, close_rewarders, rewarders)
-    actor = build_actor(settings.actor)
+    listed = context.mcp_tools
+    if listed is None:
+        listed = await asyncio.to_thread(listed_tools, settings.actor)
+    actor = build_actor(settings.actor, listed=listed)
     if isinstance(actor, ToolActor):
-        resources.push_async_callback(asyncio.to_thread, actor.close)
+        resources.push_async_callback(actor.aclose)
     return Runtime(
         context=context,
         model=RoleModels(

@@ -46,7 +46,7 @@ from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, estimated_tokens, model_frame
-from tfgrpo.tasks.tools.schema import Tool, ToolResult, run_tool
+from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.gateway.session import Session
@@ -90,6 +90,8 @@ class RunContext:
     rules: int = LEARNING_RULES
     task_ledger_path: Path | None = None
     """File through which all runs of the task share ``budget.task_max_usd``; None without that cap."""
+    mcp_tools: tuple[ListedTool, ...] | None = None
+    """Tools of the MCP servers, as the plan listed them. None: listed where the runtime is opened."""
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     carrier: Mapping[str, str] = field(default_factory=dict)
     """Trace context of the run, for spans of other processes."""

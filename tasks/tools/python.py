@@ -84,10 +84,10 @@ class PythonProcesses:
             return f"ended, because it printed more than {_MOST_BYTES >> 20} MB"
         return f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End what is left."""
         if self._guard is not None:
-            self._guard.close()
+            await asyncio.to_thread(self._guard.close)
 
 
 def python_tool(settings: PythonSettings) -> Tool:

@@ -51,11 +51,23 @@ class Tool:
 
     spec: ToolSpec
     function: Callable[..., Any]
-    arguments: type[BaseModel]
+    arguments: type[BaseModel] | None
+    """What its arguments have to be; None for a tool that says so itself."""
     cost_usd: float | None
     """Price of one call; None when unknown."""
-    close: Callable[[], None] | None = None
-    """Ends what the tool has started; blocks."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends what the tool has started; may be called more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """A tool as its MCP server describes it."""
+
+    server: str
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON schema of the arguments."""
 
 
 def priced(usd: float) -> Callable[[FunctionT], FunctionT]:
@@ -163,6 +175,8 @@ def _validated(tool: Tool, arguments: str) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")
+    if tool.arguments is None:
+        return raw
     try:
         model = tool.arguments.model_validate(raw)
     except ValidationError as error:

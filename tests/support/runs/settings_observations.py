@@ -41,12 +41,12 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import ConfigError
+from tfgrpo.stores.errors import ConfigError, SettingsError
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.tasks.actors.registry import tools_of
+from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.gateway.chat import ChatDialect
@@ -122,9 +122,18 @@ def of_python(code: str) -> Observe:
         try:
             return (await run_tool(tool, json.dumps({"code": code}), asyncio.to_thread)).text
         finally:
-            await asyncio.to_thread(tool.close or str)
+            if tool.close is not None:
+                await tool.close()
 
     return lambda probe, options: asyncio.run(called(probe.settings(options).actor))
+
+
+def servers_asked(probe: SettingsProbe, options: Options) -> str:
+    """Return what the plan says of a file of MCP servers that do not start; the package need not be there for it."""
+    try:
+        return str(listed_tools(probe.settings(options).actor))
+    except SettingsError as error:
+        return str(error)
 
 
 def of_items(look: Callable[[Item], object]) -> Observe:

@@ -43,7 +43,7 @@ async def run(code, **settings):
     try:
         return await run_tool(tool, json.dumps({"code": code}), asyncio.to_thread)
     finally:
-        await asyncio.to_thread(tool.close)
+        await tool.close()
 
 
 async def test_what_it_prints_is_the_result_and_its_folder_is_removed(folders):

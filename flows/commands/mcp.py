@@ -1,0 +1,46 @@
+"""``tfgrpo mcp``: an MCP server whose one tool returns the promoted lessons of a task, for agents that cannot be proxied."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfgrpo.flows.commands.options import asked_settings
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.experiences.library import in_force, promotions
+from tfgrpo.stores.files.layout import TaskPaths
+
+
+def execute(options: argparse.Namespace, console: Console) -> None:  # noqa: ARG001 - standard output is the protocol's
+    """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
+    settings = resolve_settings(cli=asked_settings(options), env=os.environ, pipeline_path=None).settings
+    if find_spec("mcp") is None:
+        raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
+    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
+
+    paths = TaskPaths.of(settings.out, settings.task_id)
+    packs_root = Path(settings.packs_root) if settings.packs_root else None
+    server = MCPServer("tfgrpo")
+
+    @server.tool(structured_output=False)
+    def lessons(task: str) -> str:
+        """Return notes from earlier attempts that fit a task. Call it first, with the text of the task, and weigh them."""
+        return _lessons(paths, packs_root, task) or "There are no lessons yet."
+
+    server.run()
+
+
+def _lessons(task: TaskPaths, packs_root: Path | None, asked: str) -> str:
+    promoted = in_force(promotions(task.promotions))
+    simulated = promoted is not None and promoted.simulated
+    return PromotedLessons(task, packs_root, _say, simulated=simulated).block(asked)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"[mcp] {text}\n")

@@ -1,0 +1,231 @@
+"""Offer the tools of MCP servers to the ``tools`` actor, by the official SDK (the extra ``mcp``).
+
+A server is started for the list of its tools, before anything is spent, and at the first call that the journal does not
+hold: once in each process of the run, closed with it. A resumed or replayed run has the list from its manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_json
+
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.rewarders.faults import described
+from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.models.base import ToolSpec
+from tfgrpo.tasks.processes import supervisor
+from tfgrpo.tasks.tools.mcp_file import SOURCE, McpServer, read_servers
+from tfgrpo.tasks.tools.schema import ListedTool, Tool
+
+if TYPE_CHECKING:
+    import mcp
+
+_OPENING_S: Final = 60.0
+"""Seconds for the start of a server: some are installed by it."""
+_CLOSING_S: Final = 10.0
+_MOST_PAGES: Final = 100
+_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_CHARS: Final = 64
+
+
+def list_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
+    """Start the servers of the settings, list their tools and stop them. Raise ``SettingsError``, one problem a server."""
+    if settings.kind != "tools" or settings.mcp is None:
+        return ()
+    if find_spec("mcp") is None:
+        raise SettingsError.one(SOURCE, "servers, without the package mcp", "them after `pip install 'tfgrpo[mcp]'`")
+    servers = read_servers(settings.mcp)
+    with ThreadPoolExecutor(1) as thread:  # the caller may be on an event loop
+        found = thread.submit(asyncio.run, _all_listed(servers)).result()
+    problems = [each for each in found if isinstance(each, Problem)]
+    if problems:
+        raise SettingsError(problems)
+    return tuple(tool for each in found if not isinstance(each, Problem) for tool in each)
+
+
+async def _all_listed(servers: Sequence[McpServer]) -> list[list[ListedTool] | Problem]:
+    return list(await asyncio.gather(*map(_listed, servers)))
+
+
+async def _listed(server: McpServer) -> list[ListedTool] | Problem:
+    connection = Connection(server)
+    try:
+        async with asyncio.timeout(_OPENING_S):
+            client = await connection.client()
+            tools, cursor = [], None
+            for _ in range(_MOST_PAGES):
+                page = await client.list_tools(cursor=cursor)
+                tools += page.tools
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
+        late = f"no answer in {_OPENING_S:g} s" if isinstance(error, TimeoutError) else str(error)
+        return Problem(SOURCE, f"the server {server.name!r} ({late})", "a server that starts and lists its tools")
+    finally:
+        await connection.close()
+    return [ListedTool(server.name, each.name, each.description or "", each.input_schema) for each in tools]
+
+
+class Connection:
+    """One server, started at the first use, by a task of its own: the SDK wants it closed by the task that opened it."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[mcp.Client] | None = None
+        self._stop = asyncio.Event()
+
+    async def client(self) -> mcp.Client:
+        """Return the client of the running server. Raise ``ActorError`` if it cannot be started."""
+        while self._stop.is_set() and self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+        if self._ready is None or self._task is None or self._task.done():
+            self._stop = asyncio.Event()
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._serve(self._ready, self._stop))
+        return await asyncio.shield(self._ready)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Return the text of a call's result. Raise ``ActorError`` for a result or a protocol error that is one."""
+        from mcp import MCPError  # noqa: PLC0415 - an extra
+
+        try:
+            result = await (await self.client()).call_tool(tool, dict(arguments))
+        except MCPError as error:
+            if error.code == _connection_closed():
+                self._stop.set()  # the next call starts it again
+            raise ActorError(self._without_secrets(str(error))) from None
+        text = self._without_secrets(_text_of(result))
+        if result.is_error:
+            raise ActorError(text)
+        return text
+
+    async def close(self) -> None:
+        """Stop the server, and wait for its end."""
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_CLOSING_S)
+
+    async def _serve(self, ready: asyncio.Future[mcp.Client], stop: asyncio.Event) -> None:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+            try:
+                async with _opened(self._server, errors) as client:
+                    ready.set_result(client)
+                    await stop.wait()
+            except BaseException as error:
+                if ready.done():
+                    if isinstance(error, Exception):
+                        return  # of a server that has ended: its calls have failed
+                    raise
+                errors.seek(0)
+                said = errors.read()[-500:].strip()
+                why = "; ".join(part for part in (described(_first(error), whole=True), said) if part)
+                ready.set_exception(ActorError(self._without_secrets(f"cannot be started: {why}")))
+                ready.exception()  # retrieved: its caller may have been cancelled
+                if not isinstance(error, Exception):
+                    raise
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._server.secrets:
+            text = text.replace(secret, "[hidden]")
+        return replace_surrogates(text)
+
+
+@asynccontextmanager
+async def _opened(server: McpServer, errors: Any) -> AsyncIterator[mcp.Client]:
+    from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - an extra
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+    from mcp.shared._httpx_utils import create_mcp_http_client  # noqa: PLC0415
+
+    async with AsyncExitStack() as stack:
+        if server.url is not None:
+            http = await stack.enter_async_context(create_mcp_http_client(headers=dict(server.headers)))
+            transport = streamable_http_client(server.url, http_client=http)
+        else:
+            args = ["-I", "-S", supervisor.__file__, *server.command]
+            started = StdioServerParameters(command=sys.executable, args=args, env=dict(server.env), cwd=server.cwd)
+            transport = stdio_client(started, errlog=errors)
+        yield await stack.enter_async_context(Client(transport))
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the error in a group of one: the SDK's task groups wrap them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _connection_closed() -> int:
+    from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
+
+    return int(CONNECTION_CLOSED)
+
+
+def _text_of(result: Any) -> str:
+    """Return the texts of a result; of other content its kind only."""
+    parts = []
+    for block in result.content:
+        text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
+        parts.append(f"[{block.type}]" if text is None else text)
+    if not parts and result.structured_content is not None:
+        return to_json(result.structured_content).decode()
+    return "\n".join(parts)
+
+
+def mcp_tools(path: str, listed: Sequence[ListedTool], taken: Sequence[str]) -> tuple[Tool, ...]:
+    """Return tools that call the servers of a file, which is read at the first call, by the names that the model sees.
+
+    A name that another tool has, or that is ``taken``, becomes ``server__tool``. What endpoints refuse in names is replaced.
+    """
+    names = Counter((*taken, *(_allowed(tool.name) for tool in listed)))
+    servers = _Servers(path)
+    return tuple(
+        _tool(servers, tool, _allowed(tool.name if names[_allowed(tool.name)] == 1 else f"{tool.server}__{tool.name}"))
+        for tool in listed
+    )
+
+
+def _allowed(name: str) -> str:
+    return _NAME.sub("_", name)[:_NAME_CHARS]
+
+
+class _Servers:
+    """The connections of a file's servers in this process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connections: dict[str, Connection] | None = None
+
+    async def call(self, tool: ListedTool, arguments: Mapping[str, Any]) -> str:
+        if self._connections is None:
+            try:
+                self._connections = {each.name: Connection(each) for each in read_servers(self._path)}
+            except SettingsError as error:
+                raise ActorError(str(error)) from error
+        if tool.server not in self._connections:
+            raise ActorError(f"the server {tool.server!r} is no longer in {self._path}")
+        return await self._connections[tool.server].call(tool.name, arguments)
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections or {}, None
+        await asyncio.gather(*(each.close() for each in connections.values()))
+
+
+def _tool(servers: _Servers, listed: ListedTool, name: str) -> Tool:
+    async def call(**arguments: Any) -> str:
+        return await servers.call(listed, arguments)
+
+    spec = ToolSpec(name, replace_surrogates(listed.description), listed.parameters)
+    return Tool(spec, call, arguments=None, cost_usd=None, close=servers.close)

@@ -1,0 +1,286 @@
+"""MCP servers by the official SDK, in real processes and over real HTTP. ``make test-agents`` has the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.support.agents.upstream import needs
+from tests.support.records.tasks import CENTS, UNITS, Task
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.tasks.actors.registry import build_actor, listed_tools, tools_of
+from tfgrpo.tasks.tools import mcp_servers
+from tfgrpo.tasks.tools.schema import run_tool
+
+pytestmark = [pytest.mark.untraced, pytest.mark.timeout(300)]
+ROOT = Path(__file__).parents[3]
+
+SERVER = '''
+import os, sys
+from mcp.server.mcpserver import MCPServer
+from mcp.types import TextContent
+from mcp.server.mcpserver.exceptions import ToolError
+server = MCPServer("s")
+
+@server.tool(structured_output=False)
+def add(left: int, right: int = 1) -> str:
+    """Add two numbers."""
+    if left < 0:
+        raise ToolError(f"negative, {os.environ.get('TOKEN')}")
+    return str(left + right)
+
+@server.tool(structured_output=False, name="process.id")
+def process() -> str:
+    return str(os.getpid())
+
+@server.tool(structured_output=False)
+def die() -> str:
+    os._exit(3)
+
+server.run(*sys.argv[1:2], **({"port": int(sys.argv[2])} if sys.argv[1:] else {}))
+'''
+
+
+def needs_mcp():
+    needs("mcp")
+
+
+@pytest.fixture
+def server(tmp_path):
+    path = tmp_path / "server.py"
+    path.write_text(SERVER, encoding="utf-8")
+    return {"command": sys.executable, "args": [str(path)]}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def named(servers, **more):
+        path = tmp_path / "mcp.json"
+        path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+        return ActorSettings(kind="tools", mcp=str(path), **more)
+
+    return named
+
+
+class Called:
+    def __init__(self, settings):
+        self.tools = {tool.spec.name: tool for tool in tools_of(settings, listed_tools(settings))}
+
+    async def __call__(self, name, **arguments):
+        return await run_tool(self.tools[name], json.dumps(arguments), asyncio.to_thread)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        for tool in self.tools.values():
+            if tool.close is not None:
+                await tool.close()
+
+
+def processes(path):
+    return [each for each in psutil.process_iter(["cmdline"]) if path in (each.info["cmdline"] or ())]
+
+
+def gone(path, seconds=15.0):
+    limit = time.monotonic() + seconds
+    while processes(path) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return not processes(path)
+
+
+async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, settings):
+    needs_mcp()
+    path = server["args"][0]
+    async with Called(settings({"s": server})) as call:
+        assert list(call.tools) == ["add", "process_id", "die"]
+        spec = call.tools["add"].spec
+        assert (spec.description, spec.parameters["required"]) == ("Add two numbers.", ["left"])
+        assert gone(path)  # the one that listed
+        result = await call("add", left=3, right=4)
+        assert (result.text, result.ok, result.cost_usd) == ("7", True, None)
+        ids = await asyncio.gather(*(call("process_id") for _ in range(5)))
+        assert len({each.text for each in ids}) == 1
+        assert not (await call("add", left="x")).ok
+        assert not (await call("die")).ok
+        again = await call("process_id")
+        assert again.ok
+        assert again.text != ids[0].text
+    assert gone(path)
+
+
+async def test_names_that_two_have_are_told_apart_by_their_servers(server, settings):
+    needs_mcp()
+    both = settings({"a": server, "b": server}, tools=("tfgrpo.tasks.tools.bookkeeping:add",))
+    async with Called(both) as call:
+        assert list(call.tools) == ["add", *(f"{s}__{n}" for s in "ab" for n in ("add", "process_id", "die"))]
+        assert (await call("b__add", left=1)).text == "2"
+
+
+async def test_a_secret_comes_from_the_environment_and_is_not_repeated(server, settings, monkeypatch):
+    needs_mcp()
+    monkeypatch.setenv("MY_TOKEN", "s3cret-value")
+    async with Called(settings({"s": {**server, "env": {"TOKEN": "env:MY_TOKEN"}}})) as call:
+        result = await call("add", left=-1)
+    assert not result.ok
+    assert "negative, [hidden]" in result.text
+
+
+@contextmanager
+def over_http(server):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [server["command"], *server["args"], "streamable-http", str(port)]
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        limit = time.monotonic() + 30
+        while time.monotonic() < limit:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        started.kill()
+        started.wait()
+
+
+async def test_a_server_at_an_address_is_called_over_http(server, settings):
+    needs_mcp()
+    with over_http(server) as url:
+        async with Called(settings({"s": {"type": "http", "url": url, "headers": {"X-Team": "blue"}}})) as call:
+            assert (await call("add", left=3, right=4)).text == "7"
+
+
+def test_every_server_that_cannot_be_used_is_one_clear_error(server, settings):
+    needs_mcp()
+    broken = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no such table')"]}
+    with pytest.raises(SettingsError) as caught:
+        listed_tools(settings({"good": server, "broken": broken, "away": {"url": "http://127.0.0.1:9/mcp"}}))
+    first, second = map(str, caught.value.problems)
+    assert "the server 'broken' (cannot be started" in first
+    assert "no such table" in first
+    assert "the server 'away' (cannot be started" in second
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ([], "no object"),
+        ({}, "neither command nor url, or both"),
+        ({"command": "no-such-program"}, "'no-such-program' is not found"),
+        ({"url": "ftp://x"}, "no http address"),
+        ({"command": "true", "args": "x"}, "args is no list"),
+        ({"command": "true", "env": {"A": 1}}, "env is no object of texts"),
+        ({"url": "http://x", "type": "sse"}, "streamable HTTP"),
+        ({"url": "http://x", "headers": {"a": "env:NOT_SET_HERE"}}, "NOT_SET_HERE, which is not set"),
+    ],
+)
+def test_a_faulty_entry_is_named_before_anything_is_started(entry, said, settings, monkeypatch):
+    monkeypatch.setattr(mcp_servers, "find_spec", lambda name: name)
+    with pytest.raises(SettingsError, match=said):
+        listed_tools(settings({"s": entry}))
+    assert listed_tools(settings({"s": {"disabled": True}})) == ()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"mcpServers": {}}'])
+def test_a_file_without_servers_is_refused(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp_servers, "find_spec", lambda name: name)
+    path = tmp_path / "mcp.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"actor\.mcp"):
+        listed_tools(ActorSettings(kind="tools", mcp=str(path)))
+
+
+def test_without_the_package_the_error_has_the_line_to_type(settings, monkeypatch):
+    monkeypatch.setattr(mcp_servers, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'tfgrpo\[mcp\]'"):
+        listed_tools(settings({"s": {"command": "true"}}))
+
+
+def test_servers_are_for_the_tools_actor(tmp_path):
+    with pytest.raises(SettingsError, match=r"actor\.mcp"):
+        build_actor(ActorSettings(mcp="mcp.json"))
+
+
+def test_a_killed_run_leaves_no_server(server, tmp_path):
+    needs_mcp()
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"s": server}}), encoding="utf-8")
+    program = f"""
+import asyncio, json
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tests.tasks.tools.test_mcp_servers import Called
+async def main():
+    async with Called(ActorSettings(kind="tools", mcp={str(tmp_path / "mcp.json")!r})) as call:
+        print((await call("process_id")).text, flush=True)
+        await asyncio.sleep(600)
+asyncio.run(main())
+"""
+    run = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert run.stdout.readline().strip().isdigit()
+    assert processes(server["args"][0])
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    assert gone(server["args"][0])
+
+
+def tfgrpo(*words, env, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "tfgrpo", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stderr + done.stdout
+
+
+def test_the_example_runs_and_its_replay_needs_no_server(tmp_path):
+    needs_mcp()
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    file = yaml.safe_load((ROOT / "examples/agents/mcp-tools.yaml").read_text(encoding="utf-8"))
+    servers = tmp_path / "mcp.json"
+    servers.write_text((ROOT / file["actor"]["mcp"]).read_text(encoding="utf-8"), encoding="utf-8")
+    words = ("--out", str(tmp_path / "out"))
+    small = ("--dry-run", "--sample-size", "4", "--batch-size", "4", "--epochs", "2", "--set", f"actor.mcp={servers}")
+    tfgrpo("run", "--pipeline", "examples/agents/mcp-tools.yaml", *small, *words, "--run-id", "one", env=env)
+    manifest = json.loads((tmp_path / "out/mcp-tools/runs/one/manifest.json").read_text(encoding="utf-8"))
+    assert [tool["function"]["name"] for tool in manifest["tools"]][:2] == ["accounts_of", "ledger_entries"]
+    rollouts = (tmp_path / "out/mcp-tools/runs/one/rollouts.jsonl").read_text(encoding="utf-8")
+    used = [use for line in rollouts.splitlines() for use in json.loads(line)["tools"]]
+    assert {"accounts_of", "ledger_entries", "add"} <= {use["tool"] for use in used if use["ok"]}
+    servers.unlink()
+    refused = tfgrpo("doctor", "--pipeline", "examples/agents/mcp-tools.yaml", *small, *words, env=env, code=2)
+    assert "actor.mcp" in refused
+    tfgrpo("run", "--replay", "one", "--task-id", "mcp-tools", *words, env=env)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+async def test_lessons_are_served_to_agents_that_cannot_be_proxied(learned, tmp_path, capsys):
+    needs_mcp()
+    if learned:
+        Task(tmp_path, "t", capsys).learn(("do", UNITS), ("avoid", CENTS), simulated=False)
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415
+
+    args = ["-m", "tfgrpo", "mcp", "--task-id", "t", "--out", str(tmp_path)]
+    async with Client(StdioServerParameters(command=sys.executable, args=args, cwd=ROOT)) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert (tool.name, list(tool.input_schema["properties"])) == ("lessons", ["task"])
+        result = await client.call_tool("lessons", {"task": "3 + 4?"})
+    text = result.content[0].text
+    if learned:
+        assert text.startswith("<lessons>")
+        assert f"- Do: {UNITS}\n- Avoid: {CENTS}" in text
+    else:
+        assert text == "There are no lessons yet."
