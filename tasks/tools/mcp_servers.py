@@ -168,7 +168,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _connection_closed() -> int:
-    from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
+    from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
 
     return int(CONNECTION_CLOSED)
 

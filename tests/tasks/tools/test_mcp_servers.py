@@ -271,10 +271,11 @@ async def test_lessons_are_served_to_agents_that_cannot_be_proxied(learned, tmp_
     needs_mcp()
     if learned:
         Task(tmp_path, "t", capsys).learn(("do", UNITS), ("avoid", CENTS), simulated=False)
-    from mcp import Client, StdioServerParameters  # noqa: PLC0415
+    from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415
 
     args = ["-m", "tfgrpo", "mcp", "--task-id", "t", "--out", str(tmp_path)]
-    async with Client(StdioServerParameters(command=sys.executable, args=args, cwd=ROOT)) as client:
+    started = StdioServerParameters(command=sys.executable, args=args, cwd=ROOT)
+    async with Client(stdio_client(started, errlog=sys.__stderr__)) as client:
         (tool,) = (await client.list_tools()).tools
         assert (tool.name, list(tool.input_schema["properties"])) == ("lessons", ["task"])
         result = await client.call_tool("lessons", {"task": "3 + 4?"})
