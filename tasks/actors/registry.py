@@ -15,8 +15,7 @@ from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
-from tfgrpo.tasks.tools.python import PYTHON, python_tool, python_warnings
-from tfgrpo.tasks.tools.schema import ListedTool, Tool, load_tools
+from tfgrpo.tasks.tools.schema import PYTHON, ListedTool, Tool, load_tools
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.actors.callable import CallableActor
@@ -128,7 +127,7 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
 
     Raise ``SettingsError`` with every problem.
     """
-    own = load_tools(settings.tools, {PYTHON: lambda: python_tool(settings.python)})
+    own = load_tools(settings.tools, {PYTHON: lambda: _python_tool(settings)})
     if settings.mcp is None or not listed:
         return own
     from tfgrpo.tasks.tools.mcp_servers import mcp_tools  # noqa: PLC0415 - few runs have servers
@@ -140,6 +139,12 @@ def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tupl
             [Problem("actor.mcp", f"two tools named {name!r}", "tools with different names") for name in twice]
         )
     return tools
+
+
+def _python_tool(settings: ActorSettings) -> Tool:
+    from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - few runs have it
+
+    return python_tool(settings.python)
 
 
 def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
@@ -184,7 +189,11 @@ def is_proxied(settings: ActorSettings) -> bool:
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
     """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
     if settings.kind in ("chat", "tools"):
-        return python_warnings(settings.python) if PYTHON in settings.tools else ()
+        if PYTHON not in settings.tools:
+            return ()
+        from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
+
+        return python_warnings(settings.python)
     if settings.kind in ("command", "http"):
         unseen = (
             "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach it as "

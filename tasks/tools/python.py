@@ -21,8 +21,6 @@ from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.processes.process import Ended, Guard, Limits, isolation, new_folder, remove, run_program
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
-PYTHON: Final = "python"
-"""Its name in the settings, and for the model."""
 _MOST_BYTES: Final = 1 << 20
 """Of what it prints; the model reads head and tail of it."""
 _COMMAND: Final = (sys.executable, "-I", "-B", "-X", "utf8", "-")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -199,6 +199,8 @@ def _cut(text: str) -> str:
     return replace_surrogates(shorten_middle(text, _MAX_TEXT))
 
 
+PYTHON: Final = "python"
+"""The shipped tool that runs code, in the settings and for the model."""
 _SOURCE = "actor.tools"
 _ACCEPTED = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 

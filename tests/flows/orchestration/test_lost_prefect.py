@@ -57,7 +57,7 @@ def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_
     proxy.become("silent")
     code, summary, said = ended(process)
     assert (code, summary["status"]) == (0, "finished"), said
-    assert said.index("finished") < said.index("waiting for Prefect") < said.index(f"warning: {WARNING}: no reply")
+    assert said.index("    night  ") < said.index("waiting for Prefect") < said.index(f"warning: {WARNING}: no reply")
     assert manifest(tmp_path)["status"] == "finished"
     assert [text for text in manifest(tmp_path)["warnings"] if text.startswith(WARNING)]
 
