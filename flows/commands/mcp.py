@@ -28,11 +28,11 @@ def execute(options: argparse.Namespace, console: Console) -> None:  # noqa: ARG
     packs_root = Path(settings.packs_root) if settings.packs_root else None
     server = MCPServer("tfgrpo")
 
-    @server.tool(structured_output=False)
     def lessons(task: str) -> str:
         """Return notes from earlier attempts that fit a task. Call it first, with the text of the task, and weigh them."""
         return _lessons(paths, packs_root, task) or "There are no lessons yet."
 
+    server.add_tool(lessons, structured_output=False)
     server.run()
 
 
