@@ -152,11 +152,10 @@ def users_folder(tmp_path) -> Path:
 
 
 def test_the_command_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, server_home, users_folder):
-    for agent in ([], ["--actor", "tasks.py:solve"]):
-        line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--pipeline", "own.yaml", *agent]
-        done = run(line, users_folder, 240, PREFECT_HOME=server_home)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert json.loads(done.stdout)["status"] == "finished"
+    asked = ["--pipeline", "own.yaml", "--actor", "tasks.py:solve"]
+    done = run([fresh / "tfgrpo", "run", "--dry-run", "--json", *asked], users_folder, 240, PREFECT_HOME=server_home)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["status"] == "finished"
 
 
 def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):

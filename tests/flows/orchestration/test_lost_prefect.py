@@ -57,7 +57,8 @@ def test_a_server_that_falls_silent_delays_the_end_of_a_run_by_seconds_and_is_a_
     proxy.become("silent")
     code, summary, said = ended(process)
     assert (code, summary["status"]) == (0, "finished"), said
-    assert said.index("    night  ") < said.index("waiting for Prefect") < said.index(f"warning: {WARNING}: no reply")
+    report = said.index(str(paths(tmp_path).report))
+    assert report < said.index("waiting for Prefect") < said.index(f"warning: {WARNING}: no reply")
     assert manifest(tmp_path)["status"] == "finished"
     assert [text for text in manifest(tmp_path)["warnings"] if text.startswith(WARNING)]
 

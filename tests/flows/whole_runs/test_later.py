@@ -68,7 +68,7 @@ def test_an_epoch_that_failed_stays_failed_when_the_run_is_resumed_or_replayed(t
 def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with(tmp_path):
     asked = {"batch_size": 15, "dry_run": True, "seed": 1}
     assert run(tmp_path, run_id="a", max_calls=150, sample_size=30, **asked).status == "stopped"
-    assert run(tmp_path, run_id="b", sample_size=60, **asked).details["gate"]["decision"] == "promote"
+    assert run(tmp_path, run_id="b", sample_size=45, **asked).details["gate"]["decision"] == "promote"
     late = run(tmp_path, resume="a", max_calls=100_000)
     assert late.details["gate"]["decision"] == "undecided"
     assert late.message.startswith("undecided: another library was put into force since this run began")
@@ -118,7 +118,7 @@ class Meanwhile:
 def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     task = TaskPaths.of(tmp_path, TASK)
     other = Meanwhile(lambda: record_promotion(task.promotions, promoted(task)))
-    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=other)
+    ended = run(tmp_path, run_id="a", sample_size=44, batch_size=11, dry_run=True, observer=other)
     assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
 
@@ -127,7 +127,7 @@ def test_a_library_that_was_taken_back_meanwhile_is_not_replaced(tmp_path, capsy
     task = Task(tmp_path, TASK, capsys)
     task.learn(("do", "Name the unit of every figure."))
     person = Meanwhile(lambda: task.tell("experiences", "rollback", "none"))
-    ended = run(tmp_path, run_id="a", sample_size=60, batch_size=15, dry_run=True, observer=person)
+    ended = run(tmp_path, run_id="a", sample_size=44, batch_size=11, dry_run=True, observer=person)
     assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert (task.decisions, task.texts) == (["promote", "rollback", "undecided"], [])
     assert run(tmp_path, resume="a").message == ended.message
@@ -150,7 +150,7 @@ def test_a_sweep_in_which_a_rewarder_times_out_is_undecided(tmp_path, monkeypatc
 
 
 def test_a_replay_decides_as_its_run_did_from_any_champion(tmp_path):
-    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    asked = {"sample_size": 44, "batch_size": 11, "dry_run": True}
     assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
     task = TaskPaths.of(tmp_path, TASK)
     [first] = promotions(task.promotions)
@@ -166,7 +166,7 @@ def test_a_replay_decides_as_its_run_did_from_any_champion(tmp_path):
 
 
 def test_a_champion_that_lost_a_record_or_its_promotion_is_a_warning_of_the_run(tmp_path):
-    asked = {"sample_size": 60, "batch_size": 15, "dry_run": True}
+    asked = {"sample_size": 44, "batch_size": 11, "dry_run": True}
     assert run(tmp_path, run_id="a", **asked).details["gate"]["decision"] == "promote"
     task = TaskPaths.of(tmp_path, TASK)
     [first] = promotions(task.promotions)
