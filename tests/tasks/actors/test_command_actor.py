@@ -24,8 +24,6 @@ from tfgrpo.tasks.rollout import run_rollout
 
 OFF = GatewaySettings(enabled=False)
 
-pytestmark = pytest.mark.untraced
-
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from tfgrpo.tasks.actors.registry import build_actor, listed_tools, tools_of
 from tfgrpo.tasks.tools import mcp_servers
 from tfgrpo.tasks.tools.schema import run_tool
 
-pytestmark = [pytest.mark.untraced, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[3]
 
 SERVER = '''

@@ -25,7 +25,6 @@ from tfgrpo.tasks.processes.process import Guard, Isolation, Limits, isolation, 
 from tfgrpo.tasks.tools import python
 from tfgrpo.tasks.tools.schema import run_tool
 
-pytestmark = pytest.mark.untraced
 NAMESPACES = pytest.mark.skipif("namespaces" not in isolation().means, reason=f"no namespaces: {isolation().fault}")
 KEY = "a-secret-of-the-parent"
 
