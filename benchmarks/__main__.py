@@ -10,19 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
-from benchmarks.table import Row, measured_rows, missed, table
-
-
-def known() -> list[str]:
-    """Names of the benchmarks."""
-    return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
+from benchmarks.table import Row, known, measured_rows, missed, table
 
 
 def main() -> int:
     """Run those named, or all, whether their bars hold or not. Returns the exit code."""
-    names = sys.argv[1:] or known()
+    names = sys.argv[1:] or list(known())
     unknown = [name for name in names if name not in known()]
     if unknown:
         raise SystemExit(f"no benchmark {', '.join(unknown)}; there are {', '.join(known())}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+_ROOMS = ("learning", "parts", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,17 @@ class Row:
         return None if self.bar is None else self.median <= self.bar
 
 
+def known() -> dict[str, str]:
+    """Return the modules of the benchmarks by name, in the order of the names."""
+    files = (file for room in _ROOMS for file in Path(__file__).with_name(room).glob("[!_]*.py"))
+    return {
+        file.stem: f"benchmarks.{file.parent.name}.{file.stem}" for file in sorted(files, key=lambda file: file.stem)
+    }
+
+
 def measured_rows(name: str) -> list[Row]:
     """Run the benchmark of this name, in this process."""
-    rows: list[Row] = importlib.import_module(f"benchmarks.bench_{name}").measure()
+    rows: list[Row] = importlib.import_module(known()[name]).measure()
     return rows
 
 

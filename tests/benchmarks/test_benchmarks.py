@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as all_of_them
-from benchmarks import bench_fetch
-from benchmarks.bench_memory import rollouts
-from benchmarks.bench_run import figures
-from benchmarks.bench_store import batch, open_store
-from benchmarks.bench_summaries import outputs
 from benchmarks.ideal import batches_of, ideal_seconds, journal_keys, rounds
+from benchmarks.parts import fetch
+from benchmarks.parts.store import batch, open_store
+from benchmarks.parts.summaries import outputs
 from benchmarks.processes import Measured, clean_environment, datasets
-from benchmarks.table import Row, missed, table
+from benchmarks.runs.memory import rollouts
+from benchmarks.runs.run import figures
+from benchmarks.table import Row, known, missed, table
 
-NAMES = all_of_them.known()
+NAMES = list(known())
 
 
 def train(item: str, rollout: int, *, batch: int = 0, turn: int = 0, role: str = "rollout", epoch: int = 1) -> str:
@@ -40,7 +40,7 @@ def groups(count: int, size: int, *, batch: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_can_be_measured_and_printed(name):
-    module = importlib.import_module(f"benchmarks.bench_{name}")
+    module = importlib.import_module(known()[name])
     assert callable(module.measure)
     assert callable(module.main)
     assert module.__doc__
@@ -64,7 +64,7 @@ def in_this_process(monkeypatch):
 
 @pytest.mark.usefixtures("in_this_process")
 def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
-    module = importlib.import_module("benchmarks.bench_store")
+    module = importlib.import_module("benchmarks.parts.store")
     monkeypatch.setattr(
         module, "measure", lambda: [Row("a", 1.0, "s", 2.0), Row("b", 3.0, "s", 2.0), Row("c", 3.0, "s")]
     )
@@ -81,7 +81,7 @@ def test_the_table_says_of_every_bar_whether_it_held(monkeypatch, capsys):
 
 @pytest.mark.usefixtures("in_this_process")
 def test_without_a_missed_bar_all_is_well(monkeypatch, capsys):
-    module = importlib.import_module("benchmarks.bench_store")
+    module = importlib.import_module("benchmarks.parts.store")
     monkeypatch.setattr(module, "measure", lambda: [Row("a", 2.0, "s", 2.0), Row("c", 3.0, "s")])
     monkeypatch.setattr("sys.argv", ["benchmarks", "store"])
     assert all_of_them.main() == 0
@@ -89,9 +89,9 @@ def test_without_a_missed_bar_all_is_well(monkeypatch, capsys):
 
 
 def test_a_benchmark_runs_in_a_process_of_its_own_so_that_no_other_starts_with_its_memory(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "benchmarks.bench_summaries", raising=False)
+    monkeypatch.delitem(sys.modules, "benchmarks.parts.summaries", raising=False)
     assert list(all_of_them._measured("summaries"))
-    assert "benchmarks.bench_summaries" not in sys.modules
+    assert "benchmarks.parts.summaries" not in sys.modules
     assert "summary of 10 MB of output" in capsys.readouterr().err
 
 
@@ -107,7 +107,7 @@ def test_a_row_of_the_table_carries_its_note():
 
 
 def test_a_store_is_asked_in_processes_of_their_own_whose_memory_is_bounded():
-    rows = bench_fetch.measure(4_000)
+    rows = fetch.measure(4_000)
     assert len(rows) == 7
     assert [row.name for row in missed(rows) if row.unit == "MB"] == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.bench_retrieval import SLOTS, gains, thirty_lessons
+from benchmarks.learning.retrieval import SLOTS, gains, thirty_lessons
 from tests.support.runs.pages import page, table
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import bench_promotions
-from benchmarks.bench_worlds import measure as measure_rows
+from benchmarks.learning import promotions
+from benchmarks.learning.worlds import measure as measure_rows
 from benchmarks.worlds import service
 from benchmarks.worlds.__main__ import lines
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
@@ -239,7 +239,7 @@ def test_the_table_has_every_policy_and_marks_the_best_of_a_night():
 
 
 def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
-    monkeypatch.setattr("benchmarks.bench_worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr("benchmarks.learning.worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"], served=0)}
     barred = rows["worlds: below no lessons where nothing is learned"]
     assert (barred.median, barred.bar, barred.held) == (0.0, 0.0, True)
@@ -276,9 +276,9 @@ def test_promotions_are_counted_where_none_is_due_and_missed_where_one_is(monkey
     def learn(**options):
         return SimpleNamespace(decision="reject" if options["pipeline"] == "powl" else "promote")
 
-    monkeypatch.setattr(bench_promotions, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
-    monkeypatch.setattr(bench_promotions.tfgrpo, "learn", learn)
-    assert [(row.median, row.held) for row in bench_promotions.measure(3, 2)] == [
+    monkeypatch.setattr(promotions, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr(promotions.tfgrpo, "learn", learn)
+    assert [(row.median, row.held) for row in promotions.measure(3, 2)] == [
         (3, False), (0, None), (0, True), (0, True), (2, False),
     ]  # fmt: skip
 

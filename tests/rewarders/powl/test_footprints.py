@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bench_powl import model_of, nested_loops, with_pairs
+from benchmarks.parts.powl import model_of, nested_loops, with_pairs
 from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import TooMany, any_models, few_labels, language, models, small_models
 from tfgrpo.rewarders.powl import (

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from benchmarks.bench_export import write_run
+from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport

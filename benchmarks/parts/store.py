@@ -3,7 +3,7 @@
 Both stores are open before the clock runs. Each turn stores one batch in a new store, after a first one that opens it,
 and one in the large store; the ratio is that of the medians. What opening the large store costs is a row of its own.
 
-``python -m benchmarks.bench_store``
+``python -m benchmarks.parts.store``
 """
 
 from __future__ import annotations

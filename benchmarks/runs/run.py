@@ -8,7 +8,7 @@ row tells how a sweep of 50 items does, 1,500 attempts in all: the less of a run
 have to wait for the one before. What the simulated server itself spent on a call is told too: it does the same each
 time, so that this is what the machine makes of the same work in this hour, and the client's figure scales with it.
 
-``python -m benchmarks.bench_run``
+``python -m benchmarks.runs.run``
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The server is a process of its own, as ``tfgrpo serve-data`` starts it; the client opens a connection per request. Beside it
 somebody asks for samples every few milliseconds, who must not be kept waiting.
 
-``python -m benchmarks.bench_server``
+``python -m benchmarks.runs.server``
 """
 
 from __future__ import annotations

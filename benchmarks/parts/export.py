@@ -3,7 +3,7 @@
 The files of a finished run are written by hand, eight attempts to a group, and exported by ``tfgrpo export`` in a process
 of its own, which is measured from outside.
 
-``python -m benchmarks.bench_export``
+``python -m benchmarks.parts.export``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU of each built-in grader for 100,000 completions: ``python -m benchmarks.bench_graders``."""
+"""CPU of each built-in grader for 100,000 completions: ``python -m benchmarks.parts.graders``."""
 
 from __future__ import annotations
 

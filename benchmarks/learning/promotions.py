@@ -1,7 +1,7 @@
 """Promotions of dry runs: none where nothing can be learned, one for every seed where something can.
 
 The runs of the unlearnable world are small; the same number of items mostly promotes in the arithmetic world. Each
-run is a task of its own, and its simulated model has the seed of the run. ``python -m benchmarks.bench_promotions``
+run is a task of its own, and its simulated model has the seed of the run. ``python -m benchmarks.learning.promotions``
 """
 
 from __future__ import annotations

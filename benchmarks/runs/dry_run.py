@@ -3,7 +3,7 @@
 The first run on a machine creates Prefect's database; it is repeated on an empty ``PREFECT_HOME`` each time. Later runs
 find the database. First and later ones alternate.
 
-``python -m benchmarks.bench_dry_run``
+``python -m benchmarks.runs.dry_run``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the gate sees in simulated months: ``python -m benchmarks.bench_gate``.
+"""What the gate sees in simulated months: ``python -m benchmarks.learning.gate``.
 
 Every night is one sweep of 100 items, five attempts under each library, decided by the product's own gate on the evidence
 of the nights so far; the evidence starts anew as in a run. Items are mostly always right or always wrong: the success

@@ -1,4 +1,4 @@
-"""Time to summarize an attempt that printed 10 MB: ``python -m benchmarks.bench_summaries``.
+"""Time to summarize an attempt that printed 10 MB: ``python -m benchmarks.parts.summaries``.
 
 Every shape of output that could be slow is measured: lines, one line without an end, words without spaces, blank lines,
 control characters, combining marks.

@@ -3,7 +3,7 @@
 The attempts are those that the bar is stated for: a model with tools, some four calls of 200 ms and three tool calls
 each, 60 in flight. Server, Prefect's server and the receiver are processes of their own.
 
-``python -m benchmarks.bench_telemetry_run``
+``python -m benchmarks.runs.telemetry_run``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What lessons gain when there are more of them than slots: ``python -m benchmarks.bench_retrieval``.
+"""What lessons gain when there are more of them than slots: ``python -m benchmarks.learning.retrieval``.
 
 Items of the simulated arithmetic world, each with the pitfalls of one or two of ten families, and a library of thirty
 lessons: one right one for each family and twenty about other work. Which of them are worth most is drawn by seed. A prompt

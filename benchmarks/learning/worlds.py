@@ -1,4 +1,4 @@
-"""Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks.bench_worlds``.
+"""Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks.learning.worlds``.
 
 The product itself learns on the simulated service, in fewer seeds still. The whole tables, with every policy, night and
 interval, are made by ``python -m benchmarks.worlds`` and ``python -m benchmarks.worlds service``.

@@ -1,4 +1,4 @@
-"""Speed of footprints of process models, against plain nested loops: ``python -m benchmarks.bench_powl``.
+"""Speed of footprints of process models, against plain nested loops: ``python -m benchmarks.parts.powl``.
 
 The bars are ratios to the nested loops, measured in the same run: 300 µs to 277 µs at 50 activities and 1.3 ms to 1.18 ms
 at 100, the times that the loops took on the machine of the specification.

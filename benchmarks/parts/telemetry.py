@@ -3,7 +3,7 @@
 The receiver is a process of its own, so that only the sender's CPU is counted: that of the thread that records, and
 that of all threads, the exporter's included. The cases alternate, so that a busy machine disturbs all of them alike.
 
-``python -m benchmarks.bench_telemetry``
+``python -m benchmarks.parts.telemetry``
 """
 
 from __future__ import annotations

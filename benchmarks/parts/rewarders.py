@@ -1,4 +1,4 @@
-"""Seconds of built-in rewarders and graders for 500 rollouts: ``python -m benchmarks.bench_rewarders``."""
+"""Seconds of built-in rewarders and graders for 500 rollouts: ``python -m benchmarks.parts.rewarders``."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The server runs in a process of its own and answers each request after a fixed latency. No bar of its own: these rows say
 how much of a run's cost per call is the client's, and how much the journal's.
 
-``python -m benchmarks.bench_http``
+``python -m benchmarks.runs.http``
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The same run but for its size, against the simulated model in another process without latency and a Prefect server of
 its own. Two thirds of the attempts learn and one third measures.
 
-``python -m benchmarks.bench_memory``
+``python -m benchmarks.runs.memory``
 """
 
 from __future__ import annotations

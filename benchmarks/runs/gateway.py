@@ -3,7 +3,7 @@
 Endpoint, gateway and agents run in a process each. The endpoint answers a fixed time after the request, whole or as a stream
 of evenly spaced events. Added latency is the difference of a percentile through the gateway and straight to the endpoint.
 
-``python -m benchmarks.bench_gateway``
+``python -m benchmarks.runs.gateway``
 """
 
 from __future__ import annotations

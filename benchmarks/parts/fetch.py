@@ -2,7 +2,7 @@
 
 Three processes: one that builds the index from nothing, one for which the index is there, and one that reads all records.
 
-``python -m benchmarks.bench_fetch``
+``python -m benchmarks.parts.fetch``
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_store import PACK, record
+from benchmarks.parts.store import PACK, record
+from benchmarks.processes import ROOT
 from benchmarks.table import Row, table
 from tfgrpo.stores.experiences.record import sign_record
 from tfgrpo.stores.files.atomic import append_lines
@@ -24,7 +25,7 @@ STORED, BATCH, WARM = 1_000_000, 10_000, 20
 _CHILD = """
 import json, re, statistics, sys, time
 from pathlib import Path
-from benchmarks.bench_store import open_store
+from benchmarks.parts.store import open_store
 
 def seconds(work):
     start = time.perf_counter()
@@ -76,7 +77,7 @@ def fill(folder: Path, count: int) -> None:
 def child(folder: Path, what: str) -> dict[str, float]:
     """Figures of a process of its own that fetches so often, or reads ``all`` records."""
     command = [sys.executable, "-c", _CHILD, str(folder), what]
-    said = subprocess.run(command, cwd=Path(__file__).parents[1], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     figures: dict[str, float] = json.loads(said)
     return figures
 

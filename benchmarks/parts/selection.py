@@ -1,4 +1,4 @@
-"""Time of a selection of 16 besides its model: ``python -m benchmarks.bench_selection``.
+"""Time of a selection of 16 besides its model: ``python -m benchmarks.parts.selection``.
 
 The model answers at once, without a network. The first row is the whole of it, attempts included: tasks, seeds, spans,
 reading, grading, choosing. For process models reading is shown apart, because its cost is that of the text.

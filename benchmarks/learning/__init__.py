@@ -1,0 +1,1 @@
+"""What is learned and promoted where the truth is known."""

@@ -1,0 +1,1 @@
+"""Whole runs and services, in processes of their own."""
