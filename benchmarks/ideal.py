@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BATCH_ITEM = "batch"
+_MEASURED = ("drawn", "complement")
 
 
 @dataclass(slots=True)
@@ -51,17 +52,24 @@ def journal_keys(path: Path) -> Iterator[str]:
 
 
 def batches_of(keys: Iterable[str], batch_item: str = BATCH_ITEM) -> list[BatchCalls]:
-    """Sort calls into batches. Both arms of a sweep share their batches; ``batch_item`` names calls of a whole batch."""
-    batches: defaultdict[tuple[str, str, str], BatchCalls] = defaultdict(BatchCalls)
-    for key in keys:
-        epoch, arm, batch, item, rollout, _, role, _ = key.rpartition("#")[0].split("/")
-        calls = batches[epoch, "train" if arm == "train" else "sweep", batch]
+    """Sort calls into batches. ``batch_item`` names calls of a whole batch.
+
+    All arms of a phase share its batches: the halves of a learning group, both libraries of a sweep, and both halves of
+    the measured share, which is attempted before the sweep.
+    """
+    split = [key.rpartition("#")[0].split("/") for key in keys]
+    learning = {epoch for epoch, arm, *_ in split if arm == "train"}
+    batches: defaultdict[tuple[str, bool, str], BatchCalls] = defaultdict(BatchCalls)
+    for epoch, arm, batch, item, rollout, _, role, _ in split:
+        calls = batches[epoch, arm in _MEASURED, batch]
+        # A learning group is one, whichever lessons its attempts have; in a sweep each library has a group of its own.
+        group = item if epoch in learning else f"{arm}/{item}"
         if item == batch_item:
             calls.curation += 1
         elif role == "rollout":
-            calls.groups[f"{arm}/{item}"].rollouts[rollout] += 1
+            calls.groups[group].rollouts[f"{arm}/{rollout}"] += 1
         else:
-            calls.groups[f"{arm}/{item}"].reflection += 1
+            calls.groups[group].reflection += 1
     return list(batches.values())
 
 

@@ -52,7 +52,7 @@ def measure(small_repeats: int = 3) -> list[Row]:
 def _arguments(folder: Path, base_url: str, items: int) -> tuple[str, ...]:
     return (
         *("--base-url", base_url, "--model", "simulated", "--epochs", "3", "--sample-size", str(items)),
-        *("--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY)),
+        *("--group-size", str(GROUP_SIZE), "--set", f"gate.group_size={GROUP_SIZE}", "--concurrency", str(CONCURRENCY)),
         *datasets(folder, items, items // 2),
     )
 

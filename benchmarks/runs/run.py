@@ -96,7 +96,7 @@ def _arguments(folder: Path, base_url: str, held_out: int) -> tuple[str, ...]:
     folder.mkdir(exist_ok=True)
     return (
         *("--base-url", base_url, "--model", "simulated", "--epochs", str(EPOCHS), "--sample-size", str(ITEMS)),
-        *("--group-size", str(GROUP_SIZE), "--concurrency", str(CONCURRENCY)),
+        *("--group-size", str(GROUP_SIZE), "--set", f"gate.group_size={GROUP_SIZE}", "--concurrency", str(CONCURRENCY)),
         *datasets(folder, ITEMS, held_out),
     )
 

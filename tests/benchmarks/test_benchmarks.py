@@ -165,6 +165,20 @@ def test_both_arms_of_a_sweep_run_at_once():
     assert len(batches_of(keys)) == 1
 
 
+def test_a_learning_group_is_one_whichever_lessons_its_attempts_have():
+    halves = [f"1/{arm}/0/q0/{index}/0/rollout/0#00" for arm in ("champion", "candidate") for index in range(2)]
+    keys = [*halves, train("q0", 0, role="reflect"), curation()]
+    (batch,) = batches_of(keys)
+    assert [(len(group.rollouts), group.reflection) for group in batch.groups.values()] == [(4, 1)]
+    assert ideal_seconds(keys, 64, 1.0) == 3.0
+
+
+def test_the_measured_share_is_attempted_before_the_sweep():
+    arms = ("drawn", "complement", "champion", "candidate")
+    keys = [f"3/{arm}/0/q{item}/0/0/rollout/0#00" for arm in arms for item in range(4)]
+    assert ideal_seconds(keys, 64, 1.0) == 2.0
+
+
 def test_only_model_calls_that_were_answered_count(tmp_path):
     lines = [
         {"key": train("q0", 0), "kind": "reply", "payload": {"content": "7", "latency_s": 0.2}},
