@@ -30,7 +30,7 @@ from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, 
 from tfgrpo.flows.orchestration.local_server import start_server
 from tfgrpo.flows.orchestration.named_server import in_background
 from tfgrpo.flows.result import Result, task_paths
-from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons, retrieval_of
+from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named
@@ -153,7 +153,7 @@ def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> 
     promoted = in_force(promotions(task.promotions))
     simulated = promoted is not None and promoted.simulated
     pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
-    text, _ = lessons_of(task, pack, retrieval_of(task), item, simulated=simulated)
+    text, _ = lessons_of(task, pack, item, simulated=simulated)
     return text.system
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import html
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.run.champion import library_of
 from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.statistics.summary import Interval
-from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -145,17 +148,30 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
-        simulated = "SIMULATED " if self.simulated else ""
-        return f"{simulated}run {self.run_id} of {self.task_id}, {self.status}: {self.message}"
+        return "\n".join(f"{label:>9}  {text}" for label, text in self._morning())
 
     def _repr_html_(self) -> str:
-        lessons = "".join(
-            f"<tr><td>{html.escape(lesson.polarity)}</td><td>{html.escape(lesson.text)}</td></tr>"
-            for lesson in self.lessons
+        page = "".join(map(_html_row, self._morning()))
+        lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
+        known = (
+            f"<details><summary>{pluralize(len(self.lessons), 'lesson')}</summary><table>{lessons}</table></details>"
         )
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
-        spent = f"<p>{pluralize(len(self.lessons), 'lesson')}; {html.escape(str(self.usage))}</p>"
-        return f"<p><b>{html.escape(str(self))}</b></p>{spent}<table>{lessons}</table>{link}"
+        return f"<table>{page}</table>{known}{link}"
+
+    def _morning(self) -> Sequence[tuple[str, str]]:
+        """Return the morning page of the run, as of now; without its files, how it ended."""
+        run = RunPaths(self.folder)
+        with suppress(StoreError, OSError, KeyError, TypeError, ValueError):
+            if run.manifest.is_file():
+                lines = morning_page(TaskPaths(run.root.parent.parent), run).lines
+                return [(label, visible(text)) for label, text in lines]
+        simulated = "SIMULATED " if self.simulated else ""
+        return [("run", f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}")]
+
+
+def _html_row(cells: tuple[str, str]) -> str:
+    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | None = None) -> Result:

@@ -128,26 +128,27 @@ def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResul
 
 @dataclass(slots=True)
 class LearningEvidence:
-    """Pairs of the split groups of one night, by epoch.
+    """Pairs of the split groups of one night, by epoch and champion.
 
     An item counts in the first batch that has it, split or not: afterwards the candidate has learned from it.
     """
 
-    _pairs: dict[int, list[ItemPair]] = field(default_factory=dict)
+    _pairs: dict[tuple[int, str], list[ItemPair]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
-    def add(self, results: Iterable[GroupResult]) -> None:
-        """Add the groups of a batch, before anything is learned from them."""
+    def add(self, results: Iterable[GroupResult], champion: str) -> None:
+        """Add the groups of a batch, attempted under the library ``champion``, before anything is learned from them."""
         for result in results:
             if result.key.item in self._seen:
                 continue
             self._seen.add(result.key.item)
             if result.halves:
-                self._pairs.setdefault(result.key.epoch, []).append(_pair_of_halves(result))
+                self._pairs.setdefault((result.key.epoch, champion), []).append(_pair_of_halves(result))
 
-    def without(self, failed: Collection[int]) -> PairedEvidence:
-        """Return the evidence of all epochs but those whose evidence is void."""
-        every = [pair for epoch, pairs in self._pairs.items() if epoch not in failed for pair in pairs]
+    def against(self, champion: str, failed: Collection[int]) -> PairedEvidence:
+        """Return the evidence against this champion, without epochs whose evidence is void."""
+        sound = (pairs for (epoch, of), pairs in self._pairs.items() if of == champion and epoch not in failed)
+        every = [pair for pairs in sound for pair in pairs]
         scored = tuple(pair for pair in every if pair.champion and pair.candidate)
         lost = tuple(pair for pair in every if not (pair.champion and pair.candidate))
         return PairedEvidence(scored, lost, identical=not every)

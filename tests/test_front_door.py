@@ -74,8 +74,13 @@ def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capf
     assert result.report.is_file()
     assert [tfgrpo.load_run(name) for name in (result.folder, result.run_id, "latest")] == [result] * 3
     assert tfgrpo.load_run("latest", task_id="t", out="out") == result
-    assert result.run_id in str(result)
+    said = str(result).splitlines()
+    assert said[0].startswith("    night  ")
+    assert result.run_id in said[0]
+    assert said[-1].startswith("     next  tfgrpo experiences ")
+    assert len(said) <= 10
     assert result.lessons[0].text in result._repr_html_()
+    assert "held-out reward" in result._repr_html_()
     assert capfd.readouterr() == ("", "")
 
 

@@ -18,6 +18,7 @@ from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, held_ou
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
@@ -60,13 +61,7 @@ class Progress(Observer):
         self._run, self._budget = RunCounts.of(plan), plan.settings.budget
         if plan.simulated:
             self._print(SIMULATED_BANNER, "bold yellow")
-        settings = plan.settings
-        swept = f" ({plan.sweep_size} for each library in the sweep)" if plan.learns else ""
-        epochs = f"{settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
-        self._print(
-            f"task {settings.task_id}: {pluralize(len(plan.learn_items), 'item')} to learn on; "
-            f"{held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"
-        )
+        self._print(f"task {plan.settings.task_id}: {_described(plan)}")
         self._print(f"forecast: {plan.forecast}")
         if plan.forecast.gain is not None:
             self._print(str(plan.forecast.gain))
@@ -134,9 +129,9 @@ class Progress(Observer):
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
     def gate_decided(self, decision: GateDecision) -> None:
-        """Print the decision and its reasons."""
+        """Print the decision, whose reasons are on the morning page."""
         self._stop_live()
-        self._print(f"gate: {decision.decision.upper()} – {'; '.join(decision.reasons)}", "bold")
+        self._print(f"gate: {decision.decision.upper()}", "bold")
 
     def closed(self) -> None:
         """Restore the terminal."""
@@ -172,3 +167,15 @@ class Progress(Observer):
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style=style), soft_wrap=not self._console.is_terminal)
+
+
+def _described(plan: Plan) -> str:
+    if plan.opens_sealed:
+        items = pluralize(len(plan.eval_items), "sealed item")
+        return f"{items}, {plan.sweep_size} attempts of each with the lessons in force and without; nothing is learned"
+    if plan.learns and plan.forecast.gain is None:  # without a sweep
+        return f"{pluralize(plan.measured_groups, 'group')} of {MEASURING_SIZE} attempts measure; nothing is learned"
+    swept = f" ({plan.sweep_size} for each library in the sweep)" if plan.learns else ""
+    epochs = f"{plan.settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
+    learned = pluralize(len(plan.learn_items), "item")
+    return f"{learned} to learn on; {held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"

@@ -28,6 +28,8 @@ from tfgrpo.stores.text import pluralize
 
 MOST_LINES: Final = 10
 _EXCERPT_CHARS: Final = 60
+_ROUND: Final = 100
+"""Figures from which a fraction is left out."""
 _DOUBTFUL: Final = 0.75
 """Probability of harm above which a lesson in force is worth a look; above 0.9 it is retired."""
 _HEADLINES: Final[Mapping[str, str]] = {
@@ -142,12 +144,15 @@ class _Night:
     def read(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore) -> _Night:
         manifest = {"run_id": run.root.name, "status": "running", **ManifestFile(run.manifest).read()}
         gate, known = manifest.get("gate") or {}, manifest.get("tfgrpo") or {}
-        decisions = decisions_until(task, manifest)
+        decisions = decisions_until(task.original, manifest)
         own = [one for one in decisions if one.run_id == manifest["run_id"]]
         earlier = decisions[: decisions.index(own[0])] if own else decisions
         before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
         candidate = tuple(known.get("library", ())) if gate else ()
-        found = store.find({*before, *now, *candidate, *(known.get("accounts") or {})})
+        wanted = {*before, *now, *candidate, *(known.get("accounts") or {})}
+        found = store.find(wanted)
+        if task.original is not task:
+            found += ExperienceStore(task.original.experiences, approved={}).find(wanted)
         return cls(
             task=task,
             manifest=manifest,
@@ -191,7 +196,7 @@ class _Night:
         from tfgrpo.stores.experiences.tests import sealed_tests  # noqa: PLC0415 - few datasets have sealed items
 
         mine = self.now, bool(self.manifest.get("simulated"))
-        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.tests))
+        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original.tests))
         return 0 if tested else sealed
 
     def text(self, name: str) -> str:
@@ -216,10 +221,11 @@ def _headline(night: _Night) -> str:
 
 
 def _about(night: _Night) -> str:
-    run_id, task_id = night.manifest["run_id"], night.task.root.name
+    run_id, task_id = night.manifest["run_id"], night.task.original.root.name
     nights = [one.run_id for one in night.decisions if one.ends_night]
     which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
     marks = (
+        ("replayed", night.task.original is not night.task),
         ("half of the items", night.block("forecast").get("half_night")),
         ("SIMULATED model", night.manifest.get("simulated")),
     )
@@ -258,6 +264,8 @@ def _missing(night: _Night) -> str:
         return ""
     if not evidence:
         return "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"
+    if evidence.get("given_up"):
+        return "the next night begins with new evidence" + _visible_gain(night)
     value, factor = evidence["value"], evidence["needed"] / evidence["value"]
     if factor <= 1.0:
         return "no evidence, of which there is enough: what the reasons name"
@@ -265,8 +273,13 @@ def _missing(night: _Night) -> str:
     if value > 1.0:
         more = math.ceil(math.log(factor) / math.log(value) * evidence["nights"])
         pace = f"{pluralize(more, 'more night')} at the pace so far"
+    lacking = f"{factor:,.0f}" if factor >= _ROUND else f"{factor:.3g}"
+    return f"a factor of {lacking} in evidence, {pace}{_visible_gain(night)}"
+
+
+def _visible_gain(night: _Night) -> str:
     gain = smallest_gain(night.block("forecast", "gain"))
-    return f"a factor of {factor:.3g} in evidence, {pace}" + (f"; {gain}" if gain else "")
+    return f"; {gain}" if gain else ""
 
 
 def _since(night: _Night) -> str:
@@ -345,11 +358,14 @@ def _doubts(night: _Night) -> Iterator[str]:
 
 
 def _next(night: _Night) -> str:
-    place, run_id = place_options(night.task), night.manifest["run_id"]
+    place, run_id = place_options(night.task.original), night.manifest["run_id"]
     if night.verdict in {"stopped", "failed", "running"}:
-        if night.task.root.parent.name == "replays":  # a replay is made anew
-            return f"tfgrpo run --replay {run_id} {place_options(TaskPaths(night.task.root.parent.parent))}"
-        return f"tfgrpo run --resume {run_id} {place}"
+        if night.task.original is not night.task:  # a replay is made anew
+            return f"tfgrpo run --replay {run_id} {place}"
+        caps = night.block("settings", "budget")
+        reached = [name for name in caps if f"the budget is spent: {name} " in (night.manifest.get("message") or "")]
+        higher = "".join(f" --set budget.{name}={2 * caps[name]}" for name in reached)
+        return f"tfgrpo run --resume {run_id} {place}{higher}"
     if night.sealed:
         return f"tfgrpo test {place}"
     if night.verdict == "promote":

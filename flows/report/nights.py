@@ -1,9 +1,9 @@
-"""The nights of a task: what was in force, what was tested against it, the evidence so far; and their picture."""
+"""The changes and nights of a task: what was in force, what was tested against it, the evidence so far; and their picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,18 +24,21 @@ _HIGHEST: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
-    """One decision of the gate, with the rewards it is about."""
+class Change:
+    """One decision: what it changed in the library in force, and the rewards it is about."""
 
     number: int
+    """Of its line, from 1: what ``tfgrpo experiences rollback`` takes; of a night, that of the night."""
     decision: Promotion
     lessons: int
-    """In force after the night."""
-    before: float | None
+    """In force afterwards."""
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    before: float | None = None
     """Mean held-out reward of the library in force; None without a comparison, or without the run's manifest."""
-    after: float | None
+    after: float | None = None
     """Of the candidate."""
-    needed: float
+    needed: float = 20.0
     """Evidence that a promotion needed."""
 
     @property
@@ -61,17 +64,20 @@ def decisions_until(task: TaskPaths, manifest: Mapping[str, Any]) -> list[Promot
     return [one for one in known if ended is None or one.decided_at <= datetime.fromisoformat(ended)]
 
 
-def nights_of(task: TaskPaths, decisions: Sequence[Promotion]) -> list[Night]:
-    """Return the nights behind these decisions, oldest first."""
-    nights: list[Night] = []
-    lessons = 0
-    for one in decisions:
-        lessons = len(one.experience_ids) if one.decision in IN_FORCE else lessons
-        if one.ends_night:
-            nights.append(Night(len(nights) + 1, one, lessons, *_measured(task, one.run_id)))
-        elif nights and nights[-1].decision.run_id == one.run_id:
-            nights[-1] = replace(nights[-1], lessons=lessons)
-    return nights
+def changes_of(task: TaskPaths, decisions: Iterable[Promotion]) -> Iterator[Change]:
+    """Yield what each decision changed in the library in force before, for simulated and real models apart."""
+    in_force: dict[bool, tuple[str, ...]] = {}
+    for number, one in enumerate(decisions, start=1):
+        old = in_force.get(one.simulated, ())
+        new = in_force[one.simulated] = one.experience_ids if one.decision in IN_FORCE else old
+        added, removed = (tuple(name for name in some if name not in other) for some, other in ((new, old), (old, new)))
+        yield Change(number, one, len(new), added, removed, *(_measured(task, one.run_id) if one.ends_night else ()))
+
+
+def nights_of(task: TaskPaths, decisions: Iterable[Promotion]) -> list[Change]:
+    """Return the nights behind these decisions, oldest first, numbered from 1."""
+    nights = (each for each in changes_of(task, decisions) if each.decision.ends_night)
+    return [replace(each, number=number) for number, each in enumerate(nights, start=1)]
 
 
 def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None, float]:
@@ -83,7 +89,7 @@ def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None,
     return before, after, float((gate.get("evidence") or {}).get("needed", 20.0))
 
 
-def picture(nights: Sequence[Night]) -> dict[str, Any] | None:
+def picture(nights: Sequence[Change]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to compare."""
     shown = nights[-_MOST:]
     compared = [

@@ -89,7 +89,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "gate": manifest.get("gate") or {},
         "place": place_options(task),
         "morning": morning_page(task, run),
-        "night_chart": picture(nights_of(task, decisions_until(task, manifest))),
+        "night_chart": picture(nights_of(task.original, decisions_until(task.original, manifest))),
         "packs": _option("--packs-root", settings.get("packs_root")),
         "comparison": _comparison(manifest.get("gate")),
         "curve": _curve(groups),

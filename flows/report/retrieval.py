@@ -36,8 +36,8 @@ class Retrieval(NamedTuple):
     """Retrieved lessons in the prompt, attempts with so many, and their mean reward."""
     each: float | None
     """Reward that one more of them brings; None if both halves had as many in every group."""
-    margin: float
-    """Half the width of its 95 % interval."""
+    margin: float | None
+    """Half the width of its 95 % interval; None if only one group had different numbers."""
 
 
 def read_retrieval(run: RunPaths) -> Retrieval | None:
@@ -61,16 +61,19 @@ def read_retrieval(run: RunPaths) -> Retrieval | None:
     return Retrieval(len(groups), len(settled), len(retrieved), rows, *slope(pairs))
 
 
-def slope(pairs: Sequence[tuple[int, float]]) -> tuple[float | None, float]:
+def slope(pairs: Sequence[tuple[int, float]]) -> tuple[float | None, float | None]:
     """Return the least-squares slope through zero of pairs (more lessons, more reward), and half its 95 % interval.
 
-    The variance is robust to groups of unequal noise (White 1980); halves without a difference in number say nothing.
+    The variance is robust to groups of unequal noise, with residuals enlarged by their leverage so that few groups do not
+    look precise (HC3, MacKinnon & White 1985); halves without a difference in number say nothing.
     """
     weight = math.fsum(more * more for more, _ in pairs)
     if not weight:
-        return None, 0.0
+        return None, None
     each = math.fsum(more * gain for more, gain in pairs) / weight
-    spread = math.fsum((more * (gain - each * more)) ** 2 for more, gain in pairs)
+    if sum(more != 0 for more, _ in pairs) < 2:
+        return each, None
+    spread = math.fsum((more * (gain - each * more) / (1 - more * more / weight)) ** 2 for more, gain in pairs)
     return each, _Z95 * math.sqrt(spread) / weight
 
 

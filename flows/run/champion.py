@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tfgrpo.flows.run.index import LATEST, run_named
+from tfgrpo.flows.run.index import UNREADABLE, runs_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import merge_experiences
@@ -188,14 +188,14 @@ def rendered(pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRec
 
 
 def retrieval_of(task: TaskPaths) -> RetrievalSettings:
-    """Return how the newest run of a task chose the lessons of a prompt; the default without runs.
+    """Return how the newest run of a task, that can be read, chose the lessons of a prompt; the default without runs.
 
     Under older learning rules lessons are chosen without regard to the item.
     """
-    newest = run_named(task, LATEST)
+    newest = next((run.run_id for run in runs_of(task) if run.status != UNREADABLE), None)
     if newest is None:
         return RetrievalSettings()
-    manifest = ManifestFile(newest.manifest).read()
+    manifest = ManifestFile(task.run(newest).manifest).read()
     chosen = Settings.model_validate_json(json.dumps(manifest["settings"])).tfgrpo.retrieval
     return chosen if manifest.get("learning_rules", 1) >= 4 else chosen.model_copy(update={"per_item": 0})
 
@@ -271,15 +271,16 @@ def lessons_elsewhere(out: Path, names: Sequence[str], packs_root: Path | None) 
 
 
 def lessons_of(
-    task: TaskPaths | None, pack: LoadedPack, retrieval: RetrievalSettings, asked: str | None, *, simulated: bool
+    task: TaskPaths | None, pack: LoadedPack, asked: str | None, *, simulated: bool
 ) -> tuple[PackText, tuple[str, ...]]:
     """Return the pack's text with the promoted lessons of its task, and a warning for each that may not be used.
 
-    Of more lessons than the pack has slots it has the ones that fit the text ``asked`` with.
+    Of more lessons than the pack has slots it has the ones that fit the text ``asked`` with, as the task's runs choose them.
     Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
     """
-    library, warnings = Library(()), []
+    library, warnings, retrieval = Library(()), [], RetrievalSettings()
     if task is not None:
+        retrieval = retrieval_of(task)
         store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
         library = champion_library(store, task, simulated=simulated)
         warnings = champion_problems(store, task, simulated=simulated)

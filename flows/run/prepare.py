@@ -82,7 +82,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring, nightly=nightly, sealed=sealed)
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
-        from tfgrpo.flows.run.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
+        from tfgrpo.flows.run.loop.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
 
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
     if _lower(session.task.run(last.run_id), before, session.settings.gate.confidence):
         return None
     calls = plus_unknown(f"{totals.calls:,}", totals)
-    then = "; the next one takes half of the items" if session.settings.tfgrpo.half_night is None else ""
+    then = "" if session.settings.tfgrpo.half_night is False else "; the next one takes half of the items"
     return {
         "nights": nights,
         "calls": None if totals.unmeasured_attempts else totals.calls,
@@ -94,5 +94,10 @@ def _lower(run: RunPaths, before: Sequence[RunPaths], confidence: float) -> bool
 
 
 def _means(runs: Sequence[RunPaths]) -> list[float]:
-    rows = (row for run in runs for row in read_rows(run.groups) if row.get("phase") == "train")
+    rows = (
+        row
+        for run in runs
+        for row in read_rows(run.groups)
+        if row.get("phase") == "train" and not row.get("rewarder_fault")
+    )
     return [row["mean_reward"] for row in rows if row.get("mean_reward") is not None]

@@ -108,7 +108,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
-    text, skipped = lessons_of(task, pack, settings.tfgrpo.retrieval, item.prompt, simulated=simulated)
+    text, skipped = lessons_of(task, pack, item.prompt, simulated=simulated)
     spec = SelectionSpec(
         selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
         item=item,

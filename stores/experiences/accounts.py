@@ -11,7 +11,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -73,7 +74,9 @@ class AccountEvent(Strict):
 
     def named(self) -> AccountEvent:
         """Return the event with its id."""
-        unlike = {"schema_version", "event_id", "night", "family", "why", "created_at"}
+        unlike = {"schema_version", "event_id", "night", "family", "why"}
+        # A run that is resumed says it again at another time; a person who does so, means it again.
+        unlike |= {"created_at"} if self.epoch or self.side else set()
         content = canonical_json(self.model_dump(mode="json", exclude=unlike))
         return self.model_copy(update={"event_id": f"acc-{sha256_hex(content)[:_ID_DIGITS]}"})
 
@@ -160,24 +163,17 @@ class Account:
 def accounts_of(records: Sequence[ExperienceRecord], events: Iterable[AccountEvent], night: int) -> dict[str, Account]:
     """Return the account of each record by id, as of a night.
 
-    ``records`` are in the order in which they were written, those that others supersede included. Per lesson and group
-    at most one event for it and one against it count, the first. A record that supersedes others of its polarity carries
-    on their events; a change of direction carries on nothing.
+    ``records`` and ``events`` are in the order in which they were written, records that others supersede included. Per
+    lesson and group at most one event for it and one against it count, the first. A record that supersedes others of its
+    polarity carries on their events; a change of direction carries on nothing.
     """
-    lineage = _lineage(records)
-    by_id: dict[str, list[AccountEvent]] = {}
-    for event in events:
-        by_id.setdefault(event.experience_id, []).append(event)
-    opposites: dict[str, set[str]] = {}
-    for of_one in by_id.values():
-        for event in of_one:
-            if event.opposite is not None:
-                opposites.setdefault(event.experience_id, set()).add(event.opposite)
+    by_id: dict[str, list[tuple[int, AccountEvent]]] = {}
+    for place, event in enumerate(events):
+        by_id.setdefault(event.experience_id, []).append((place, event))
     found: dict[str, Account] = {}
-    for name, ids in lineage.items():
-        own = [event for one in sorted(ids) for event in by_id.get(one, ())]
-        against = frozenset(other for one in ids for other in opposites.get(one, ()))
-        found[name] = _account(ids, own, against, night)
+    for name, ids in _lineage(records).items():
+        own = sorted(chain.from_iterable(by_id.get(one, ()) for one in ids), key=itemgetter(0))
+        found[name] = _account(ids, [event for _, event in own], night)
     return found
 
 
@@ -192,7 +188,8 @@ def _lineage(records: Sequence[ExperienceRecord]) -> dict[str, frozenset[str]]:
     return lineage
 
 
-def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: frozenset[str], night: int) -> Account:
+def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int) -> Account:
+    """Return the account of a lesson, from its events in the order in which they were written."""
     counted: dict[tuple[int, str], AccountEvent] = {}
     for event in sorted(events, key=lambda each: (each.night, each.epoch, each.batch)):
         if event.side:
@@ -211,18 +208,18 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], opposites: fro
         + math.fsum(FORGETTING ** max(0, night - event.night) for event in unconfirmed),
         age=max((night - event.night for event in events), default=0),
         families=tuple(sorted({event.family for event in events if event.family})),
-        opposites=opposites - ids,
+        opposites=frozenset(event.opposite for event in events if event.opposite is not None) - ids,
         retired=_retired(events, night),
     )
 
 
 def _retired(events: Sequence[AccountEvent], night: int) -> str:
     """Return why a lesson is kept out; empty unless the last word is a retirement that still holds."""
-    words = [event for event in events if event.kind in {"retired", "restored"}]
-    # The sort is stable: what a person says twice between two nights counts as it was written.
-    last = sorted(words, key=lambda event: (event.night, event.epoch, event.batch))[-1:]
-    holds = (event for event in last if event.kind == "retired" and night - event.night < RETIRED_NIGHTS)
-    return next((event.why or "measured as harmful" for event in holds), "")
+    # As it was written: a person says something after a measurement of the same night, whose epoch is later.
+    last = next((event for event in reversed(events) if event.kind in {"retired", "restored"}), None)
+    if last is None or last.kind == "restored" or night - last.night >= RETIRED_NIGHTS:
+        return ""
+    return last.why or "measured as harmful"
 
 
 def contradictions(accounts: Mapping[str, Account]) -> dict[str, tuple[str, ...]]:

@@ -223,23 +223,13 @@ class TaskExperiences:
     """Ids of the packs that verify."""
     promoted: Promotion | None
     """The decision that put the library into force."""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the library in force was learned with the simulated model."""
-        return self.promoted is not None and self.promoted.simulated
+    simulated: bool
+    """Whether the library in force was learned with the simulated model; without one, whether the last lessons were."""
 
     def known(self) -> Standing:
         """Return what is known of the task's lessons as of now."""
-        return Standing(self.accounts(), task_effects(self.paths, simulated=self.simulated))
-
-    def accounts(self) -> dict[str, Account]:
-        """Return the accounts of the task's lessons as of now, by id: of the kind of model of the library in force."""
-        read = read_events(self.paths.accounts)
-        simulated = self.simulated if self.promoted else any(event.simulated for event in read[-1:])
-        events = [event for event in read if event.simulated == simulated]
-        records = self.store.find({event.experience_id for event in events})
-        return accounts_of(records, events, nights_before(promotions(self.paths.promotions)))
+        accounts = accounts_now(self.paths, self.store, simulated=self.simulated)
+        return Standing(accounts, task_effects(self.paths, simulated=self.simulated))
 
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
@@ -275,6 +265,13 @@ class TaskExperiences:
         return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
 
 
+def accounts_now(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -> dict[str, Account]:
+    """Return the accounts of a task's lessons as of now, by id, for one kind of model."""
+    events = [event for event in read_events(paths.accounts) if event.simulated == simulated]
+    records = store.find({event.experience_id for event in events})
+    return accounts_of(records, events, nights_before(promotions(paths.promotions)))
+
+
 def open_experiences(options: argparse.Namespace) -> TaskExperiences:
     """Open the task that ``--out`` and ``--task-id`` name. Raise ``SettingsError`` when it has learned nothing."""
     paths = existing_task(options)
@@ -285,7 +282,8 @@ def open_experiences(options: argparse.Namespace) -> TaskExperiences:
     approved = stamps_in_force(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
     promoted = in_force(promotions(paths.promotions))
-    return TaskExperiences(paths, store, promoted_library(store, promoted), frozenset(approved), promoted)
+    simulated = promoted.simulated if promoted else any(each.simulated for each in read_events(paths.accounts)[-1:])
+    return TaskExperiences(paths, store, promoted_library(store, promoted), frozenset(approved), promoted, simulated)
 
 
 def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
@@ -300,6 +298,6 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
     for problem in champion_problems(experiences.store, experiences.paths):
         console.say(problem, style="yellow")
-    if experiences.simulated:
+    if experiences.simulated and sound.entries:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     return sound

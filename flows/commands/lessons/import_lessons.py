@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.flows.commands.lessons.experiences import lesson_set
+from tfgrpo.flows.commands.lessons.experiences import accounts_now, lesson_set
 from tfgrpo.flows.commands.options import checked_text, packs_root_of, task_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
@@ -60,6 +60,8 @@ class _Import:
     pack: LoadedPack
     lessons: LessonSet
     screened: tuple[Screened, ...]
+    retired: Mapping[str, str]
+    """Known lessons that the task keeps out, by id, with the reason."""
 
 
 def import_lessons(options: argparse.Namespace, console: Console) -> None:
@@ -150,16 +152,19 @@ def _read_store(options: argparse.Namespace) -> _Import:
     if theirs.root == task_of(options).root.resolve():
         raise SettingsError.one("STORE", repr(options.store), "another task than the one that takes the lessons in")
     store = ExperienceStore(theirs.experiences, approved=stamps_in_force(packs_root_of(options)))
-    promoted = in_force(promotions(theirs.promotions))
-    # Without promotions, as of a store that was sent alone, every lesson that nothing supersedes.
-    library = promoted_library(store, promoted) if promoted else fold(Library(()), store.records())
+    decided = list(promotions(theirs.promotions))
+    promoted = in_force(decided)
+    # Of a store that was sent alone every lesson that nothing supersedes.
+    library = promoted_library(store, promoted) if decided else fold(Library(()), store.records())
     sound = verified(library, store)
+    if not library.entries:
+        raise SettingsError.one("STORE", f"{options.store!r}, with no lessons in force", "a task with some")
     if not sound.entries:
         lessons = pluralize(len(library.entries), "lesson")
         raise SettingsError.one(
             "STORE", f"{options.store!r}, {lessons} and none that verifies", "one with stamped lessons"
         )
-    simulated = promoted.simulated if promoted else any(event.simulated for event in read_events(theirs.accounts))
+    simulated = promoted.simulated if promoted else any(each.simulated for each in read_events(theirs.accounts))
     lesson_list = lesson_set(sound, theirs.root.name, simulated=simulated)
     return _screened(options, str(folder), canonical_json(as_json(lesson_list)).encode(), lesson_list)
 
@@ -171,7 +176,10 @@ def _screened(options: argparse.Namespace, name: str, content: bytes, lessons: L
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
     valid = [record for record in store.records() if store.verify_stamp(record)]
-    return _Import(name, content, paths, store, pack, lessons, screen_lessons(lessons.lessons, pack, valid))
+    screened = screen_lessons(lessons.lessons, pack, valid)
+    accounts = accounts_now(paths, store, simulated=lessons.simulated)
+    retired = {name: account.retired for name, account in accounts.items() if account.retired}
+    return _Import(name, content, paths, store, pack, lessons, screened, retired)
 
 
 def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
@@ -224,9 +232,12 @@ def _stored_before(manifest: Path) -> list[str]:
 
 
 def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -> Library:
-    """Add the imported lessons to the champion, by a decision without pairs of items, and return it."""
+    """Add the imported lessons to the champion, by a decision without pairs of items, and return it.
+
+    Known ones that the task keeps out stay out: the next run would take them out again.
+    """
     simulated = source.lessons.simulated
-    known = source.store.find({entry.known_as for entry in source.screened if entry.known_as})
+    known = source.store.find({entry.known_as for entry in source.screened} - {"", *source.retired})
 
     def decide(earlier: Sequence[Promotion]) -> Promotion | None:
         base = promoted_library(source.store, in_force(earlier, simulated=simulated))
@@ -255,6 +266,7 @@ def _show(source: _Import, console: Console) -> None:
     rows = []
     for entry in source.screened:
         known = f"known: {entry.known_as}" if entry.known_as else entry.conflict or "new"
+        known += f", retired: {source.retired[entry.known_as]}" if entry.known_as in source.retired else ""
         verdict = f"refused: {entry.reason}" if entry.reason else known
         rows.append((verdict, entry.lesson.polarity, entry.text or entry.lesson.text))
     pack = source.pack.manifest.id
@@ -278,3 +290,6 @@ def _print_stored(source: _Import, review: Review, stored: int, champion: Librar
     else:
         library = f"library {champion.library_id} of {pluralize(len(champion.entries), 'lesson')}"
         console.say(f"In force now: {library}, without the gate's evidence.")
+        out = {entry.known_as for entry in source.screened} & set(source.retired)
+        if out:
+            console.say(f"Left out, because they are retired here: {', '.join(sorted(out))}.")

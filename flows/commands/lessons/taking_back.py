@@ -62,7 +62,7 @@ def rollback(options: argparse.Namespace, console: Console) -> None:
 
     path = experiences.paths.promotions
     _target(options.name, list(promotions(path)))  # refused before any file is made
-    _finish(experiences, console, record_decided(path, decide), "that library is in force")
+    _finish(experiences, console, record_decided(path, decide), "that library is in force already")
 
 
 def retire(options: argparse.Namespace, console: Console) -> None:
@@ -150,14 +150,14 @@ def _line(
 
 
 def _finish(experiences: TaskExperiences, console: Console, done: Promotion | None, unchanged: str) -> None:
-    """Write the view, and print what is in force now."""
+    """Write the view, and print what is in force now; ``unchanged``: why that is what it was."""
     if done is not None:
         paths = experiences.paths
         write_view(experiences.store, paths, paths.root.name, (read_state(paths.state) or {}).get("last_run"))
     if console.as_json:
         console.result({"change": done.model_dump(mode="json", exclude={"signatures", "previous"}) if done else None})
     elif done is None:
-        console.say(f"Nothing changed: {unchanged}.")
+        console.say(f"The library in force is as it was: {unchanged}.")
     else:
         lessons = pluralize(len(done.experience_ids), "lesson") + (" (SIMULATED)" if done.simulated else "")
         console.say(f"In force now: library {done.library_id} of {lessons}. `tfgrpo history` lists every change.")

@@ -5,12 +5,13 @@ The evidence of an undecided run is what the next one begins with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tfgrpo.flows.run.champion import promoted_library, signatures_in, verified
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.pipelines.datasets.items import ids_of
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.errors import CorruptFile
@@ -20,21 +21,27 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
 
-_OVERTAKEN: Final = "another library was put into force since this run began, and this one was not compared with that"
+_OVERTAKEN: Final = (
+    "another library was put into force since this run began, and this one was not compared with that: the evidence "
+    "starts anew"
+)
 _RECORDED: Final = "this is on record since the run first ended, and now it would be"
 
 
 def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
     """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
 
-    ``evidence`` is that of the sweep, ``learned`` that of the learning batches. A run that is resumed after its end keeps
-    its recorded decision. Decisions of concurrent runs are serialized, so that no library replaces one that it was not
-    compared with.
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches under this champion. What earlier nights
+    proved against a champion that lost a lesson in this one, proves nothing against what is left of it. A run that is
+    resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no library
+    replaces one that it was not compared with.
     """
-    score_range = session.plan.score_range
+    score_range, carried = session.plan.score_range, session.carried
     if narrow := narrow_scale(evidence, score_range):
         session.books.manifest.warn(narrow)
-    decided = decide_gate(evidence, session.settings.gate, score_range, carried=session.carried, learned=learned)
+    if carried is not None and session.learning.left:
+        carried = Carried()
+    decided = decide_gate(evidence, session.settings.gate, score_range, carried=carried, learned=learned)
     decision = _recorded(session, decided)
     session.books.gate = decision
     session.observer.gate_decided(decision)
@@ -57,11 +64,12 @@ def _recorded(session: Session, decision: GateDecision) -> GateDecision:
     recorded = record_decided(session.task.promotions, decide)
     decided = recorded.decision if recorded else decision.decision
     verdict = decision.decision if decided == "retire" or decided == "rollback" else decided  # noqa: PLR1714
+    counted = decision.nights or decision.decision == "promote"
+    if recorded and verdict == "undecided" and recorded.capital is None and counted:
+        return replace(decision, decision=verdict, reasons=(_OVERTAKEN, *decision.reasons), given_up=True)
     if verdict == decision.decision:
         return decision
-    overtaken = (decision.decision, verdict) == ("promote", "undecided")
-    why = _OVERTAKEN if overtaken else f"{_RECORDED} {decision.decision}"
-    return replace(decision, decision=verdict, reasons=(why, *decision.reasons))
+    return replace(decision, decision=verdict, reasons=(f"{_RECORDED} {decision.decision}", *decision.reasons))
 
 
 def retire(session: Session) -> None:
@@ -122,7 +130,7 @@ def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> 
         pairs=len(decision.evidence.pairs),
         simulated=session.plan.simulated,
         signatures=signatures_in(session.store, session.learning.candidate),
-        capital=capital.logs if capital and decision.nights and not overtaken else None,
+        capital=capital.logs if capital and not overtaken else None,
         nights=nights if capital else None,
     )
 
@@ -130,8 +138,8 @@ def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> 
 def carried_evidence(plan: Plan) -> tuple[Carried, str]:
     """Return the evidence that a new run of a task begins with, and a warning if that of its last night is lost.
 
-    It is that of the last decision, as ``Carried.after`` it. Evidence of another model or another version of the pack
-    proves nothing here, nor does evidence against another champion.
+    It is that of the last decision, as ``Carried.after`` it. What was measured otherwise, or against another champion,
+    proves nothing here; and a night that repeats the items and seeds of one before proves nothing again.
     """
     decided = [one for one in promotions(plan.paths.promotions) if one.simulated == plan.simulated]
     last = next((one for one in reversed(decided) if one.decision != "retire"), None)
@@ -148,6 +156,24 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
         return Carried(), f"{lost}: whose it is cannot be read ({error})" if at_stake else ""
     if not manifest:
         return Carried(), f"{lost}: the manifest of that run is gone" if at_stake else ""
-    then = manifest.get("model"), manifest.get("pack", {}).get("stamp")
-    same = then == (plan.models.name, plan.pack.manifest.stamp)
-    return Carried.after(last.decision, Capital(last.capital), last.nights) if same else Carried(), ""
+    if changed := " and ".join(_changed(manifest, plan)):
+        return Carried(), f"{lost}: this night has {changed}" if at_stake else ""
+    return Carried.after(last.decision, Capital(last.capital), last.nights), ""
+
+
+def _changed(manifest: Mapping[str, Any], plan: Plan) -> Iterator[str]:
+    """Yield what is not as it was in a run, so that its evidence says nothing about this one."""
+    then = manifest["settings"]["tfgrpo"]
+    if manifest["model"] != plan.models.name:
+        yield "another model"
+    if manifest["pack"]["stamp"] != plan.pack.manifest.stamp:
+        yield "another version of the pack"
+    rewarders = [(each["name"], each["weight"], each["options"]) for each in manifest["settings"]["rewarders"]]
+    if rewarders != [(each.name, each.weight, each.options) for each in plan.settings.rewarders]:
+        yield "other rewarders"
+    drawn = {item for cohort in manifest["cohorts"].values() for item in cohort["items"]}
+    here = {*ids_of(plan.data.split.learn), *ids_of(plan.data.split.held_out)}
+    if 2 * len(drawn & here) < len(drawn):
+        yield "other items"
+    if then["seed"] == plan.settings.tfgrpo.seed and then["night"] >= (plan.settings.tfgrpo.night or 0):
+        yield "the items and seeds of a night before"

@@ -61,7 +61,7 @@ def test_every_change_is_listed_with_evidence_reasons_and_person_newest_last(tas
     texts = [each["evidence"] for each in changes]
     assert texts[0] == "taken in from lessons.json; by Ann"
     assert texts[1].startswith("+0.120 (+0.030 to +0.210) over 50 held-out items; evidence ")
-    assert texts[1].endswith(" of 3 nights")
+    assert texts[1].endswith(" after 3 nights")
     assert changes[1]["log_capital"] > 0
     assert texts[2] == f"{second}: net support -1.20 (1 for, 3 against)"
     assert "back to import-" in texts[3]
@@ -69,6 +69,16 @@ def test_every_change_is_listed_with_evidence_reasons_and_person_newest_last(tas
     every = task.ask("history", "--all")["changes"]
     assert [each["number"] for each in every] == [1, 2, 3, 4, 5]
     assert (every[2]["added"], every[2]["removed"]) == ([], [])
+
+
+def test_lessons_under_test_are_reviewed_before_any_was_promoted_of_the_kind_of_model_that_learned_last(
+    tmp_path, capsys
+):
+    fresh = Task(tmp_path / "out", "fresh", capsys)
+    fresh.learn(("do", TWICE), promote=False)
+    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [TWICE]
+    fresh.learn(("do", UNITS), promote=False, simulated=False)
+    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [UNITS]
 
 
 def test_simulated_and_real_libraries_change_apart(task):

@@ -111,6 +111,25 @@ def test_a_store_without_promotions_gives_the_lessons_that_nothing_supersedes(ou
     assert "currency first" in said.out
 
 
+def test_what_the_gate_of_another_task_turned_down_is_not_taken_in(ours, theirs):
+    theirs.learn(("do", "Ask for the currency."), promote=False)
+    theirs.learn(("avoid", CENTS))
+    theirs.tell("experiences", "rollback", "none")
+    said = merge(ours, theirs, *REVIEWED, code=2).err
+    assert f"STORE: got '{theirs.paths.root}', with no lessons in force; accepted: a task with some" in said
+
+
+def test_a_lesson_that_is_retired_here_is_shown_so_and_stays_out(ours, theirs):
+    theirs.learn(("do", UNITS), ("avoid", CENTS))
+    name = ours.ids[0]
+    ours.tell("experiences", "retire", name, "--why", "harms refunds")
+    verdicts = [each["verdict"] for each in json.loads(merge(ours, theirs, "--json").out)["lessons"]]
+    assert verdicts == [f"known: {name}, retired: harms refunds", "new"]
+    said = merge(ours, theirs, *REVIEWED, "--promote").err
+    assert f"Left out, because they are retired here: {name}." in said
+    assert ours.texts == [TWICE, CENTS]
+
+
 @pytest.mark.parametrize(("groups", "weight"), [(0, 2.0), (3, 3.0), (90, 4.0)])
 def test_support_elsewhere_counts_as_two_to_four_groups(ours, theirs, groups, weight):
     theirs.learn(("avoid", CENTS), promote=False)

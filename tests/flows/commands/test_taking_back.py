@@ -12,7 +12,7 @@ from tests.support.records.promotions import record_promotion
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tests.support.runs.selections import plan as planned
-from tfgrpo.stores.experiences.accounts import RETIRED_NIGHTS, read_events
+from tfgrpo.stores.experiences.accounts import RETIRED_NIGHTS, AccountEvent, append_events, read_events
 from tfgrpo.stores.experiences.library import Promotion, chain_problems, nights_before, promotions
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -151,6 +151,21 @@ def test_a_known_lesson_that_is_not_in_force_is_retired_without_a_change_of_the_
         "taught",
         "retired",
     ]
+
+
+@pytest.mark.parametrize("in_force", [True, False])
+def test_a_lesson_that_a_measurement_brought_back_is_retired_again_by_a_person(task, in_force):
+    """A measurement of the same night, in its last epoch: what a person says afterwards is the last word."""
+    if not in_force:
+        task.learn(("do", "Ask for the currency."), promote=False)
+    name = task.ask("experiences", "review")["lessons"][-1]["experience_id"]
+    task.tell("experiences", "retire", name, "--why", "harms")
+    fields = {"experience_id": name, "kind": "restored", "run_id": "measure", "simulated": True, "night": 0, "epoch": 3}
+    append_events(task.paths.accounts, [AccountEvent(**fields, created_at=datetime(2026, 1, 1, tzinfo=UTC)).named()])
+    assert not any(each["retired"] for each in task.ask("experiences", "review")["lessons"])
+    task.tell("experiences", "retire", name, "--why", "harms")
+    (lesson,) = (each for each in task.ask("experiences", "review")["lessons"] if each["experience_id"] == name)
+    assert lesson["retired"]
 
 
 @pytest.mark.parametrize(

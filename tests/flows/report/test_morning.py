@@ -120,6 +120,11 @@ def test_an_undecided_night_says_how_much_evidence_is_missing_and_what_would_dec
             "no evidence, of which there is enough: what the reasons name",
         ),
         (None, "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"),
+        (
+            {"value": 0.008, "needed": 20.0, "nights": 2},
+            "a factor of 2,500 in evidence, so far none speaks for the new library",
+        ),
+        ({"value": 4.0, "needed": 20.0, "nights": 2, "given_up": True}, "the next night begins with new evidence"),
     ],
 )
 def test_what_is_missing_is_said_whatever_the_evidence(records, evidence, said):
@@ -287,6 +292,37 @@ def test_a_replay_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records
         "Promoted: the new library is better; the replay came to the same store, 1 records ("
     )
     assert replay.lines("n2")["next"] == f"tfgrpo run --replay n2 {records.place}"
+
+
+def test_a_replay_shows_the_lessons_and_the_library_of_the_task_that_it_replays(records):
+    records.lessons(a="Old.", b="New.")
+    records.night("n1", "promote", "a")
+    records.night("n2", "undecided", "a", "b")
+    replay = Records(records.task.root.parent)
+    replay.task = records.task.replay("n2-1")
+    replay.night(
+        "n2", "undecided", "a", "b", message="the replay came to the same store, 0 records; undecided: because"
+    )
+    said, then = replay.lines("n2"), records.lines("n2")
+    assert said["night"].endswith("(night 2 of mine, run n2, replayed)")
+    assert {name: said[name] for name in ("changed", "since", "next")} == {
+        name: then[name] for name in ("changed", "since", "next")
+    }
+    assert "“do: New.”" in said["changed"]
+
+
+@pytest.mark.parametrize(
+    ("message", "budget", "option"),
+    [
+        ("the budget is spent: max_calls 200 is reached: …", {"max_calls": 200}, " --set budget.max_calls=400"),
+        ("the budget is spent: task_max_usd 1.5 is …", {"task_max_usd": 1.5}, " --set budget.task_max_usd=3.0"),
+        ("the budget is spent: max_usd 1.5 is …", {"max_usd": 1.5, "max_calls": None}, " --set budget.max_usd=3.0"),
+        ("interrupted", {"max_calls": 200}, ""),
+    ],
+)
+def test_what_to_type_after_a_cap_goes_on_under_a_higher_one(records, message, budget, option):
+    records.ended("n1", "stopped", message=message, settings={"budget": budget})
+    assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 
 
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):

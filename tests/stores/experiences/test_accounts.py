@@ -180,6 +180,14 @@ def test_the_file_takes_each_event_once_and_reads_as_far_as_asked(tmp_path):
         read_events(path)
 
 
+@pytest.mark.parametrize(("first", "then"), [("retired", "restored"), ("restored", "retired")])
+def test_the_last_word_about_a_lesson_is_the_one_written_last(first, then):
+    """A measurement speaks in the last epoch of a night, a person before the first of the next, which is the same night."""
+    for epochs in ((3, 0), (0, 3)):
+        words = [event(kind=kind, epoch=epoch, group="") for kind, epoch in zip((first, then), epochs, strict=True)]
+        assert bool(account(words).retired) is (then == "retired")
+
+
 events_of_two = st.lists(
     st.builds(
         lambda name, kind, group, night: event(name, kind, f"g{group}", night=night),

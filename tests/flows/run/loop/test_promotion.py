@@ -11,14 +11,16 @@ from tests.support.agents.steps import group, record
 from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run
-from tfgrpo.flows.run.loop.promotion import carried_evidence
+from tfgrpo.flows.run.loop.promotion import _promotion, carried_evidence
+from tfgrpo.pipelines.settings.learning import GateSettings
+from tfgrpo.pipelines.settings.tree import RewarderSettings
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import Library, promotions, uncompared
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.tasks.evaluation import LearningEvidence
-from tfgrpo.tasks.gate import Carried
+from tfgrpo.tasks.evaluation import LearningEvidence, pair_results
+from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.shapes import HalfResult
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -39,19 +41,27 @@ def split(item, before, after, epoch=1):
 
 def test_an_item_counts_once_a_night_and_never_after_something_was_learned_from_it():
     evidence = LearningEvidence()
-    evidence.add([group((record(0, name="a"),))])  # not split: the libraries were equal
-    evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0, 1.0), (1.0, 1.0)), split("b", (0.0,), (1.0,))])
-    evidence.add([split("b", (1.0,), (0.0,), epoch=2), split("c", (1.0,), (0.5,), epoch=2)])
-    found = evidence.without(())
+    evidence.add([group((record(0, name="a"),))], "x")  # not split: the libraries were equal
+    evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0, 1.0), (1.0, 1.0)), split("b", (0.0,), (1.0,))], "x")
+    evidence.add([split("b", (1.0,), (0.0,), epoch=2), split("c", (1.0,), (0.5,), epoch=2)], "x")
+    found = evidence.against("x", ())
     assert {pair.item_id: pair.difference for pair in found.pairs} == {"b": 0.5, "c": -0.5}
-    assert [pair.item_id for pair in evidence.without({2}).pairs] == ["b"]
-    assert LearningEvidence().without(()).identical
+    assert [pair.item_id for pair in evidence.against("x", {2}).pairs] == ["b"]
+    assert LearningEvidence().against("x", ()).identical
+
+
+def test_what_was_measured_against_a_champion_that_lost_a_lesson_since_does_not_count():
+    evidence = LearningEvidence()
+    evidence.add([split("a", (0.0,), (1.0,))], "all")
+    evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0,), (0.5,))], "rest")
+    assert [pair.item_id for pair in evidence.against("rest", ()).pairs] == ["b"]
+    assert evidence.against("none", ()).identical
 
 
 def test_lost_attempts_of_the_halves_are_counted_by_arm():
     evidence = LearningEvidence()
-    evidence.add([split("a", (0.0, None), (1.0, 1.0)), split("b", (1.0, 1.0), (None, None))])
-    found = evidence.without(())
+    evidence.add([split("a", (0.0, None), (1.0, 1.0)), split("b", (1.0, 1.0), (None, None))], "x")
+    found = evidence.against("x", ())
     assert (found.champion_attempts.lost, found.champion_attempts.made) == (1, 4)
     assert (found.candidate_attempts.lost, found.lost) == (2, ("b",))
 
@@ -119,7 +129,8 @@ def test_evidence_starts_anew_when_patience_is_over_and_with_another_model(night
     path.write_text(path.read_text().replace('"model": "simulated"', '"model": "another"'))
     run(nights, run_id="fifth", **WORLD)
     began = manifest(nights, "fifth")["began_with"]
-    assert (began["capital"], "lost" in began) == (list(Capital().logs), False)
+    assert began["capital"] == list(Capital().logs)
+    assert began["lost"] == "the evidence of 1 night, up to fourth, starts anew: this night has another model"
     paths(nights, "fifth").manifest.write_text("{")
     closed = run(nights, run_id="sixth", **WORLD)
     assert manifest(nights, "sixth")["began_with"]["nights"] == 0
@@ -129,6 +140,68 @@ def test_evidence_starts_anew_when_patience_is_over_and_with_another_model(night
 
 CAPITAL = Capital().after((1.0, 0.5), bound=1.0)
 DECIDED = {"promote": {"capital": CAPITAL.logs, "nights": 3}, "undecided": {"capital": CAPITAL.logs, "nights": 3}}
+
+
+NIGHT_BEFORE = {
+    "model": "m",
+    "pack": {"stamp": "s"},
+    "settings": {"rewarders": [{"name": "gt", "weight": 1.0, "options": {}}], "tfgrpo": {"seed": 0, "night": 0}},
+    "cohorts": {"1": {"items": ["a", "b"]}, "3": {"items": ["c"]}},
+}
+
+
+def tonight(task, model="m", stamp="s", rewarder="gt", items="abcd", night=1, seed=0):
+    """The plan of the next night."""
+    own = SimpleNamespace(rewarders=(RewarderSettings(name=rewarder),), tfgrpo=SimpleNamespace(seed=seed, night=night))
+    learn, held_out = ([SimpleNamespace(id=name) for name in some] for some in (items[:2], items[2:]))
+    return SimpleNamespace(
+        paths=task,
+        simulated=True,
+        models=SimpleNamespace(name=model),
+        pack=SimpleNamespace(manifest=SimpleNamespace(stamp=stamp)),
+        settings=own,
+        data=SimpleNamespace(split=SimpleNamespace(learn=learn, held_out=held_out)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"items": "abxyz"}, ""),
+        ({"night": 0, "seed": 1}, ""),
+        ({"model": "n"}, "another model"),
+        ({"stamp": "t"}, "another version of the pack"),
+        ({"rewarder": "llm_judge"}, "other rewarders"),
+        ({"items": "axyz", "model": "n"}, "another model and other items"),
+        ({"night": 0}, "the items and seeds of a night before"),
+    ],
+)
+def test_evidence_of_other_conditions_or_of_the_same_draws_is_not_carried_on(tmp_path, changes, says):
+    task = TaskPaths(tmp_path)
+    line = uncompared(Library(()), "undecided", run_id="r0", decided_at=NOW, simulated=True, **DECIDED["undecided"])
+    record_promotion(task.promotions, line)
+    ManifestFile(task.run("r0").manifest).update(**NIGHT_BEFORE)
+    carried, warning = carried_evidence(tonight(task, **changes))
+    assert carried == (Carried() if says else Carried(CAPITAL, 3))
+    assert warning == (says and f"the evidence of 3 nights, up to r0, starts anew: this night has {says}")
+
+
+def test_what_a_rejection_left_is_carried_over_a_night_that_compared_nothing(tmp_path):
+    """Else a new stream would begin at 1 after every rejection, and a month with many would promote more often."""
+    task, left = TaskPaths(tmp_path), Capital().after([-1.0] * 9).anew()
+    idle = decide_gate(pair_results([], []), GateSettings(), carried=Carried(left))
+    session = SimpleNamespace(
+        plan=SimpleNamespace(simulated=True),
+        run_id="idle",
+        clock=lambda: NOW,
+        learning=SimpleNamespace(candidate=Library(())),
+        store=SimpleNamespace(find=lambda _: [], verify_stamp=lambda _: True, owns=lambda _: True),
+    )
+    record_promotion(task.promotions, _promotion(session, idle, overtaken=False))
+    ManifestFile(task.run("idle").manifest).update(**NIGHT_BEFORE)
+    carried, warning = carried_evidence(tonight(task))
+    assert (carried.capital.log_value, carried.nights, warning) == (pytest.approx(left.log_value), 0, "")
+    assert left.log_value < -2.0
 
 
 @pytest.mark.parametrize(
@@ -148,9 +221,8 @@ def test_evidence_against_another_champion_is_not_carried_on(tmp_path, decisions
         fields = DECIDED.get(decision, {})
         line = uncompared(Library(()), decision, run_id=f"r{number}", decided_at=NOW, simulated=True, **fields)
         record_promotion(task.promotions, line)
-        ManifestFile(task.run(f"r{number}").manifest).update(model="m", pack={"stamp": "s"})
-    pack = SimpleNamespace(manifest=SimpleNamespace(stamp="s"))
-    plan = SimpleNamespace(paths=task, simulated=True, models=SimpleNamespace(name="m"), pack=pack)
+        ManifestFile(task.run(f"r{number}").manifest).update(**NIGHT_BEFORE)
+    plan = tonight(task)
     carried, warning = carried_evidence(plan)
     assert carried == (Carried(CAPITAL, 3) if carries else Carried())
     assert says in warning

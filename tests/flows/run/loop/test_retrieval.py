@@ -6,12 +6,14 @@ import json
 import shutil
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 
 import tfgrpo
 from tests.support.runs.running import PACKS, TASK, lines, manifest, paths, run
+from tests.support.runs.selections import plan as planned
 from tfgrpo.flows import cli
-from tfgrpo.flows.report.retrieval import read_retrieval
+from tfgrpo.flows.report.retrieval import read_retrieval, slope
 from tfgrpo.stores.experiences.measured import read_measured
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.exports.lessons.forms import Lesson, LessonSet, as_json
@@ -129,13 +131,40 @@ def test_the_report_compares_halves_with_more_and_fewer_retrieved_lessons(night)
     assert "one more retrieved lesson brings" in page
 
 
+@pytest.mark.parametrize(
+    ("pairs", "each", "known"),
+    [
+        ([], None, False),
+        ([(0, 1.0)], None, False),
+        ([(2, 0.5), (0, 0.1)], 0.25, False),
+        ([(1, 0.5), (1, 0.1)], 0.3, True),
+    ],
+)
+def test_one_group_has_no_interval_however_well_a_line_fits_it(pairs, each, known):
+    found, margin = slope(pairs)
+    assert (found, margin is not None) == (each, known)
+
+
+def test_the_interval_of_a_slope_keeps_its_promise_with_twenty_groups():
+    draws = np.random.default_rng(0)
+    held = 0
+    for _ in range(2000):
+        more = draws.integers(1, 3, 20)
+        each, margin = slope([(int(one), float(0.1 * one + draws.normal(0, 0.3))) for one in more])
+        held += abs(each - 0.1) <= margin
+    assert held / 2000 >= 0.93
+
+
 def test_what_is_served_for_an_item_is_what_was_compared(night):
     items = {row["item_id"]: row["prompt"] for row in lines(paths(night, "night").items)}
+    root = str(night / "packs")
     known, promoted = prompts(night), manifest(night, "night")["gate"]["decision"] == "promote"
     for (_, item), arms in groups(night, "eval").items():
         for arm, (digest,) in arms.items():
             if arm == ("candidate" if promoted else "champion"):
                 assert tfgrpo.prompt(TASK, item=items[item], out=str(night)) == known[digest]["system"]
+                selected = planned(prompt=items[item], dry_run=True, task_id=TASK, out=str(night), packs_root=root)
+                assert selected.spec.pack.digest == digest
     anywhere = tfgrpo.prompt(TASK, out=str(night))
     assert len(lessons(anywhere)) == SLOTS
     chosen = tfgrpo.select(items[item], k=2, dry_run=True, answer="1", rewarders=["gt"], **asked(night))
