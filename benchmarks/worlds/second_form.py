@@ -104,7 +104,9 @@ class SignedAccounts:
             self._accounts.count(one)
 
     def _leave(self) -> None:
-        self.serving = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
+        rest = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
+        if rest != self.serving:  # another champion, against which nothing is proved yet
+            self.serving, self._capital = rest, Capital()
 
     def _decide(self, arena: Arena) -> None:
         candidate = self._candidate

@@ -284,6 +284,7 @@ def test_later_nights_do_not_change_the_page_of_an_earlier_one(records):
 
 
 def test_a_replay_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records):
+    records.night("n1", "promote", "a")
     replay = Records(records.task.root.parent)
     replay.task = records.task.replay("n1-1")
     replay.night("n1", "promote", "a", message="the replay came to the same store, 1 records; promote: because")
