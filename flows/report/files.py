@@ -191,14 +191,14 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     wanted, own = {*names, *accounts}, str(manifest.get("run_id", run.root.name))
     records: dict[str, ExperienceRecord] = {}
     for record in chain.from_iterable(
-        ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original))
+        ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original()))
     ):
         if record.experience_id in wanted or record.run_id == own:
             records.setdefault(record.experience_id, record)
     pairs = {name: _contrasted(record.evidence) for name, record in records.items()}
     shown = {rollout for groups in pairs.values() for pair in groups[:_CONTRASTS_SHOWN] for rollout in pair}
     rollouts = read_rollouts(run, shown)
-    earlier = [task.original.run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
+    earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
     found = {name: row for each in earlier for name, row in read_rollouts(each, shown).wanted.items()} | rollouts.wanted
     items = {row["item_id"] for row in found.values()}
     rows = (row for each in (*earlier, run) for row in read_rows(each.items))

@@ -144,15 +144,15 @@ class _Night:
     def read(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore) -> _Night:
         manifest = {"run_id": run.root.name, "status": "running", **ManifestFile(run.manifest).read()}
         gate, known = manifest.get("gate") or {}, manifest.get("tfgrpo") or {}
-        decisions = decisions_until(task.original, manifest)
+        decisions = decisions_until(task.original(), manifest)
         own = [one for one in decisions if one.run_id == manifest["run_id"]]
         earlier = decisions[: decisions.index(own[0])] if own else decisions
         before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
         candidate = tuple(known.get("library", ())) if gate else ()
         wanted = {*before, *now, *candidate, *(known.get("accounts") or {})}
         found = store.find(wanted)
-        if task.original is not task:
-            found += ExperienceStore(task.original.experiences, approved={}).find(wanted)
+        if task.original() is not task:
+            found += ExperienceStore(task.original().experiences, approved={}).find(wanted)
         return cls(
             task=task,
             manifest=manifest,
@@ -196,7 +196,7 @@ class _Night:
         from tfgrpo.stores.experiences.tests import sealed_tests  # noqa: PLC0415 - few datasets have sealed items
 
         mine = self.now, bool(self.manifest.get("simulated"))
-        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original.tests))
+        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original().tests))
         return 0 if tested else sealed
 
     def text(self, name: str) -> str:
@@ -221,11 +221,11 @@ def _headline(night: _Night) -> str:
 
 
 def _about(night: _Night) -> str:
-    run_id, task_id = night.manifest["run_id"], night.task.original.root.name
+    run_id, task_id = night.manifest["run_id"], night.task.original().root.name
     nights = [one.run_id for one in night.decisions if one.ends_night]
     which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
     marks = (
-        ("replayed", night.task.original is not night.task),
+        ("replayed", night.task.original() is not night.task),
         ("half of the items", night.block("forecast").get("half_night")),
         ("SIMULATED model", night.manifest.get("simulated")),
     )
@@ -358,9 +358,9 @@ def _doubts(night: _Night) -> Iterator[str]:
 
 
 def _next(night: _Night) -> str:
-    place, run_id = place_options(night.task.original), night.manifest["run_id"]
+    place, run_id = place_options(night.task.original()), night.manifest["run_id"]
     if night.verdict in {"stopped", "failed", "running"}:
-        if night.task.original is not night.task:  # a replay is made anew
+        if night.task.original() is not night.task:  # a replay is made anew
             return f"tfgrpo run --replay {run_id} {place}"
         caps = night.block("settings", "budget")
         reached = [name for name in caps if f"the budget is spent: {name} " in (night.manifest.get("message") or "")]

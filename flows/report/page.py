@@ -21,7 +21,7 @@ from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_s
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.morning import morning_page, place_options
 from tfgrpo.flows.report.nights import decisions_until, nights_of, picture
-from tfgrpo.flows.report.retrieval import MEASURED_ARMS, read_retrieval
+from tfgrpo.flows.report.retrieval import read_retrieval
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -89,7 +89,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "gate": manifest.get("gate") or {},
         "place": place_options(task),
         "morning": morning_page(task, run),
-        "night_chart": picture(nights_of(task.original, decisions_until(task.original, manifest))),
+        "night_chart": picture(nights_of(task.original(), decisions_until(task.original(), manifest))),
         "packs": _option("--packs-root", settings.get("packs_root")),
         "comparison": _comparison(manifest.get("gate")),
         "curve": _curve(groups),
@@ -101,7 +101,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "groups": groups,
         "lessons": lessons,
         "flips": _flips(groups),
-        "retrieval": read_retrieval(run),
+        "retrieval": read_retrieval(task, run.root.name),
         "checks": list(_checks(manifest)),
     }
 
@@ -150,7 +150,7 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     epochs = aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
         for name, label in _labelled(_ARMS, block["arms"]):
-            phase = _PHASES.get("measure" if name in MEASURED_ARMS else block["phase"], "")
+            phase = _PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")
             yield (
                 epoch,
                 phase if name == "train" else f"{phase}, {label}",

@@ -6,22 +6,14 @@ Each half has a random part of the lessons that an item's prompt carries. So how
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
-from tfgrpo.stores.files.atomic import read_rows
-from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.experiences.measured import read_measured
+from tfgrpo.stores.files.layout import TaskPaths
 
-MEASURED_ARMS = ("drawn", "complement")
-"""Arms of the two halves of a measuring group."""
 _Z95 = 1.959964
-
-
-class Half(NamedTuple):
-    """The scored attempts of one half of a measuring group."""
-
-    lessons: frozenset[str]
-    rewards: tuple[float, ...]
 
 
 class Retrieval(NamedTuple):
@@ -40,24 +32,23 @@ class Retrieval(NamedTuple):
     """Half the width of its 95 % interval; None if only one group had different numbers."""
 
 
-def read_retrieval(run: RunPaths) -> Retrieval | None:
-    """Return what the measuring groups say; None unless their lessons were chosen by item."""
-    groups = [halves for halves in _halves(run).values() if len(halves) == len(MEASURED_ARMS)]
-    lessons = [frozenset[str]().union(*(half.lessons for half in halves)) for halves in groups]
+def read_retrieval(task: TaskPaths, run_id: str) -> Retrieval | None:
+    """Return what the measuring groups of a run say; None unless their lessons were chosen by item."""
+    groups = [line for line in read_measured(task.measured) if line.run_id == run_id]
+    lessons = [frozenset((*line.drawn, *line.complement)) for line in groups]
     settled = frozenset.intersection(*lessons) if lessons else frozenset[str]()
     retrieved = frozenset[str]().union(*lessons) - settled
     if not retrieved:
         return None
     by_count: dict[int, list[float]] = {}
     pairs: list[tuple[int, float]] = []
-    for halves in groups:
-        counts = [len(half.lessons & retrieved) for half in halves]
-        for count, half in zip(counts, halves, strict=True):
-            by_count.setdefault(count, []).extend(half.rewards)
-        if all(half.rewards for half in halves):
-            means = [math.fsum(half.rewards) / len(half.rewards) for half in halves]
-            pairs.append((counts[0] - counts[1], means[0] - means[1]))
-    rows = tuple((count, len(of), math.fsum(of) / len(of)) for count, of in sorted(by_count.items()) if of)
+    for line in groups:
+        more, fewer = (len(retrieved.intersection(half)) for half in (line.drawn, line.complement))
+        by_count.setdefault(more, []).extend(line.with_drawn)
+        by_count.setdefault(fewer, []).extend(line.with_complement)
+        if line.with_drawn and line.with_complement:
+            pairs.append((more - fewer, fmean(line.with_drawn) - fmean(line.with_complement)))
+    rows = tuple((count, len(of), fmean(of)) for count, of in sorted(by_count.items()) if of)
     return Retrieval(len(groups), len(settled), len(retrieved), rows, *slope(pairs))
 
 
@@ -75,18 +66,3 @@ def slope(pairs: Sequence[tuple[int, float]]) -> tuple[float | None, float | Non
         return each, None
     spread = math.fsum((more * (gain - each * more) / (1 - more * more / weight)) ** 2 for more, gain in pairs)
     return each, _Z95 * math.sqrt(spread) / weight
-
-
-def _halves(run: RunPaths) -> Mapping[str, list[Half]]:
-    """Return the halves of each measuring group."""
-    lessons = {row["digest"]: frozenset(row["experience_ids"]) for row in read_rows(run.prompts)}
-    rewards: dict[tuple[str, str, str], list[float]] = {}
-    for row in read_rows(run.rollouts):
-        if row["phase"] == "measure" and row["arm"] in MEASURED_ARMS:
-            found = rewards.setdefault((row["group_id"], row["arm"], row["prompt_digest"]), [])
-            if row["outcome"]["name"] == "scored":
-                found.append(row["outcome"]["reward"])
-    groups: dict[str, list[Half]] = {}
-    for (group, _, digest), found in rewards.items():
-        groups.setdefault(group, []).append(Half(lessons.get(digest, frozenset()), tuple(found)))
-    return groups

@@ -110,19 +110,6 @@ class Capital:
         return self.log_value >= -math.log1p(-confidence)
 
 
-def capital_path(differences: Sequence[float], mean: float = 0.0, *, bound: float = 1.0) -> Floats:
-    """Return the capital against ``mean`` after each difference: an e-process, so 20 is evidence at 5 % at any time.
-
-    Shape ``(n,)``. ``mean`` lies strictly inside ``(-bound, bound)``. Raises ``ValueError`` otherwise, and like
-    ``paired_confidence_sequence``.
-    """
-    unit = _unit_scale(differences, bound)
-    if not -bound < mean < bound:
-        raise ValueError(f"mean is {mean}; accepted: strictly between {-bound} and {bound}")
-    growth = np.cumsum(_log_returns(unit, (mean / bound + 1) / 2), axis=1)
-    return np.asarray(np.exp(log_average(growth)), dtype=np.float64)
-
-
 def _unit_scale(differences: Sequence[float], bound: float) -> Floats:
     if not (math.isfinite(bound) and bound > 0):
         raise ValueError(f"bound is {bound}; accepted: a finite number above 0")

@@ -106,8 +106,7 @@ class TaskPaths:
         """Return the separate task directory for replaying a run."""
         return TaskPaths(self.root / "replays" / check_identifier(run_id))
 
-    @property
     def original(self) -> TaskPaths:
-        """The task of the run that this one replays; of any other task itself."""
+        """Return the task of the run that this one replays; of any other task itself."""
         source = TaskPaths(self.root.parent.parent)
         return source if self.root.parent.name == "replays" and (source.root / "runs").is_dir() else self

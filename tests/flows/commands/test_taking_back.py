@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import pytest
 
@@ -151,6 +152,24 @@ def test_a_known_lesson_that_is_not_in_force_is_retired_without_a_change_of_the_
         "taught",
         "retired",
     ]
+
+
+@pytest.mark.parametrize("command", [("retire", "ID", "--why", "harms"), ("rollback", "1")])
+def test_a_change_that_was_cut_off_between_its_two_files_is_completed_by_the_same_command(task, monkeypatch, command):
+    name = task.ids[0]
+    if command[0] == "rollback":
+        task.tell("experiences", "retire", name, "--why", "harms")
+    given = [name if word == "ID" else word for word in command]
+    before, texts = task.decisions, task.texts
+    with monkeypatch.context() as killed:
+        killed.setattr("tfgrpo.flows.commands.lessons.taking_back._line", Mock(side_effect=KeyboardInterrupt))
+        task.tell("experiences", *given, code=3)
+    assert (task.decisions, task.texts) == (before, texts)
+    task.tell("experiences", *given)
+    assert task.decisions == [*before, command[0]]
+    assert (name in task.ids) is (command[0] == "rollback")
+    lessons = task.ask("experiences", "review")["lessons"]
+    assert {each["retired"] for each in lessons if each["experience_id"] == name} == {command[0] == "retire"}
 
 
 @pytest.mark.parametrize("in_force", [True, False])

@@ -125,7 +125,7 @@ def test_every_part_an_engineer_looks_for_is_there(own_run):
         "Reward while learning",
         "Epochs",
         "Held-out items that changed most",
-        "Lessons in the library",
+        "Lessons of the new library",
         "Not taken up",
         "Calls and cost by role",
         "One attempt",
@@ -277,7 +277,7 @@ def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
     assert summary.status == "finished", summary.message
     text = page_of(Elsewhere(tmp_path, "off")).text
     assert "Finished: measured with one actor per item; nothing was learned" in text
-    assert "Lessons in the library (0)" in text
+    assert "Lessons of the new library (0)" in text
 
 
 def test_a_replay_has_a_page_without_costs(own_run):

@@ -11,7 +11,18 @@ import pytest
 
 from tests.support.records.promotions import record_promotion
 from tests.support.records.tasks import Task
-from tests.support.runs.running import RUN, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import (
+    RUN,
+    TASK,
+    Server,
+    lines,
+    manifest,
+    on_server,
+    one_group_teaches,
+    paths,
+    run,
+    store,
+)
 from tfgrpo.stores.experiences.library import Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -121,6 +132,21 @@ def test_of_two_runs_that_end_together_one_is_promoted(tmp_path):
     ended = run(tmp_path, run_id="a", sample_size=44, batch_size=11, dry_run=True, observer=other)
     assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert [(one.run_id, one.decision) for one in promotions(task.promotions)] == [("b", "promote"), ("a", "undecided")]
+
+
+def test_an_undecided_night_in_which_the_library_changed_promises_no_evidence_to_the_next(tmp_path, monkeypatch):
+    one_group_teaches(monkeypatch)
+    asked = {"sample_size": 8, "batch_size": 4, "world": "unlearnable", "gate__max_regressions": 1.0}
+    task = TaskPaths.of(tmp_path, TASK)
+    other = Meanwhile(lambda: record_promotion(task.promotions, promoted(task)))
+    ended = run(tmp_path, run_id="a", dry_run=True, observer=other, **asked)
+    assert ended.message.startswith("undecided: another library was put into force since this run began")
+    assert ended.details["gate"]["evidence"]["given_up"] is True
+    said = {line["label"]: line["text"] for line in ended.details["morning"]["lines"]}
+    assert said["missing"].startswith("the next night begins with new evidence")
+    assert run(tmp_path, replay="a").exit_code == 0
+    run(tmp_path, run_id="c", dry_run=True, **asked)
+    assert manifest(tmp_path, "c")["began_with"]["nights"] == 0
 
 
 def test_a_library_that_was_taken_back_meanwhile_is_not_replaced(tmp_path, capsys):

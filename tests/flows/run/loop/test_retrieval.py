@@ -121,7 +121,7 @@ def test_a_named_lesson_is_measured_at_items_that_it_is_retrieved_for(night, tmp
 
 
 def test_the_report_compares_halves_with_more_and_fewer_retrieved_lessons(night):
-    shown = read_retrieval(paths(night, "night"))
+    shown = read_retrieval(TaskPaths.of(night, TASK), "night")
     assert shown.settled == SLOTS - PER_ITEM
     assert shown.groups == len(read_measured(TaskPaths.of(night, TASK).measured))
     assert {count for count, _, _ in shown.by_count} <= set(range(PER_ITEM + 1))
