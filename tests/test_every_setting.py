@@ -214,6 +214,11 @@ DEMOS: dict[str, Demo] = {
         "http://service.test/b",
         {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
     ),
+    "actor.headers": Demo(
+        outputs_of_a_service,
+        '{"x-team": "blue"}',
+        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
+    ),
     "actor.answer": Demo(OUTPUTS, "last_line", command("printf '6\\n7'")),
     "actor.workdir": Demo(OUTPUTS, lambda probe: str(probe.root), command("sh -c 'ls | wc -l'")),
     "actor.env": Demo(OUTPUTS, '["MODE=fast"]', command("sh -c 'echo mode $MODE'")),

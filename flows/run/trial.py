@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
-from tfgrpo.tasks.actors.registry import is_proxied
+from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.wire import json_of, mapping_of
 from tfgrpo.tasks.rollout import run_rollout
@@ -69,7 +69,8 @@ def try_agent(plan: Plan) -> Trial | None:
 
     Raise ``SettingsError`` for an agent that makes no call through it.
     """
-    if not is_proxied(plan.settings.actor):
+    agent = own_agent(plan.settings.actor)
+    if agent is None or not agent.proxied:
         return None
     with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
         settings = _harmless(plan.settings)

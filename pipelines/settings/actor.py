@@ -6,11 +6,18 @@ import json
 import re
 import shlex
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tfgrpo.pipelines.settings.addresses import SECRET_NAME, checked_address, looks_like_a_key
+from tfgrpo.pipelines.settings.addresses import (
+    SECRET_NAME,
+    VARIABLE,
+    checked_address,
+    checked_headers,
+    looks_like_a_key,
+)
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 
 
@@ -84,12 +91,15 @@ class GatewaySettings(Section):
 
 def _check_variable(value: str) -> str:
     name, sets, text = value.partition("=")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    if not VARIABLE.fullmatch(name):
         raise ValueError("NAME of a variable to pass through, or NAME=VALUE to set one")
     template = re.fullmatch(r"\{[a-z_]+\}", text)
     if sets and not template and (SECRET_NAME.search(name) or looks_like_a_key(text)):
         raise ValueError("NAME alone for a secret: it is passed through from the environment")
     return value
+
+
+_checked_headers = partial(checked_headers, ours=("accept", "connection", "content-length", "content-type", "host"))
 
 
 class ActorSettings(Section):
@@ -108,6 +118,8 @@ class ActorSettings(Section):
     ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""
     url: Annotated[Text, AfterValidator(checked_address)] | None = None
     """Address of the ``http`` actor, which takes items by POST."""
+    headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
+    """Further headers of requests to it, as in ``model.headers``: a secret is ``env:NAME``, such as for ``Authorization``."""
     answer: Text | None = None
     """Where the answer is. Of a command: ``stdout`` (the default), ``last_line``, ``file:NAME``, ``json:/POINTER`` or
     ``diff``; of an HTTP agent: ``json:/POINTER`` (the default is ``json:/answer``) or ``text``."""

@@ -13,6 +13,10 @@ SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:api[_-]?key|key|secret|password|passwd|token|credentials?|sig|signature)$", re.IGNORECASE
 )
 """Names of options and query parameters whose values are secret."""
+ENV_VALUE = "env:"
+"""Begins the value of a header that is the name of an environment variable."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CREDENTIALS = ("authorization", "cookie")
 _BARE_ADDRESS = re.compile(
     r"(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]+\]|[a-z][a-z0-9-]*(?=:\d+/)|(?P<name>(?:[a-z0-9-]{1,40}\.){1,6}[a-z]{2,12}))"
     r"(?P<port>:\d{1,5})?(?:/[a-z0-9./-]{0,60})?"
@@ -64,6 +68,22 @@ def is_address(text: str) -> bool:
     if url.scheme not in {"http", "https"} or not host or not port_is_valid or url.username or url.password:
         return False
     return not any(SECRET_NAME.search(name) for name, _ in parse_qsl(url.query, keep_blank_values=True))
+
+
+def checked_headers(value: dict[str, str], *, ours: tuple[str, ...], instead: str = "") -> dict[str, str]:
+    """Return headers of requests. Raise ``ValueError`` for names of ``ours``, and for a secret that is no ``env:NAME``."""
+    for name, text in value.items():
+        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or name.lower() in ours:
+            raise ValueError(f"names of headers other than {', '.join(ours)}{instead}")
+        secret = name.lower() in _CREDENTIALS or SECRET_NAME.search(name) or looks_like_a_key(text)
+        variable = text.removeprefix(ENV_VALUE) if text.startswith(ENV_VALUE) else None
+        if variable is None and secret:
+            raise ValueError(f"{ENV_VALUE}NAME as the value of {name}: the name of a variable, not the secret itself")
+        if variable is not None and (not VARIABLE.fullmatch(variable) or looks_like_a_key(variable)):
+            raise ValueError("the name of an environment variable, not the key itself")
+        if not text.isascii() or not text.isprintable():
+            raise ValueError(f"printable ASCII as the value of {name}")
+    return value
 
 
 def refuse_secrets(value: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -16,8 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
-from tfgrpo.pipelines.settings.model import ENV_VALUE, ROLES, ModelRole, ModelSettings
+from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import (
     SIMULATED_MODEL,
     ModelChoice,

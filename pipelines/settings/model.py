@@ -5,16 +5,20 @@ Keys are named, never stored: a value that looks like a key is refused.
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, JsonValue, create_model
 
-from tfgrpo.pipelines.settings.addresses import SECRET_NAME, checked_address, looks_like_a_key, refuse_secrets
+from tfgrpo.pipelines.settings.addresses import (
+    VARIABLE,
+    checked_address,
+    checked_headers,
+    looks_like_a_key,
+    refuse_secrets,
+)
 from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
 
-ENV_VALUE: Final = "env:"
-"""Begins the value of a header that is the name of an environment variable."""
 _OPERATION_TOKENS: Final = 100
 """Tokens of one operation on the library with a lesson of full length, as JSON."""
 
@@ -35,30 +39,19 @@ class PriceSettings(Section):
 
 
 def _check_key_env(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or looks_like_a_key(value):
+    if not VARIABLE.fullmatch(value) or looks_like_a_key(value):
         raise ValueError("the name of an environment variable, not the key itself")
     return value
 
 
 _OUR_HEADERS: Final = ("accept", "authorization", "connection", "content-length", "content-type", "host")
+_checked_headers = partial(
+    checked_headers, ours=_OUR_HEADERS, instead="; the key is named by api_key_env or api_key_secret"
+)
 _OUR_FIELDS: Final = (
     "model", "messages", "temperature", "max_tokens", "max_completion_tokens", "seed", "tools", "response_format",
     "logprobs", "stream", "n",
 )  # fmt: skip
-
-
-def _check_headers(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or name.lower() in _OUR_HEADERS:
-            ours = ", ".join(_OUR_HEADERS)
-            raise ValueError(f"names of headers other than {ours}; the key is named by api_key_env or api_key_secret")
-        if text.startswith(ENV_VALUE):
-            _check_key_env(text.removeprefix(ENV_VALUE))
-        elif SECRET_NAME.search(name) or looks_like_a_key(text):
-            raise ValueError(f"{ENV_VALUE}NAME as the value of {name}: the name of a variable, not the secret itself")
-        elif not text.isascii() or not text.isprintable():
-            raise ValueError(f"printable ASCII as the value of {name}")
-    return value
 
 
 def _check_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -86,7 +79,7 @@ class EndpointSettings(Section):
     """Name of the environment variable of the key; the key itself is never a setting."""
     api_key_secret: Annotated[Text, AfterValidator(_check_key_secret)] | None = None
     """Name of a Prefect Secret block with the key; overrides the environment."""
-    headers: Annotated[dict[str, str], AfterValidator(_check_headers)] = Field(default_factory=dict)
+    headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)
     """Further headers of every request. A secret value is ``env:NAME``, the name of an environment variable."""
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
     """Further fields of every request, such as ``reasoning_effort``, ``top_p`` or ``chat_template_kwargs``."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tfgrpo.pipelines.settings.addresses import is_loopback
-from tfgrpo.pipelines.settings.model import ENV_VALUE, ROLES, ModelRole, ModelSettings, PriceSettings
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
+from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.prices import ListPrice, PriceList
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.actors.own import OwnAgent
@@ -45,6 +46,16 @@ class CallableActor(OwnAgent):
         """Offered arguments that it takes."""
         self.proxied = not set(_PROXIED).isdisjoint(self.declared)
         self._asynchronous = is_async(function)
+
+    def warnings(self, settings: ActorSettings) -> Iterator[str]:
+        """Yield what it cannot do without an address or ``chat``."""
+        if "system" not in self.declared and {"chat", *_PROXIED}.isdisjoint(self.declared):
+            yield f"{settings.kind} takes no `system` either: no lesson can reach it, so it cannot learn"
+        if {"chat", *_PROXIED}.isdisjoint(self.declared):
+            yield (
+                f"{settings.kind} takes neither `chat` nor `base_url`: calls that it makes itself are not counted, and no "
+                "cap holds for them"
+            )
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
         """Call it with what it declares."""

@@ -25,7 +25,7 @@ from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.environment import agent_environment
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits, new_folder, remove, run_program
+from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits, run_program
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -37,7 +37,7 @@ _WITH_PASSWORD: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
 class CommandActor(OwnAgent):
-    """Starts the command of the settings, which ``command_problems`` has found to be complete."""
+    """Starts the command of the settings, of which ``problems`` has found none."""
 
     def __init__(self, settings: ActorSettings) -> None:
         self.proxied = settings.gateway.enabled
@@ -63,8 +63,7 @@ class CommandActor(OwnAgent):
             **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
         }
         guard = self._guarded(attempt.runtime)
-        folder = new_folder(guard)
-        try:
+        async with guard.folder() as folder:
             ended = await run_program(
                 [_filled(word, values) for word in self._words],
                 stdin=json.dumps(told).encode(),
@@ -80,8 +79,6 @@ class CommandActor(OwnAgent):
             if ended.code:
                 raise ActorError(_failure(ended))
             return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
-        finally:
-            await asyncio.shield(asyncio.to_thread(remove, folder, guard))
 
     def _guarded(self, runtime: Runtime) -> Guard:
         """Return the guard of this process, which ends what is left when the runtime is closed."""
@@ -116,6 +113,41 @@ class CommandActor(OwnAgent):
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         return {**base, **{name: _filled(text, values) for name, _, text in own}}
 
+    @staticmethod
+    def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:
+        """Yield what is wrong with the settings."""
+        words = shlex.split(settings.command or "")
+        if not words:
+            yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
+            return
+        program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
+        if not _startable(program, settings):
+            here = f"; perhaps {{here}}/{program}" if Path(program).is_file() else ""
+            accepted = "a program on the PATH, by an absolute path, by {here}/…, or in actor.workdir"
+            yield Problem("actor.command", f"{program!r}, which is not found", accepted + here)
+        yield from answer_problems(settings, "command")
+        if settings.workdir is not None and not Path(settings.workdir).is_dir():
+            yield Problem("actor.workdir", repr(settings.workdir), "a folder")
+        if not settings.gateway.enabled and places.intersection(_OF_THE_GATEWAY):
+            yield Problem(
+                "actor.command",
+                "an address or key of the gateway, with actor.gateway.enabled off",
+                "actor.gateway.enabled on",
+            )
+        if not settings.gateway.enabled and learns and "system" not in places:
+            accepted = "{system} in an argument, so that lessons can reach the agent, or actor.gateway.enabled on"
+            yield Problem("actor.command", "no {system}, with actor.gateway.enabled off", accepted)
+
+    def warnings(self, settings: ActorSettings) -> Iterator[str]:
+        """Yield what is probably not meant, too."""
+        yield from super().warnings(settings)
+        for word in shlex.split(settings.command or "")[1:]:
+            path = Path(word)
+            if not path.is_absolute() and path.is_file() and not Path(settings.workdir or os.devnull, word).exists():
+                yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"
+        if settings.limits.processes is not None and os.geteuid() == 0:
+            yield "actor.limits.processes is not held: this kernel bounds no processes of root"
+
 
 def _is_secret(name: str, value: str) -> bool:
     called = name.startswith(_OURS) or name.upper().endswith(_CALLED) or SECRET_NAME.search(name) is not None
@@ -136,43 +168,8 @@ def _failure(ended: Ended) -> str:
     return f"the command {how}: {said or 'it wrote nothing to standard error'}"
 
 
-def command_problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:
-    """Yield what is wrong with the settings of a command."""
-    words = shlex.split(settings.command or "")
-    if not words:
-        yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
-        return
-    program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
-    if not _startable(program, settings):
-        here = f"; perhaps {{here}}/{program}" if Path(program).is_file() else ""
-        accepted = "a program on the PATH, by an absolute path, by {here}/…, or in actor.workdir"
-        yield Problem("actor.command", f"{program!r}, which is not found", accepted + here)
-    yield from answer_problems(settings, "command")
-    if settings.workdir is not None and not Path(settings.workdir).is_dir():
-        yield Problem("actor.workdir", repr(settings.workdir), "a folder")
-    if not settings.gateway.enabled and places.intersection(_OF_THE_GATEWAY):
-        yield Problem(
-            "actor.command",
-            "an address or key of the gateway, with actor.gateway.enabled off",
-            "actor.gateway.enabled on",
-        )
-    if not settings.gateway.enabled and learns and "system" not in places:
-        accepted = "{system} in an argument, so that lessons can reach the agent, or actor.gateway.enabled on"
-        yield Problem("actor.command", "no {system}, with actor.gateway.enabled off", accepted)
-
-
 def _startable(program: str, settings: ActorSettings) -> bool:
     program = program.replace("{here}", str(Path.cwd()))
     if "/" not in program:
         return shutil.which(program) is not None
     return shutil.which(Path(settings.workdir or os.devnull, program)) is not None
-
-
-def command_warnings(settings: ActorSettings) -> Iterator[str]:
-    """Yield what is probably not meant in the settings of a command."""
-    for word in shlex.split(settings.command or "")[1:]:
-        path = Path(word)
-        if not path.is_absolute() and path.is_file() and not Path(settings.workdir or os.devnull, word).exists():
-            yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"
-    if settings.limits.processes is not None and os.geteuid() == 0:
-        yield "actor.limits.processes is not held: this kernel bounds no processes of root"

@@ -14,12 +14,12 @@ import httpx
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import ActorError, ModelReplyMalformed, ModelUnreachable, Problem
+from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.sse import EventReader, data_of
-from tfgrpo.tasks.models.endpoint import display_url
+from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.models.wire import json_of
@@ -34,11 +34,13 @@ _EXCERPT: Final = 300
 
 
 class HttpActor(OwnAgent):
-    """Asks the service of the settings, which ``http_problems`` has found to be complete."""
+    """Asks the service of the settings, of which ``problems`` has found none."""
 
     def __init__(self, settings: ActorSettings) -> None:
         self.proxied = settings.gateway.enabled
         self._url = httpx.URL(settings.url or "")
+        self._headers, secrets = filled_headers(settings.headers)
+        self._scrub = scrubber(*secrets)
         self._place = answer_place(settings.answer, "http")
         self._most = settings.limits.output_mb * MEGABYTE
         # A request is repeated only when no byte of it was sent: an agent is not asked twice.
@@ -67,7 +69,7 @@ class HttpActor(OwnAgent):
             received = await self._asked(client, "GET", received.url.join(received.headers["location"]))
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
-        return Trajectory(self._answer(received), ())
+        return Trajectory(self._scrub(self._answer(received)), ())
 
     def _connected(self, runtime: Runtime) -> httpx.AsyncClient:
         if self._client is None:
@@ -80,6 +82,8 @@ class HttpActor(OwnAgent):
         self, client: httpx.AsyncClient, method: str, url: httpx.URL, content: bytes | None = None
     ) -> Received:
         headers = {"accept": "application/json, text/event-stream, text/plain", "content-type": "application/json"}
+        if (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):  # secrets follow to no other host
+            headers |= self._headers
         number, waited = 1, 0.0
         while True:
             try:
@@ -102,7 +106,7 @@ class HttpActor(OwnAgent):
             return f"{where}, without a Location at which to ask again"
         if received.moved_to is not None:
             return f"{where}: it moved to {display_url(received.moved_to)}, which is the address for actor.url"
-        said = " ".join(read_refusal(received.status, received.content).message.split())
+        said = " ".join(self._scrub(read_refusal(received.status, received.content).message).split())
         return f"{where}: {said[:_EXCERPT] or 'an empty body'}"
 
     def _answer(self, received: Received) -> str:
@@ -130,18 +134,22 @@ class HttpActor(OwnAgent):
             except ActorError:
                 continue
 
+    @staticmethod
+    def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG004 - it is sent ``system``
+        """Yield what is wrong with the settings."""
+        yield from answer_problems(settings, "http")
+        if settings.url is None:
+            yield Problem("actor.url", "none", "the address of the agent for kind: http")
+        try:
+            filled_headers(settings.headers)
+        except EndpointError as error:
+            yield from error.problems
 
-def http_problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG001 - it is sent ``system``
-    """Yield what is wrong with the settings of an HTTP agent."""
-    yield from answer_problems(settings, "http")
-    if settings.url is None:
-        yield Problem("actor.url", "none", "the address of the agent for kind: http")
-
-
-def http_warnings(settings: ActorSettings) -> Iterator[str]:
-    """Yield what is probably not meant in the settings of an HTTP agent."""
-    if settings.gateway.enabled and not is_loopback(urlsplit(settings.url or "").hostname or ""):
-        yield (
-            f"the agent at {settings.url} gets the address of a gateway that listens on this machine only: "
-            "start it here, or set actor.gateway.enabled=off"
-        )
+    def warnings(self, settings: ActorSettings) -> Iterator[str]:
+        """Yield what is probably not meant, too."""
+        yield from super().warnings(settings)
+        if settings.gateway.enabled and not is_loopback(urlsplit(settings.url or "").hostname or ""):
+            yield (
+                f"the agent at {settings.url} gets the address of a gateway that listens on this machine only: "
+                "start it here, or set actor.gateway.enabled=off"
+            )

@@ -7,7 +7,7 @@ for our own calls. The finished attempt is journalled as one call, so that a res
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,7 @@ from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
 if TYPE_CHECKING:
+    from tfgrpo.pipelines.settings.actor import ActorSettings
     from tfgrpo.tasks.gateway.session import Session
 
 BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
@@ -66,6 +67,14 @@ class OwnAgent(ABC):
 
     proxied: bool
     """Whether the agent is offered the gateway, and fails if it makes no call through it."""
+
+    def warnings(self, settings: ActorSettings) -> Iterator[str]:
+        """Yield what the plan says of a valid agent. One that is started outside this process may have more."""
+        if not settings.gateway.enabled:
+            yield (
+                "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach "
+                "it as `system` only"
+            )
 
     @abstractmethod
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:

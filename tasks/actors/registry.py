@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.actor import ActorSettings
@@ -19,6 +19,9 @@ from tfgrpo.tasks.tools.schema import PYTHON, ListedTool, Tool, load_tools
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.actors.callable import CallableActor
+    from tfgrpo.tasks.actors.command import CommandActor
+    from tfgrpo.tasks.actors.http import HttpActor
+    from tfgrpo.tasks.actors.own import OwnAgent
 
 _SHOWN_CHARS = 80
 """Of an unknown tool's name in the message to the model."""
@@ -84,6 +87,7 @@ _ONLY_FOR = {
     "workdir": ("command",),
     "env": ("command",),
     "url": ("http",),
+    "headers": ("http",),
     "answer": ("command", "http"),
 }
 """Settings that other kinds of actor do not heed."""
@@ -111,10 +115,10 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
                 raise SettingsError.one("actor.tools", "none", accepted)
             return ToolActor(tools_of(settings, listed), max_turns=settings.max_turns)
         case "command" | "http":
-            agents = _started(settings.kind)
-            if problems := list(agents.problems(settings, learns=learns)):
+            agent = _outside(settings.kind)
+            if problems := list(agent.problems(settings, learns=learns)):
                 raise SettingsError(problems)
-            return agents.actor(settings)
+            return agent(settings)
     try:
         return _callable_actor(settings.kind)
     except ValueError as error:
@@ -176,59 +180,33 @@ def check_actor(
     return ()
 
 
-def is_proxied(settings: ActorSettings) -> bool:
-    """Return whether the actor is an agent of the user's own that has to use the gateway."""
-    if settings.kind in ("chat", "tools"):
-        return False
-    from tfgrpo.tasks.actors.own import OwnAgent  # noqa: PLC0415 - a run has one kind of actor
-
-    actor = build_actor(settings)
-    return isinstance(actor, OwnAgent) and actor.proxied
+def own_agent(settings: ActorSettings) -> OwnAgent | None:
+    """Return the actor if it is an agent of the user's own. For settings without problems."""
+    actor = None if settings.kind in ("chat", "tools") else build_actor(settings)
+    return cast("OwnAgent | None", actor)
 
 
 def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
-    """Return what a valid agent cannot do: be counted, or learn. For settings without problems."""
-    if settings.kind in ("chat", "tools"):
-        if PYTHON not in settings.tools:
-            return ()
-        from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
-
-        return python_warnings(settings.python)
-    if settings.kind in ("command", "http"):
-        unseen = (
-            "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach it as "
-            "`system` only"
-        )
-        return (*(() if settings.gateway.enabled else (unseen,)), *_started(settings.kind).warnings(settings))
-    declared = _callable_actor(settings.kind).declared
-    if not {"chat", "base_url", "api_key"}.isdisjoint(declared):
+    """Return what a valid actor cannot do: be counted, learn, or be isolated. For settings without problems."""
+    agent = own_agent(settings)
+    if agent is not None:
+        return tuple(agent.warnings(settings))
+    if PYTHON not in settings.tools:
         return ()
-    unpaid = (
-        f"{settings.kind} takes neither `chat` nor `base_url`: calls that it makes itself are not counted, and no cap "
-        "holds for them"
-    )
-    if "system" in declared:
-        return (unpaid,)
-    return (f"{settings.kind} takes no `system` either: no lesson can reach it, so it cannot learn", unpaid)
+    from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
+
+    return python_warnings(settings.python)
 
 
-def _started(kind: str) -> _Started:
-    """Return how agents outside this process are checked and built. A run has one kind of actor, and imports no other."""
+def _outside(kind: str) -> type[CommandActor | HttpActor]:
+    """Return the actor for agents outside this process. A run has one kind of actor, and imports no other."""
     if kind == "command":
-        from tfgrpo.tasks.actors import command  # noqa: PLC0415
+        from tfgrpo.tasks.actors.command import CommandActor  # noqa: PLC0415
 
-        return _Started(command.CommandActor, command.command_problems, command.command_warnings)
-    from tfgrpo.tasks.actors import http  # noqa: PLC0415
+        return CommandActor
+    from tfgrpo.tasks.actors.http import HttpActor  # noqa: PLC0415
 
-    return _Started(http.HttpActor, http.http_problems, http.http_warnings)
-
-
-class _Started(NamedTuple):
-    """An agent outside this process."""
-
-    actor: Callable[[ActorSettings], Actor]
-    problems: Callable[..., Iterator[Problem]]
-    warnings: Callable[[ActorSettings], Iterator[str]]
+    return HttpActor
 
 
 def _callable_actor(kind: str) -> CallableActor:

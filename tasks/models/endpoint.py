@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tfgrpo.pipelines.settings.model import ENV_VALUE, ModelSettings
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE
+from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict
 from tfgrpo.stores.text import replace_surrogates
@@ -225,10 +226,14 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, mod
     Raises ``EndpointError`` for a header whose variable is not set.
     """
     key = ApiKey(api_key) if api_key is not None and api_key.strip() else None
-    headers = {name: _header_value(name, text) for name, text in settings.headers.items()}
-    secret = (headers[name] for name, text in settings.headers.items() if text.startswith(ENV_VALUE))
-    words = tuple(ApiKey(word) for value in secret for word in value.split()[-1:])
-    return Endpoint(base_url, key, models, settings, settings.timeout_s, headers, words)
+    return Endpoint(base_url, key, models, settings, settings.timeout_s, *filled_headers(settings.headers))
+
+
+def filled_headers(given: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiKey, ...]]:
+    """Return headers with the values of their variables, and the secret words among these. Raise ``EndpointError``."""
+    headers = {name: _header_value(name, text) for name, text in given.items()}
+    secret = (headers[name] for name, text in given.items() if text.startswith(ENV_VALUE))
+    return headers, tuple(ApiKey(word) for value in secret for word in value.split()[-1:])
 
 
 def _header_value(name: str, text: str) -> str:

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -57,23 +57,25 @@ class Guard:
         with suppress(ValueError, OSError):  # closed in the meantime, when it has seen to it itself
             os.write(self.descriptor, b"-" + os.fsencode(str(name)) + b"\n")
 
+    @asynccontextmanager
+    async def folder(self) -> AsyncIterator[Path]:
+        """Give a new empty folder, which is removed afterwards, by the guard if this process cannot."""
+        folder = Path(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
+
+        def remove() -> None:
+            guard_script.remove_folder(folder)
+            self.releases(folder)
+
+        self.holds(folder)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove))
+
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
         self._process.__exit__(None, None, None)
-
-
-def new_folder(guard: Guard) -> Path:
-    """Return a new empty folder, which the guard removes if this process cannot."""
-    folder = Path(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}").resolve()
-    guard.holds(folder)
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-def remove(folder: Path, guard: Guard) -> None:
-    """Remove such a folder."""
-    guard_script.remove_folder(folder)
-    guard.releases(folder)
 
 
 @dataclass(frozen=True, slots=True)

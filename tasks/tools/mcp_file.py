@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.pipelines.settings.model import ENV_VALUE
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.stores.errors import Problem, SettingsError
 
 SOURCE: Final = "actor.mcp"

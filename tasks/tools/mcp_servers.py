@@ -146,13 +146,16 @@ class Connection:
 @asynccontextmanager
 async def _opened(server: McpServer, errors: Any) -> AsyncIterator[mcp.Client]:
     from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - an extra
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
-    from mcp.shared._httpx_utils import create_mcp_http_client  # noqa: PLC0415
 
     async with AsyncExitStack() as stack:
         if server.url is not None:
-            http = await stack.enter_async_context(create_mcp_http_client(headers=dict(server.headers)))
-            transport = streamable_http_client(server.url, http_client=http)
+            import httpx2  # noqa: PLC0415 - of the SDK
+            from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+            # The SDK's own time limits: a server may keep a reply open.
+            timeout = httpx2.Timeout(30.0, read=300.0)
+            http = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
+            transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         else:
             args = ["-I", "-S", supervisor.__file__, *server.command]
             started = StdioServerParameters(command=sys.executable, args=args, env=dict(server.env), cwd=server.cwd)

@@ -18,7 +18,7 @@ from typing import Final
 
 from tfgrpo.pipelines.settings.actor import PythonSettings
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.processes.process import Ended, Guard, Limits, isolation, new_folder, remove, run_program
+from tfgrpo.tasks.processes.process import Ended, Guard, Limits, isolation, run_program
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _MOST_BYTES: Final = 1 << 20
@@ -45,27 +45,25 @@ class PythonProcesses:
             self._guard = Guard()
             for warning in python_warnings(self._settings):
                 _LOG.warning("%s", warning)
-        container = self._settings.container
-        folder = new_folder(self._guard)
-        env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-        if container is not None:
-            env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
-        limits = self._limits
-        if container is not None:  # the client of a container needs more, and its limits are those of the command
-            limits = replace(limits, cpu_s=None, memory_mb=None, file_mb=None, processes=None)
-        try:
+        async with self._guard.folder() as folder:
+            env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+            command, limits, isolated = _COMMAND, self._limits, ""
+            if self._settings.container is None:
+                isolated = isolation().means
+            else:  # the client of a container needs more, and its limits are those of the command
+                command = tuple(shlex.split(self._settings.container))
+                env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
+                limits = replace(limits, cpu_s=None, memory_mb=None, file_mb=None, processes=None)
             ended = await run_program(
-                _COMMAND if container is None else shlex.split(container),
+                command,
                 stdin=code.encode("utf-8", "surrogatepass"),
                 folder=folder,
                 template=None,
                 env=env,
                 limits=limits,
                 guard=self._guard,
-                isolated=isolation().means if container is None else "",
+                isolated=isolated,
             )
-        finally:
-            await asyncio.shield(asyncio.to_thread(remove, folder, self._guard))
         return self._text(ended)
 
     def _text(self, ended: Ended) -> str:

@@ -20,7 +20,7 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex, stream
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, WireMessage
-from tfgrpo.tasks.models.simulated.roles import learned_answer, structured_answer
+from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance, structured_answer
 from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
@@ -110,7 +110,11 @@ class Engine:
             turn = Turn(json.dumps(learned, ensure_ascii=False))
         else:
             turn = act(self._world, body, self._options, rng)
-            turn = Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
+            if turn.calls or body.demanded is None:
+                turn = Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
+            else:  # as frameworks ask for structured output
+                arguments = minimal_instance(body.demanded.parameters, turn.text)
+                turn = Turn("", (ToolCall(body.demanded.name, arguments),))
         return fault, _completion(body, digest, turn, cut_off=fault == "truncated")
 
 

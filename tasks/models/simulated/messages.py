@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_turn, called, pieces
-from tfgrpo.tasks.models.simulated.protocol import EMPTY, NAME, ONE, Wire
+from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 
 _ERRORS: Final[Mapping[int, str]] = {
     400: "invalid_request_error",
@@ -18,30 +18,30 @@ _ERRORS: Final[Mapping[int, str]] = {
     429: "rate_limit_error",
 }
 _STOP: Final[Mapping[str, str]] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_CacheControl = dict[str, str] | None
 
 
-class _Text(Wire):
+class _Block(Wire):
+    cache_control: dict[str, str] | None = None
+
+
+class _Text(_Block):
     type: Literal["text"]
     text: str
-    cache_control: _CacheControl = None
     citations: Annotated[list[Any], Field(max_length=0)] | None = None
 
 
-class _ToolUse(Wire):
+class _ToolUse(_Block):
     type: Literal["tool_use"]
     id: str
     name: str = Field(pattern=NAME)
     input: dict[str, Any]
-    cache_control: _CacheControl = None
 
 
-class _ToolResult(Wire):
+class _ToolResult(_Block):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | list[_Text] = ""
     is_error: bool | None = None
-    cache_control: _CacheControl = None
 
 
 class _Message(Wire):
@@ -49,39 +49,41 @@ class _Message(Wire):
     content: str | list[Annotated[_Text | _ToolUse | _ToolResult, Field(discriminator="type")]]
 
 
-class _Tool(Wire):
+class _Tool(_Block):
     type: Literal["custom"] | None = None
     name: str = Field(pattern=NAME)
     description: str | None = None
     input_schema: dict[str, Any]
-    cache_control: _CacheControl = None
     strict: bool | None = None
 
 
+class _HostedTool(Wire, extra="allow"):
+    """A tool that the vendor runs. The simulated model never calls it."""
+
+    type: str = Field(pattern=r"^[a-z_]+_\d{8}$")
+
+
 class _ToolChoice(Wire):
-    type: Literal["auto", "none"]
+    type: Literal["auto", "none", "any", "tool"]
+    name: str | None = None
     disable_parallel_tool_use: Literal[False] | None = None
 
 
-class MessagesBody(Wire):
-    """The body of ``POST /v1/messages``; options without effect are accepted with their neutral value only."""
+class MessagesBody(WireBody):
+    """The body of ``POST /v1/messages``."""
 
+    without_effect = frozenset({
+        "top_p", "top_k", "thinking", "output_config", "context_management", "cache_control", "metadata", "service_tier",
+    })  # fmt: skip
     model: str
     messages: list[_Message] = Field(min_length=1)
     max_tokens: int = Field(ge=1)
     system: str | list[_Text] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    tools: list[_Tool] | None = None
+    tools: list[_Tool | _HostedTool] | None = None
     tool_choice: _ToolChoice | None = None
     stream: bool | None = None
-    stop_sequences: EMPTY | None = None
-    top_p: ONE | None = None
-    thinking: dict[str, Any] | None = None
-    output_config: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
-    cache_control: _CacheControl = None
-    metadata: dict[str, str | None] | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
+    stop_sequences: list[str] | None = None
 
 
 class MessagesDialect(Dialect):
@@ -93,12 +95,13 @@ class MessagesDialect(Dialect):
         system = [] if body.system is None else [{"role": "system", "content": _text(body.system)}]
         turns = [turn for message in body.messages for turn in _turns(message)]
         chat: dict[str, Any] = {"model": body.model, "messages": [*system, *turns], "max_tokens": body.max_tokens}
-        if body.temperature is not None:
-            chat["temperature"] = body.temperature
-        if body.tool_choice is not None:
-            chat["tool_choice"] = body.tool_choice.type
-        if body.tools:
-            chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in body.tools]
+        chat |= {"temperature": body.temperature} if body.temperature is not None else {}
+        chat |= {"stop": body.stop_sequences} if body.stop_sequences else {}
+        if (choice := body.tool_choice) is not None:
+            named = {"function": {"name": choice.name}}
+            chat["tool_choice"] = {"any": "required", "tool": named}.get(choice.type, choice.type)
+        if tools := [tool for tool in body.tools or () if isinstance(tool, _Tool)]:
+            chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
         return {**chat, "stream": True} if body.stream else chat
 
     def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002

@@ -1,21 +1,21 @@
-"""Schema of the chat completion requests that the service accepts; what it would not honour, it refuses.
+"""Schema of the chat completion requests that the service accepts.
 
-A fake that accepts more than the original hides faults of its clients. Names of functions and schemas, and schemas that
-are to be followed strictly, keep OpenAI's rules here.
+A fake that accepts more than the original hides faults of its clients: names of functions and schemas, and schemas that are
+to be followed strictly, keep OpenAI's rules here. What an answer would have to show and cannot is refused; options that only
+shape a sample are accepted and change nothing, as agents send what their authors like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from tfgrpo.tasks.models.wire import mapping_of
+
 MODEL_NAME = "simulated"
 NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
-ONE = Annotated[float, Field(ge=1.0, le=1.0)]
-_ZERO = Annotated[float, Field(ge=0.0, le=0.0)]
-EMPTY = Annotated[list[str], Field(max_length=0)]
 
 
 def strict_fault(schema: Mapping[str, Any]) -> str | None:
@@ -46,6 +46,19 @@ class Wire(BaseModel):
     """Part of a request, with no field beyond those named."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class WireBody(Wire):
+    """A whole request."""
+
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    """Names of options that are accepted with any value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_what_has_no_effect(cls, value: Any) -> Any:
+        dropped = cls.without_effect.intersection(value) if isinstance(value, dict) else ()
+        return {name: part for name, part in value.items() if name not in dropped} if dropped else value
 
 
 class _TextPart(Wire):
@@ -92,7 +105,9 @@ class WireMessage(Wire):
         return self
 
 
-class _OfferedFunction(Wire):
+class OfferedFunction(Wire):
+    """A function that may be called."""
+
     name: str = Field(pattern=NAME)
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -107,7 +122,7 @@ class _OfferedFunction(Wire):
 
 class _OfferedTool(Wire):
     type: Literal["function"]
-    function: _OfferedFunction
+    function: OfferedFunction
 
 
 class _NamedSchema(Wire):
@@ -139,9 +154,14 @@ class _StreamOptions(Wire):
     include_obfuscation: bool | None = None
 
 
-class ChatBody(Wire):
-    """The body of ``POST /v1/chat/completions``. Options without effect here are accepted with their neutral value only."""
+class ChatBody(WireBody):
+    """The body of ``POST /v1/chat/completions``."""
 
+    without_effect = frozenset({
+        "top_p", "presence_penalty", "frequency_penalty", "logit_bias", "service_tier", "reasoning_effort", "verbosity",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user", "metadata", "store", "prediction",
+        "web_search_options",
+    })  # fmt: skip
     model: str
     messages: list[WireMessage] = Field(min_length=1)
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
@@ -149,26 +169,16 @@ class ChatBody(Wire):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
     tools: list[_OfferedTool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: Literal[True] | None = None
     response_format: _ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: Literal[0] | None = None
-    top_p: ONE | None = None
-    presence_penalty: _ZERO | None = None
-    frequency_penalty: _ZERO | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
     stop: str | Annotated[list[str], Field(max_length=4)] | None = None
     modalities: list[Literal["text"]] | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
     n: Literal[1] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    user: str | None = None
-    metadata: dict[str, str] | None = None
-    store: bool | None = None
 
     @property
     def limit(self) -> int | None:
@@ -188,16 +198,23 @@ class ChatBody(Wire):
             return frozenset()
         return frozenset(tool.function.name for tool in self.tools or ())
 
-    @model_validator(mode="after")
-    def _options_of_a_stream(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options are only allowed when stream is true")
-        return self
+    @property
+    def demanded(self) -> OfferedFunction | None:
+        """Return the function that has to be called: the one that is named, or the last where any will do."""
+        if self.tool_choice in (None, "auto", "none"):
+            return None
+        chosen = mapping_of(mapping_of(self.tool_choice).get("function")).get("name")
+        functions = (tool.function for tool in reversed(self.tools or []))
+        return next((each for each in functions if chosen in (None, each.name)), None)
 
     @model_validator(mode="after")
-    def _one_limit(self) -> Self:
+    def _belongs_together(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options are only allowed when stream is true")
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise ValueError("max_tokens and max_completion_tokens exclude each other")
+        if self.tool_choice not in (None, "auto", "none") and self.demanded is None:
+            raise ValueError("tool_choice asks for a tool that is not offered")
         return self
 
     @model_validator(mode="after")

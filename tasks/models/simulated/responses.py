@@ -8,9 +8,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_turn, called, pieces
-from tfgrpo.tasks.models.simulated.protocol import NAME, ONE, Wire
+from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 
 _Status = Literal["in_progress", "completed", "incomplete"]
+_HOSTED: Final = (
+    r"^(web_search|file_search|code_interpreter|image_generation|computer|mcp|(local_)?shell|apply_patch|custom)"
+)
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -71,6 +74,12 @@ class _Function(Wire):
     strict: bool | None = None
 
 
+class _HostedTool(Wire, extra="allow"):
+    """A tool that the vendor runs, or that has no schema. The simulated model never calls it."""
+
+    type: str = Field(pattern=_HOSTED)
+
+
 class _Format(Wire):
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
@@ -81,42 +90,29 @@ class _Format(Wire):
 
 class _Text(Wire):
     format: _Format | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    verbosity: str | None = None
 
 
-class _StreamOptions(Wire):
-    include_obfuscation: bool | None = None
+class ResponsesBody(WireBody):
+    """The body of ``POST /v1/responses``."""
 
-
-class ResponsesBody(Wire):
-    """The body of ``POST /v1/responses``; options without effect are accepted with their neutral value only."""
-
+    without_effect = frozenset({
+        "top_p", "parallel_tool_calls", "max_tool_calls", "stream_options", "truncation", "include", "reasoning",
+        "service_tier", "store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
+    })  # fmt: skip
     model: str
     input: str | list[_Message | _FunctionCall | _FunctionCallOutput] = Field(min_length=1)
     instructions: str | None = None
     temperature: float | None = None
     max_output_tokens: Annotated[int, Field(ge=16)] | None = None
-    tools: list[_Function] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tools: list[_Function | _HostedTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
     text: _Text | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    parallel_tool_calls: bool | None = None
-    top_p: ONE | None = None
     top_logprobs: Literal[0] | None = None
-    truncation: Literal["auto", "disabled"] | None = None
     background: Literal[False] | None = None
     previous_response_id: None = None
     conversation: None = None
-    include: list[str] | None = None
-    reasoning: dict[str, Any] | None = None
-    service_tier: Literal["auto", "default"] | None = None
-    store: bool | None = None
-    metadata: dict[str, str] | None = None
-    user: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
-    safety_identifier: str | None = None
 
 
 class ResponsesDialect(Dialect):
@@ -126,10 +122,12 @@ class ResponsesDialect(Dialect):
         """Return the chat request: instructions as its system message, items as its turns."""
         body = ResponsesBody.model_validate(value)
         chat: dict[str, Any] = {"model": body.model, "messages": _messages(body)}
-        named = {"temperature": body.temperature, "max_tokens": body.max_output_tokens, "tool_choice": body.tool_choice}
+        chosen = {"function": body.tool_choice} if isinstance(body.tool_choice, dict) else body.tool_choice
+        named = {"temperature": body.temperature, "max_tokens": body.max_output_tokens, "tool_choice": chosen}
         chat |= {key: part for key, part in named.items() if part is not None}
-        if body.tools:
-            functions = (tool.model_dump(exclude={"type"}, exclude_none=True) for tool in body.tools)
+        tools = (tool for tool in body.tools or () if isinstance(tool, _Function))
+        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in tools]
+        if functions:
             chat["tools"] = [{"type": "function", "function": function} for function in functions]
         wanted = None if body.text is None else body.text.format
         if wanted is not None:

@@ -149,27 +149,33 @@ def structured_answer(body: ChatBody, text: str) -> str:
     return json.dumps(minimal_instance(wanted.json_schema.body, text), ensure_ascii=False)
 
 
-def minimal_instance(schema: Mapping[str, Any], text: str) -> Any:
-    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first."""
+def minimal_instance(schema: Mapping[str, Any], text: str, root: Mapping[str, Any] | None = None) -> Any:
+    """Return a smallest value that follows a JSON schema, with ``text`` for free strings; of several types the first.
+
+    ``root``: the schema with the definitions that this part of it refers to.
+    """
+    root = schema if root is None else root
+    if "$ref" in schema:
+        return minimal_instance(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2], {}), text, root)
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
     if schema.get("enum"):
         return schema["enum"][0]
-    for key in ("anyOf", "oneOf"):
+    for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
-            return minimal_instance(schema[key][0], text)
+            return minimal_instance(schema[key][0], text, root)
     kind = schema.get("type", "object")
-    return _of_type(kind[0] if isinstance(kind, list) else kind, schema, text)
+    return _of_type(kind[0] if isinstance(kind, list) else kind, schema, text, root)
 
 
-def _of_type(kind: str, schema: Mapping[str, Any], text: str) -> Any:
+def _of_type(kind: str, schema: Mapping[str, Any], text: str, root: Mapping[str, Any]) -> Any:
     match kind:
         case "object":
-            properties = schema.get("properties", {})
-            return {name: minimal_instance(properties.get(name, {}), text) for name in schema.get("required", ())}
+            parts, names = schema.get("properties", {}), schema.get("required", ())
+            return {name: minimal_instance(parts.get(name, {}), text, root) for name in names}
         case "array":
-            return [minimal_instance(schema.get("items", {}), text)] * schema.get("minItems", 0)
+            return [minimal_instance(schema.get("items", {}), text, root)] * schema.get("minItems", 0)
         case "number" | "integer":
             return schema.get("minimum", 0)
         case "string":

@@ -93,7 +93,7 @@ class _Echo(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps({"answer": self.path}).encode()
+        body = json.dumps({"answer": f"{self.path} {self.headers.get('x-team')}"}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

@@ -65,6 +65,58 @@ async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_point
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
 
 
+async def test_a_private_service_gets_its_header_and_nobody_else_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
+    seen, elsewhere = [], []
+
+    async def begin(request):
+        seen.append(request.headers.get("authorization"))
+        return web.Response(status=303, headers={"Location": f"{other}/done"})
+
+    async def done(request):
+        elsewhere.append((request.headers.get("authorization"), request.headers.get("x-team")))
+        return web.json_response({"answer": "7, said agent-s3cret"})
+
+    headers = {"Authorization": "env:AGENT_AUTH", "X-Team": "blue"}
+    async with serving(web.get("/done", done)) as other, serving(web.post("/attempt", begin)) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt", headers=headers)
+    assert (seen, elsewhere) == (["Bearer agent-s3cret"], [(None, None)])
+    assert rollout.output == "7, said ***"
+
+
+async def test_a_refusal_that_repeats_the_header_is_recorded_without_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
+    async with serving(answering('{"error": "bad token agent-s3cret"}', status=401)) as url:
+        rollout = await attempt(tmp_path, f"{url}/attempt", headers={"Authorization": "env:AGENT_AUTH"})
+    assert "401 from the agent" in rollout.loss.reason
+    assert "bad token ***" in rollout.loss.reason
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"Authorization": "Bearer agent-s3cret"}, "env:NAME as the value of Authorization"),
+        ({"Host": "x"}, "names of headers other than"),
+        ({"a b": "x"}, "names of headers other than"),
+        ({"X-Key": "env:a b"}, "the name of an environment variable"),
+        ({"X-Team": "blü"}, "printable ASCII"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_or_would_be_recorded_is_refused(headers, said):
+    with pytest.raises(ValueError, match=said):
+        ActorSettings(kind="http", url="http://localhost:1/a", headers=headers)
+
+
+def test_a_header_whose_variable_is_not_set_is_one_clear_error(monkeypatch):
+    monkeypatch.delenv("AGENT_AUTH", raising=False)
+    (problem,) = check_actor(
+        ActorSettings(kind="http", url="http://localhost:1/a", headers={"Authorization": "env:AGENT_AUTH"})
+    )
+    assert (problem.source, problem.given) == ("header Authorization", "AGENT_AUTH, which is not set")
+    (alien,) = check_actor(ActorSettings(headers={"X-Team": "blue"}))
+    assert (alien.source, alien.accepted) == ("actor.headers", "it with kind: http")
+
+
 EVENTS = (
     ": thinking\n\nevent: step\ndata: {\"tool\": \"search\"}\n\ndata: {\"delta\": {\"text\": \"Answer\"}}\r\n\r\n"
     "data: {\"delta\":\ndata: {\"text\": \": 7\"}}\n\ndata: [DONE]\n\n"

@@ -229,11 +229,13 @@ async def test_a_key_counts_in_each_of_three_headers(dialect):
     ("responses", {"previous_response_id": "resp_1"}),
     ("responses", {"max_output_tokens": 3}),
     ("responses", {"messages": []}),
-    ("responses", {"tools": [{"type": "web_search"}]}),
+    ("responses", {"tools": [{"type": "telepathy"}]}),
     ("responses", {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}),
     ("messages", {"max_tokens": None}),
     ("messages", {"temperature": 1.5}),
     ("messages", {"seed": 1}),
+    ("messages", {"tools": [{"type": "telepathy", "name": "t"}]}),
+    ("messages", {"tool_choice": {"type": "tool", "name": "not_offered"}}),
     ("messages", {"messages": [{"role": "system", "content": "x"}]}),
     ("messages", {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}),
     ("messages", {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}),
@@ -248,6 +250,49 @@ async def test_what_a_dialect_does_not_know_is_refused_in_its_form(dialect, chan
     assert body["error"]["type"] == "invalid_request_error"
     assert ("param" in body["error"]) is (dialect == "responses")
     assert body.get("type") == (None if dialect == "responses" else "error")
+
+
+HOSTED = {
+    "responses": [{"type": "web_search", "search_context_size": "low"}, {"type": "custom", "name": "apply_patch"}],
+    "messages": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}],
+}
+
+
+@pytest.mark.parametrize("dialect", HOSTED)
+async def test_tools_that_a_vendor_runs_are_accepted_and_never_called(dialect):
+    offered = body_of(dialect, tools=True, top_p=0.9)
+    (plain,) = await answers(dialect, [{**offered, "tools": HOSTED[dialect]}])
+    (mixed,) = await answers(dialect, [{**offered, "tools": [*offered["tools"], *HOSTED[dialect]]}])
+    assert "Answer: " in text_of(dialect, plain.json())
+    assert not calls_of(dialect, plain.json()) + calls_of(dialect, mixed.json())
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output(dialect, named):
+    whole = {
+        "type": "object",
+        "properties": {"final": {"$ref": "#/$defs/Final"}, "sure": {"type": "boolean"}, "note": {"type": "string"}},
+        "required": ["final", "sure"],
+        "$defs": {"Final": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+    }
+    function = {"name": "final_result", "description": "", "parameters": whole}
+    choices = {
+        "chat/completions": ["required", {"type": "function", "function": {"name": "final_result"}}],
+        "responses": ["required", {"type": "function", "name": "final_result"}],
+        "messages": [{"type": "any"}, {"type": "tool", "name": "final_result"}],
+    }
+    tools = {
+        "chat/completions": [{"type": "function", "function": function}],
+        "responses": [{"type": "function", **function}],
+        "messages": [{"name": "final_result", "description": "", "input_schema": whole}],
+    }
+    offered = body_of(dialect, tools=True)
+    asked = {**offered, "tools": [*offered["tools"], *tools[dialect]], "tool_choice": choices[dialect][named]}
+    (response,) = await answers(dialect, [asked])
+    ((_, name, arguments),) = calls_of(dialect, response.json())
+    assert (name, arguments["sure"], list(arguments)) == ("final_result", False, ["final", "sure"])
+    assert "Answer: " in arguments["final"]["text"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -90,11 +90,12 @@ USER = {"role": "user", "content": "hello"}
     ({"n": 2}, "n"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": {"include_usage": True}}, None),
-    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "required"}, None),
+    ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
     ({"tools": [{"type": "function", "function": {}}]}, "tools.0.function.name"),
     ({"response_format": {"type": "json_schema"}}, "response_format"),
     ({"response_format": {"type": "text", "json_schema": {"name": "x"}}}, "response_format"),
-    ({"top_p": 0.5}, "top_p"),
+    ({"top_q": 0.5}, "top_q"),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_reason(changes, param):
     async with in_process() as client:
