@@ -21,6 +21,7 @@ from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import is_local
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
@@ -31,8 +32,8 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
     "prompt": ("prompt", "question", "input", "query", "instruction", "problem", "task", "text"),
     "answer": (
-        "answer", "solution", "expected", "expected_output", "reference", "ground_truth", "target", "label", "gold", "output",
-        "response", "completion",
+        "answer", "solution", "gold_answer", "expected", "expected_output", "reference", "ground_truth", "target", "label",
+        "gold", "output", "response", "completion",
     ),
     "system_prompt": ("system_prompt", "system"),
     "metadata": ("metadata",),
@@ -42,6 +43,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 _LOOKED_AT: Final = 200
 _NUMBER: Final = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?\s*%?")
 _SAMPLE: Final = 100
+_BATCH: Final = 25
 
 
 class _Asked(NamedTuple):
@@ -61,11 +63,12 @@ def execute(options: argparse.Namespace, console: Console) -> None:
         raise SettingsError.one("--file", options.file, "a .yaml file")
     check_output_file(target, lambda _: bool(options.force), "an existing one with --force")
     asked = _asked(options, console)
-    replace_text(target, "\n".join(_lines(asked)) + "\n")
-    columns = {name: column for name, column in asked.fields.model_dump().items() if name in {"id", "prompt", "answer"}}
-    shown = ", ".join(
-        f"{name} from {'the row' if column is None else repr(column)}" for name, column in columns.items()
-    )
+    replace_text(target, _text(asked))
+    columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
+    if not asked.dataset.answers:
+        columns["answer"] = None
+    absent = {"id": "the row", "answer": "nowhere, so a model judges"}
+    shown = ", ".join(f"{name} from {absent[name] if of is None else repr(of)}" for name, of in columns.items())
     console.say(f"{target} written: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
     facts, text = diagnosis(argparse.Namespace(pipeline=str(target), assignments=[], ping=False), console)
     pipeline = f"--pipeline {shlex.quote(str(target))}"
@@ -117,7 +120,11 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence
     if "messages" in columns or "resourceSpans" in columns:
         accepted = f"items; `tfgrpo items {shlex.quote(data)} --to items.jsonl` makes them"
         raise DatasetError.one(data, "conversations or traces", accepted)
-    by_name = {column.strip().lower().replace(" ", "_").replace("-", "_"): column for column in reversed(columns)}
+    if not columns:
+        raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
+    by_name = {re.sub(r"[\W_]+", "_", column.lower()).strip("_"): column for column in reversed(columns)}
+    answers = [column for name, column in by_name.items() if name.endswith("_answer")]
+    by_name |= {"gold_answer": answers[0]} if len(answers) == 1 else {}
     found: dict[str, str | None] = {}
     for field, names in _NAMES.items():
         chosen = getattr(options, field, None)
@@ -135,26 +142,33 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence
     return FieldMap.model_validate({name: column for name, column in found.items() if column or name == "id"})
 
 
-def _lines(asked: _Asked) -> Iterator[str]:
-    """Yield the lines of the file. JSON texts are YAML."""
-    items, plain = asked.dataset.items, FieldMap()
+def _text(asked: _Asked) -> str:
+    """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
+    _, *blocks = find_pipeline("general").read_text(encoding="utf-8").split("\n\n")
     task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
-    fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(plain, name)}
-    sample = max(2, min(_SAMPLE, len(items) * 7 // 10))
-    yield "# Written by `tfgrpo init`. Every setting: tfgrpo config"
-    yield from ("", f"task_id: {json.dumps(task or 'my-task')} # names the directory under out/", "pack: general", "")
-    yield from ("dataset:", f"  path: {json.dumps(asked.data)}")
-    yield "  held_out: 0.3 # share that only the evaluation sweep sees"
-    if fields:
-        yield f"  fields: {json.dumps(fields, ensure_ascii=False)}"
-    yield from ("", "model:", f"  name: {json.dumps(asked.model)}", f"  base_url: {json.dumps(asked.base_url)}")
-    yield "  api_key_env: OPENAI_API_KEY # the variable of the key"
-    yield from _price_lines(asked)
-    yield from ("", "tfgrpo:", "  epochs: 3", f"  sample_size: {sample}", f"  batch_size: {min(25, sample)}")
-    yield from ("", "rewarders:", *_rewarder_lines(asked.dataset))
-    yield from ("  - name: relative # rank within the group; recorded, not counted", "    weight: 0")
-    yield from ("", "budget: # the run ends cleanly at a cap, with all its work saved", "  max_calls: 10000")
-    yield from ("", "stages:", "  - name: learn", "  - name: spec-guard")
+    sample = max(2, min(_SAMPLE, len(asked.dataset.items) * 7 // 10))
+    sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
+    fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(FieldMap(), name)}
+    own = {
+        "pipeline": (f"task_id: {json.dumps(task or 'my-task')} # names the directory under out/", "pack: general"),
+        "dataset": (
+            "dataset:",
+            f"  path: {json.dumps(asked.data)}",
+            "  held_out: 0.3 # share that only the evaluation sweep sees",
+            *([f"  fields: {json.dumps(fields, ensure_ascii=False)}"] if fields else ()),
+        ),
+        "rewarders": ("rewarders:", *_rewarder_lines(asked.dataset), "  - name: relative", "    weight: 0"),
+        "model": (
+            "model:",
+            f"  name: {json.dumps(asked.model)}",
+            f"  base_url: {json.dumps(asked.base_url)}",
+            "  api_key_env: OPENAI_API_KEY # the variable of the key",
+            *_price_lines(asked),
+        ),
+    }
+    filled = ("\n".join(own.get(block.partition(":")[0], (block,))) for block in blocks)
+    text = "\n\n".join(("# Written by `tfgrpo init`. Every setting: tfgrpo config", *filled))
+    return re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", text)
 
 
 def _price_lines(asked: _Asked) -> Iterator[str]:

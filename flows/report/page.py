@@ -40,6 +40,7 @@ _PHASES = {"train": "learning", "eval": "sweep", "measure": "measuring"}
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
+    "gateway": "calls of own agents",
     "digest": "digests of long attempts",
     "reflect": "reflection",
     "curate": "curation",

@@ -40,7 +40,8 @@ async def ping_models(plan: Plan) -> Pinged:
             price = plan.models.price_list(role).get(name)
             tokens += found.bound + found.attempts
             nano += 0 if price is None else price.cost(found.bound, found.attempts)
-            problems += (_problem(plan, role, name, finding) for finding in found.findings)
+            last = {finding.setting or finding.said: finding for finding in found.findings}
+            problems += (_problem(plan, role, name, finding) for finding in last.values())
             if not found.findings:
                 answers.append(f"{role}: {name} at {endpoint.display_url} answers{_silence(found)}")
     unknown = any(found is None for *_, found in plan.models.priced)

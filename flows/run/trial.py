@@ -75,7 +75,8 @@ def try_agent(plan: Plan) -> Trial | None:
     with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
         settings = _harmless(plan.settings)
         context = run_context(plan, "trial", Path(folder), None)
-        return asyncio.run(_tried(plan, replace(context, settings=settings, models=choose_models(settings))))
+        context = replace(context, settings=settings, models=choose_models(settings))
+        return asyncio.run(_tried(plan, context, tuple(agent.warnings(settings.actor))))
 
 
 def _harmless(settings: Settings) -> Settings:
@@ -84,7 +85,7 @@ def _harmless(settings: Settings) -> Settings:
     return settings.model_copy(update=changes)
 
 
-async def _tried(plan: Plan, context: RunContext) -> Trial:
+async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Trial:
     requests: list[httpx.Request] = []
 
     async def record(request: httpx.Request) -> None:
@@ -101,7 +102,8 @@ async def _tried(plan: Plan, context: RunContext) -> Trial:
     failure = rollout.loss.reason if isinstance(rollout.loss, Failed) else None
     if not requests:
         failed = failure is not None and not failure.startswith(BYPASSED)
-        given, accepted = (f"a failed trial: {failure}", "an agent that runs") if failed else (BYPASSED, REMEDY)
+        runs = "; ".join(("an agent that runs", *warnings))
+        given, accepted = (f"a failed trial: {failure}", runs) if failed else (BYPASSED, REMEDY)
         raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     return Trial(

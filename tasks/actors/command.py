@@ -121,10 +121,10 @@ class CommandActor(OwnAgent):
             yield Problem("actor.command", "none", "the program of kind: command, with its arguments")
             return
         program, places = words[0], set(_TEMPLATE.findall(" ".join((*words, *settings.env))))
-        if not _startable(program, settings):
-            here = f"; perhaps {{here}}/{program}" if Path(program).is_file() else ""
+        if fault := _fault_of(program, settings):
+            here = f"; perhaps {{here}}/{program.removeprefix('./')}" if Path(program).is_file() else ""
             accepted = "a program on the PATH, by an absolute path, by {here}/…, or in actor.workdir"
-            yield Problem("actor.command", f"{program!r}, which is not found", accepted + here)
+            yield Problem("actor.command", f"{program!r}, which is {fault}", accepted + here)
         yield from answer_problems(settings, "command")
         if settings.workdir is not None and not Path(settings.workdir).is_dir():
             yield Problem("actor.workdir", repr(settings.workdir), "a folder")
@@ -145,6 +145,8 @@ class CommandActor(OwnAgent):
             path = Path(word)
             if not path.is_absolute() and path.is_file() and not Path(settings.workdir or os.devnull, word).exists():
                 yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"
+        for name in (each for each in settings.env if "=" not in each and each not in os.environ):
+            yield f"{name} of actor.env is not set in this environment"
         if settings.limits.processes is not None and os.geteuid() == 0:
             yield "actor.limits.processes is not held: this kernel bounds no processes of root"
 
@@ -168,8 +170,10 @@ def _failure(ended: Ended) -> str:
     return f"the command {how}: {said or 'it wrote nothing to standard error'}"
 
 
-def _startable(program: str, settings: ActorSettings) -> bool:
+def _fault_of(program: str, settings: ActorSettings) -> str | None:
+    """Return why a program cannot be started; None for one that can."""
     program = program.replace("{here}", str(Path.cwd()))
-    if "/" not in program:
-        return shutil.which(program) is not None
-    return shutil.which(Path(settings.workdir or os.devnull, program)) is not None
+    path = Path(settings.workdir or os.devnull, program) if "/" in program else Path(program)
+    if shutil.which(path) is not None:
+        return None
+    return "not executable" if "/" in program and path.is_file() else "not found"

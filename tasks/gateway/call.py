@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -34,7 +34,7 @@ from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, never_sent, read_whole
-from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of
+from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of, usage_of
 
 _EVENTS = "text/event-stream"
 
@@ -99,6 +99,8 @@ class _Recorded(NamedTuple):
     body: bytes
     latency_s: float
     cost_usd: float | None
+    usage: Sequence[int] | None
+    """Tokens as ``usage_of`` takes them, for reports; None when unknown, empty in older journals."""
 
     def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "body": self.body.decode("utf-8", "surrogateescape")}
@@ -106,7 +108,8 @@ class _Recorded(NamedTuple):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Recorded:
         cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
-        return cls(value["content_type"], body, float(value["latency_s"]), cost if is_cost(cost) else None)
+        known = cost if is_cost(cost) else None
+        return cls(value["content_type"], body, float(value["latency_s"]), known, value.get("usage", ()))
 
 
 @dataclass(slots=True)
@@ -288,8 +291,8 @@ class Call:
             self._charge(lambda reservation: reservation.settle(bound, worst, believed=False))
         cost_usd = None if nano_usd is None else nano_usd / NANO
         if (journal := self.session.journal) is not None:
-            body = b"".join(events)
-            journal.append(key_text, _Recorded(content_type, body, latency_s, cost_usd).to_json())
+            body, counts = b"".join(events), None if usage is None else astuple(usage)
+            journal.append(key_text, _Recorded(content_type, body, latency_s, cost_usd, counts).to_json())
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         self._count(reply)
         self._record(reply)
@@ -297,7 +300,8 @@ class Call:
     def _replayed(self, known: _Recorded, events: Sequence[bytes]) -> None:
         reply = self._read(known.content_type, events)
         if reply is not None:
-            self._record(replace(reply, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
+            usage = reply.usage if known.usage == () else usage_of(known.usage)
+            self._record(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
 
     def _record(self, reply: ChatReply) -> None:
         reply = replace(reply, model=reply.model or self.out.model)

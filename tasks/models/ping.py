@@ -28,6 +28,11 @@ _SCHEMA: Final = AnswerSchema(
 _MESSAGES: Final = (Message("system", 'Answer with the JSON object {"ok": true}.'), Message("user", "Are you there?"))
 _VALUES: Final[dict[str, Any]] = {"true": True, "false": False}
 _MOST_ATTEMPTS: Final = 8
+_KEY: Final = "check the key: the variable of api_key_env, or the block of api_key_secret"
+_LATER: Final = "the same again later, or an account with credit"
+_URL: Final = "check the base URL (…/v1)"
+_ADVICE: Final = {0: _URL, 200: _URL, 401: _KEY, 403: _KEY, 402: _LATER, 429: _LATER}
+"""By status, where a setting of the request would not help."""
 _ACCEPTED: Final = re.compile(r"(max_tokens|output limit).{0,40}\breached\b", re.IGNORECASE)
 """A reasoning model that was accepted and had no token left for an answer (OpenAI, as 400)."""
 
@@ -97,9 +102,7 @@ async def _answer(
 
 def _finding(status: int, words: str, wire: ModelSettings, endpoint: Endpoint) -> Finding:
     """Return what a refusal means for these settings."""
-    advice = hint_of(status, words).removeprefix("; ")
-    if status in {401, 403}:
-        advice = "check the key: the variable of api_key_env, or the block of api_key_secret"
+    advice = _ADVICE.get(status) or hint_of(status, words).removeprefix("; ")
     said = f"{status or 'no connection'}: {endpoint.excerpt(words)}"
     named = re.match(r"set model\.(\w+): (\w+)", advice)
     if named is None or named[1] not in type(wire).model_fields:

@@ -12,6 +12,7 @@ import yaml
 
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows import cli
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 
 ROWS = 24
 
@@ -40,10 +41,12 @@ def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple
         ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), "numeric"),
         ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), "normalized"),
         ("id\tinput\tlabel\tnote", "{n}\tdo {n}\tyes\tx", ("input", "label", "id"), "normalized"),
+        ("Question,Model answer?,Gold  Answer", "ask {n},x,$ {n}", ("Question", None, None), None),
+        ("Question,Gold  Answer", "ask {n},${n}", ("Question", "Gold  Answer", None), "numeric"),
     ],
 )
 def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
-    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str, str, str | None], match: str
+    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str | None, ...], match: str | None
 ) -> None:
     data = csv("My items.csv", head, row)
     with ChatServer(lambda number, body: "7") as server:
@@ -51,9 +54,20 @@ def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
     assert facts["columns"] == dict(zip(("prompt", "answer", "id"), fields, strict=True))
     assert facts["ok"] is True
     assert facts["next"][1] == "tfgrpo run --pipeline tfgrpo.yaml"
-    assert written["rewarders"][0] == {"name": "gt", "options": {"match": match}}
+    assert written["rewarders"][0] == ({"name": "gt", "options": {"match": match}} if match else {"name": "judge"})
     assert (written["task_id"], written["dataset"]["path"]) == ("my-items", data)
     assert server.bodies == []
+
+
+def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys: pytest.CaptureFixture[str]) -> None:
+    data = csv("d.csv", "prompt,answer", "What is {n} plus 1?,{n}")
+    with ChatServer(lambda number, body: "7") as server:
+        facts, written = made(capsys, server.url, data)
+    template = yaml.safe_load(find_pipeline("general").read_text(encoding="utf-8"))
+    assert written["tfgrpo"] == {**template["tfgrpo"], "sample_size": 16, "batch_size": 16}
+    assert all(written[section] == template[section] for section in ("pack", "gate", "budget", "stages"))
+    assert written["tfgrpo"]["enabled"] is True
+    assert not any("nothing is learned" in warning for warning in facts["warnings"])
 
 
 def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +97,7 @@ def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) ->
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
         (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
         (["d.csv", "--file", "x.json"], ["--file"]),
+        (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
     ],
 )
 def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
@@ -91,6 +106,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     csv("d.csv", "x,y", "p{n},{n}")
     Path("c.jsonl").write_text('{"messages": []}\n')
+    Path("empty.csv").touch()
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
     assert not Path("tfgrpo.yaml").exists()

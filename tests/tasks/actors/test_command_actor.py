@@ -349,9 +349,15 @@ def test_a_command_of_the_template_and_one_of_this_folder_are_found(tmp_path, mo
     assert check_actor(ActorSettings(kind="command", command="./agent.sh", workdir="template")) == ()
     assert check_actor(ActorSettings(kind="command", command="{here}/here.sh")) == ()
     (problem,) = check_actor(ActorSettings(kind="command", command="./here.sh"))
-    assert "perhaps {here}/./here.sh" in problem.accepted
+    assert "perhaps {here}/here.sh" in problem.accepted
+    (tmp_path / "here.sh").chmod(0o644)
+    (problem,) = check_actor(ActorSettings(kind="command", command="{here}/here.sh"))
+    assert problem.given == "'{here}/here.sh', which is not executable"
     (warning,) = actor_warnings(ActorSettings(kind="command", command="python agent.py {prompt}"))
     assert "{here}/agent.py" in warning
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    (warning,) = actor_warnings(ActorSettings(kind="command", command="cat", env=("NOT_SET_HERE", "MODE=fast")))
+    assert warning == "NOT_SET_HERE of actor.env is not set in this environment"
 
 
 def test_the_plan_says_which_limit_the_kernel_does_not_hold(monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents.endpoint import Endpoint, Opener, chat_body
+from tfgrpo.flows.report.files import read_costs
 from tfgrpo.stores.errors import ReplayMiss, StoreError
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway.session import Session
@@ -57,6 +58,20 @@ async def test_a_resumed_attempt_asks_only_what_was_not_answered(endpoint: Endpo
     assert len(endpoint.asked) == 2
     assert session.attempt.usage == Usage(2, 20, 10, None)
     assert runtime.ledger.totals().calls == 1
+
+
+async def test_reports_find_the_tokens_of_a_call_and_usage_that_was_not_believed_stays_unknown(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    absurd = {"prompt_tokens": 10_000_000, "completion_tokens": 5, "total_tokens": 10_000_005}
+    usages = iter(({"prompt_tokens": 10, "completion_tokens": 5}, absurd))
+    endpoint.answer = lambda request, raw: {**chat_body("seven"), "usage": next(usages)}
+    for url in (endpoint.url, None):
+        session = await opened.session(opened.runtime(url))
+        await said(opened, session, "first", "second")
+        assert sorted(call.prompt_tokens or 0 for call in session.calls) == [0, 10]
+    cost = read_costs(session.runtime.context.paths)["gateway"]
+    assert (cost.calls, cost.prompt, cost.completion, cost.without_usage) == (2, 10, 5, 1)
 
 
 async def test_rollouts_do_not_share_answers(endpoint: Endpoint, opened: Opener) -> None:
