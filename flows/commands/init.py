@@ -32,8 +32,8 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
     "prompt": ("prompt", "question", "input", "query", "instruction", "problem", "task", "text"),
     "answer": (
-        "answer", "solution", "gold_answer", "expected", "expected_output", "reference", "ground_truth", "target", "label",
-        "gold", "output", "response", "completion",
+        "answer", "solution", "expected", "expected_output", "reference", "ground_truth", "target", "label", "gold",
+        "*_answer", "output", "response", "completion",
     ),
     "system_prompt": ("system_prompt", "system"),
     "metadata": ("metadata",),
@@ -124,7 +124,7 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
     by_name = {re.sub(r"[\W_]+", "_", column.lower()).strip("_"): column for column in reversed(columns)}
     answers = [column for name, column in by_name.items() if name.endswith("_answer")]
-    by_name |= {"gold_answer": answers[0]} if len(answers) == 1 else {}
+    by_name |= {"*_answer": answers[0]} if len(answers) == 1 else {}
     found: dict[str, str | None] = {}
     for field, names in _NAMES.items():
         chosen = getattr(options, field, None)

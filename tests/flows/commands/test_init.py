@@ -41,8 +41,8 @@ def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple
         ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), "numeric"),
         ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), "normalized"),
         ("id\tinput\tlabel\tnote", "{n}\tdo {n}\tyes\tx", ("input", "label", "id"), "normalized"),
-        ("Question,Model answer?,Gold  Answer", "ask {n},x,$ {n}", ("Question", None, None), None),
-        ("Question,Gold  Answer", "ask {n},${n}", ("Question", "Gold  Answer", None), "numeric"),
+        ("Question,Model answer?,Right  Answer", "ask {n},x,$ {n}", ("Question", None, None), None),
+        ("Question,Right  Answer", "ask {n},${n}", ("Question", "Right  Answer", None), "numeric"),
     ],
 )
 def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
