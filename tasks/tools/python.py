@@ -23,7 +23,7 @@ from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _MOST_BYTES: Final = 1 << 20
 """Of what it prints; the model reads head and tail of it."""
-_COMMAND: Final = (sys.executable, "-I", "-B", "-X", "utf8", "-")
+_COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 _LOG: Final = logging.getLogger("tfgrpo.tools")
 

@@ -33,6 +33,7 @@ SPECIAL = {
     "actor.gateway.auxiliary": ("*-mini",),
     "actor.url": "http://127.0.0.1:8080/attempt",
     "actor.env": ("HOME", "MODE=fast"),
+    "actor.headers": {"Authorization": "env:AGENT_AUTH"},
     "rewarders": ({"name": "gt", "weight": 0.5},),
     **{f"model.{role}headers": {"x-team": "env:TEAM"} for role in ROLE_PREFIXES},
     **{f"model.{role}extra_body": {"top_p": 0.9} for role in ROLE_PREFIXES},
