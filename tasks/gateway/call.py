@@ -6,28 +6,23 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
 
 import httpx
 from aiohttp import web
 
-from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ReplayMiss, TfgrpoError
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ReplayMiss
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
-from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import Journal
-from tfgrpo.stores.telemetry.names import SentArm
-from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
-from tfgrpo.tasks.gateway.dialect import Dialect
-from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
+from tfgrpo.stores.telemetry.setup import SpanHandle
+from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, Limit, send
-from tfgrpo.tasks.gateway.session import ROLE
-from tfgrpo.tasks.gateway.sse import data_of
+from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
+from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
@@ -36,52 +31,8 @@ from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, never_sent, read_whole
 from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of, usage_of
 
-_EVENTS = "text/event-stream"
-
-
-class Caller(Protocol):
-    """Who makes calls through the gateway: the agent of one rollout, or in production one request of a client."""
-
-    running: set[asyncio.Task[Any]]
-    """Tasks of its calls in flight."""
-    journal: Journal | None
-    telemetry: Telemetry
-    carrier: Mapping[str, str]
-    """Position in the trace."""
-    provider: str
-    arm: SentArm | None
-    """Which lessons its calls get, in production."""
-    max_tokens: int
-    """Most tokens of a completion for a request that does not say."""
-    headers: Mapping[str, str]
-    """Added to every answer of the endpoint."""
-
-    def scrub(self, text: str, /) -> str:
-        """Return a text without secrets."""
-
-    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
-        """Return what is written into a request."""
-
-    def begin(self, request: Outgoing) -> int:
-        """Note a call; return its place among all. Raises the error that ended the attempt."""
-
-    def take_number(self, digest: str) -> int:
-        """Return the lowest free number of a request among equal ones, and take it."""
-
-    def free_number(self, digest: str, number: int) -> None:
-        """Give a number back: the call failed, or its answer did not reach the client."""
-
-    def key_text(self, digest: str, number: int) -> str:
-        """Return the call's key in the journal."""
-
-    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
-        """Record an answer."""
-
-    def stop(self, error: TfgrpoError) -> None:
-        """Take note of a failure after which no further call makes sense."""
-
-    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
-        """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
+_DECODED = ("identity", "gzip", "deflate")
+"""Content encodings of replies that are read."""
 
 
 class GatewayRefusal(Exception):
@@ -90,26 +41,6 @@ class GatewayRefusal(Exception):
     def __init__(self, status: int, kind: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
         self.status, self.kind, self.retry = status, kind, retry
-
-
-class _Recorded(NamedTuple):
-    """An answer as journalled."""
-
-    content_type: str
-    body: bytes
-    latency_s: float
-    cost_usd: float | None
-    usage: Sequence[int] | None
-    """Tokens as ``usage_of`` takes them, for reports; None when unknown, empty in older journals."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "body": self.body.decode("utf-8", "surrogateescape")}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> _Recorded:
-        cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
-        known = cost if is_cost(cost) else None
-        return cls(value["content_type"], body, float(value["latency_s"]), known, value.get("usage", ()))
 
 
 @dataclass(slots=True)
@@ -122,26 +53,26 @@ class Call:
     upstream: Upstream | None
     """None: the journal alone answers."""
     _place: int = 0
+    _key: AnswerKey = field(init=False)
+    _answered: bool = False
+    """Whether there is an answer with this key."""
+    _bound: int = 0
+    """Most tokens that it can use."""
     _span: SpanHandle = field(init=False)
     _reservation: Reservation | None = None
     """Until the call is charged for."""
     _began: float = 0.0
-    _answered: bool = False
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
-        session, digest = self.session, self.out.digest
-        self._place = session.begin(self.out)
-        number = session.take_number(digest)
-        delivered = False
-        try:
-            with self._opened_span() as self._span:
-                response = await self._answer(session.key_text(digest, number))
-                delivered = self._answered
-                return response
-        finally:
-            if not delivered:
-                session.free_number(digest, number)
+        self._place = self.session.begin(self.out)
+        with self._opened_span() as self._span:
+            try:
+                return await self._answer()
+            except BaseException:
+                if self._answered:  # the agent has not got all of it
+                    self.session.give_back(self._key)
+                raise
 
     @contextmanager
     def _opened_span(self) -> Iterator[SpanHandle]:
@@ -162,31 +93,32 @@ class Call:
                 span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
             yield span
 
-    async def _answer(self, key_text: str) -> web.StreamResponse:
-        journal, upstream = self.session.journal, self.upstream
-        known = None if journal is None else journal.answer(key_text, _Recorded.from_json, final=upstream is None)
-        if isinstance(known, TfgrpoError):
-            raise known
+    async def _answer(self) -> web.StreamResponse:
+        upstream = self.upstream
+        self._key, known = self.session.recorded(self.out, final=upstream is None)
         if known is not None:
-            headers = {"content-type": known.content_type}
-            return await self._relay(headers, _once(known.body), partial(self._replayed, known))
+            self._answered = True
+            headers, finished = {"content-type": known.content_type}, partial(self._replayed, known)
+            if is_events(known.content_type):
+                return await EventRelay(self.request, self.out, finished).run(headers, _once(known.body))
+            return await self._whole(headers, known.body, finished)
         if upstream is None:
-            raise ReplayMiss(f"the journal holds no call {key_text}")
-        client = upstream.client
+            raise ReplayMiss(
+                f"the journal holds no call {ROLE}/{self._key.number}#{self._key.digest[:16]} of this attempt"
+            )
+        client, size = upstream.client, len(self.out.raw)
         most = self.out.max_tokens or self.session.max_tokens
-        price, size = client.prices.get(self.out.model), len(self.out.raw)
+        self._bound = size + most  # no tokenizer makes more tokens than there are bytes
+        price = client.prices.get(self.out.model)
         nano_usd = price.cost(size, most, 0) if price is not None else None
         async with client.limiter.slot() as started:
-            # No tokenizer makes more tokens than there are bytes.
-            self._reservation = await client.ledger.reserve(calls=1, tokens=size + most, nano_usd=nano_usd)
+            self._reservation = await client.ledger.reserve(calls=1, tokens=self._bound, nano_usd=nano_usd)
             try:
-                return await self._exchange(upstream, started, partial(self._finished, client, key_text, size + most))
+                return await self._exchange(upstream, started)
             finally:
                 self._charge(Reservation.lose)  # a call without a known end
 
-    async def _exchange(
-        self, upstream: Upstream, started: int, finished: Callable[[str, Sequence[bytes]], None]
-    ) -> web.StreamResponse:
+    async def _exchange(self, upstream: Upstream, started: int) -> web.StreamResponse:
         """Forward the request, and pass the reply on."""
         client, endpoint = upstream.client, upstream.client.endpoint
         self._began = perf_counter()
@@ -199,55 +131,41 @@ class Call:
                         client.limiter.pushed_back(started)
                     else:
                         client.limiter.served()
-                    return await self._passed_on(client, reply, timer, finished)
+                    return await self._passed_on(client, reply, timer)
                 finally:
                     await reply.aclose()
         except TimeoutError:
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
-            raise self._broken("ModelTimeout", 504, "timeout_error", text) from None
+            raise self._broken("ModelTimeout", 504, "timeout_error", text, retry=True) from None
         except TRANSPORT_ERRORS as error:
             if never_sent(error):
                 self._charge(Reservation.release)
             cause = endpoint.excerpt(str(error)) or type(error).__name__
             text = f"connection to {endpoint.display_url} failed: {cause}"
-        except ModelReplyMalformed as error:  # oversized
-            text = str(error)
-        raise self._broken("ModelUnreachable", 502, "api_error", text)
+            raise self._broken("ModelUnreachable", 502, "api_error", text, retry=True) from None
+        except ModelReplyMalformed as error:  # oversized, for example
+            raise self._broken("ModelReplyMalformed", 502, "api_error", str(error)) from None
 
-    async def _passed_on(
-        self,
-        client: ChatClient,
-        reply: httpx.Response,
-        timer: asyncio.Timeout,
-        finished: Callable[[str, Sequence[bytes]], None],
-    ) -> web.StreamResponse:
+    async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
         if not 200 <= reply.status_code < 300:
             received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply))
             return self._refused(client, received)
-        chunks = decoded_bytes(reply) if kind.startswith(_EVENTS) else _once(await read_whole(reply))
-        mask, limit = endpoint.scrub_bytes if endpoint.secrets else None, Limit(timer, endpoint.timeout_s)
-        return await self._relay(self._headers(reply.headers), chunks, partial(finished, kind), mask, limit)
+        coding = reply.headers.get("content-encoding", "identity")
+        if coding not in _DECODED:  # it would reach the agent as it is, under the header of a plain body
+            raise ModelReplyMalformed(f"the reply is encoded as {coding}, which was not asked for")
+        headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
+        if not is_events(kind):
+            return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply)), finished)
+        mask = endpoint.scrub_bytes if endpoint.secrets else None
+        relay = EventRelay(self.request, self.out, finished, mask, Limit(timer, endpoint.timeout_s))
+        response = await relay.run(headers, decoded_bytes(reply))
+        if relay.first is not None:
+            self._span.set(first_chunk_s=relay.first - self._began)
+        return response
 
-    async def _relay(
-        self,
-        headers: Mapping[str, str],
-        chunks: AsyncIterator[bytes],
-        finished: Finished,
-        mask: Callable[[bytes], bytes] | None = None,
-        limit: Limit | None = None,
-    ) -> web.StreamResponse:
-        """Pass an answer on to the agent, whole or event by event."""
-        if headers.get("content-type", "").startswith(_EVENTS):
-            response = web.StreamResponse(headers=headers)
-            relay = EventRelay(self.request, self.out, finished, mask, limit)
-            await relay.run(response, chunks)
-            if limit is not None and relay.first is not None:
-                self._span.set(first_chunk_s=relay.first - self._began)
-            return response
-        body = b"".join([chunk async for chunk in chunks])
-        body = mask(body) if mask is not None else body
-        finished((body,))
+    async def _whole(self, headers: Mapping[str, str], body: bytes, finished: Finished) -> web.StreamResponse:
+        finished(body)
         return await send(self.request, web.Response(body=body, headers=headers))
 
     def _refused(self, client: ChatClient, received: Received) -> web.Response:
@@ -271,57 +189,56 @@ class Call:
     def _headers(self, received: Mapping[str, str]) -> dict[str, str]:
         return {**returned_headers(received), **self.session.headers}
 
-    def _finished(
-        self, client: ChatClient, key_text: str, bound: int, content_type: str, events: Sequence[bytes]
-    ) -> None:
+    def _finished(self, client: ChatClient, content_type: str, body: bytes) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""
         latency_s = perf_counter() - self._began
-        reply = self._read(content_type, events)
+        reply = self._read(content_type, body)
         if reply is None:  # a stream that broke off, or an error behind a success status
             self._failed(ModelReplyMalformed.__name__)
             return
         client.answering.add(self.out.model)
         price = client.prices.get(self.out.model)
-        usage = reply.usage if reply.usage is not None and is_plausible(reply.usage, bound) else None
+        usage = reply.usage if reply.usage is not None and is_plausible(reply.usage, self._bound) else None
         nano_usd = price.cost(usage.prompt, usage.completion, usage.cached) if price and usage else None
         if usage is not None:
             self._charge(lambda reservation: reservation.settle(usage.total, nano_usd))
         elif reply.usage is not None:
-            worst = price.cost(bound, 0, 0) if price else None
-            self._charge(lambda reservation: reservation.settle(bound, worst, believed=False))
-        cost_usd = None if nano_usd is None else nano_usd / NANO
-        if (journal := self.session.journal) is not None:
-            body, counts = b"".join(events), None if usage is None else astuple(usage)
-            journal.append(key_text, _Recorded(content_type, body, latency_s, cost_usd, counts).to_json())
+            worst = price.cost(self._bound, 0, 0) if price else None
+            self._charge(lambda reservation: reservation.settle(self._bound, worst, believed=False))
+        cost_usd, counts = None if nano_usd is None else nano_usd / NANO, None if usage is None else astuple(usage)
+        self._key = self.session.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
+        self._answered = True
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         self._count(reply)
-        self._record(reply)
+        self._note(reply)
 
-    def _replayed(self, known: _Recorded, events: Sequence[bytes]) -> None:
-        reply = self._read(known.content_type, events)
+    def _replayed(self, known: Recorded, body: bytes) -> None:
+        reply = self._read(known.content_type, body)
         if reply is not None:
             usage = reply.usage if known.usage == () else usage_of(known.usage)
-            self._record(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
+            self._note(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
 
-    def _record(self, reply: ChatReply) -> None:
+    def _note(self, reply: ChatReply) -> None:
         reply = replace(reply, model=reply.model or self.out.model)
         describe_reply(self._span, reply)
-        self._answered = True
         self.session.answered(self._place, self.out, reply)
 
-    def _read(self, content_type: str, events: Sequence[bytes]) -> ChatReply | None:
-        """Return what an answer says: of one body, or of the events of a stream."""
+    def _read(self, content_type: str, body: bytes) -> ChatReply | None:
+        """Return what an answer says; None for none, and for what cannot be read."""
         dialect = self.out.dialect
-        if not content_type.startswith(_EVENTS):
-            body = mapping_of(json_of(b"".join(events)))
-            return None if hidden_status(body) is not None else dialect.read(body)
-        datas = (data for event in events if (data := data_of(event)).startswith(b"{"))
-        # As one array: many small texts take twice the time to parse.
-        return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+        try:
+            if is_events(content_type):
+                datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
+                # As one array: many small texts take twice the time to parse.
+                return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+            value = mapping_of(json_of(body))
+            return None if hidden_status(value) is not None else dialect.read(value)
+        except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
+            return None
 
-    def _broken(self, error_type: str, status: int, kind: str, message: str) -> GatewayRefusal:
+    def _broken(self, error_type: str, status: int, kind: str, message: str, *, retry: bool = False) -> GatewayRefusal:
         self._failed(error_type)
-        return GatewayRefusal(status, kind, message, retry=True)
+        return GatewayRefusal(status, kind, message, retry=retry)
 
     def _failed(self, error_type: str) -> None:
         self._span.fail(error_type)

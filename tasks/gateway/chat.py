@@ -1,4 +1,4 @@
-"""The OpenAI chat-completions protocol as the gateway sees it."""
+"""The OpenAI protocols of chat completions and embeddings as the gateway sees them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _SYSTEM = ("system", "developer")
 class ChatDialect(Dialect):
     """``POST /chat/completions``."""
 
-    path: ClassVar[str] = "/chat/completions"
+    path = "/chat/completions"
     limits: ClassVar[tuple[str, ...]] = ("max_completion_tokens", "max_tokens")
     sampling: ClassVar[tuple[str, ...]] = ("temperature", "seed")
+    last = re.compile(rb"^\[DONE\]$")
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
         """Append to the last of the first system messages, or put one in front."""
@@ -64,10 +65,6 @@ class ChatDialect(Dialect):
             if message.get("role") == "tool":
                 yield ToolResultText(str(message.get("tool_call_id")), texts_of(message.get("content")), error=False)
 
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        """Names of functions."""
-        return {str(mapping_of(tool.get("function")).get("name")) for tool in rows(body.get("tools"))}
-
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Read the first choice."""
         if not body.get("choices"):
@@ -100,10 +97,6 @@ class ChatDialect(Dialect):
         message = {"role": "assistant", "content": "".join(texts), "tool_calls": list(calls.values())}
         return {**body, "choices": [{"message": message, "finish_reason": finish}]}
 
-    def ends(self, data: bytes) -> bool:
-        """``[DONE]``."""
-        return data == b"[DONE]"
-
     def is_usage_alone(self, data: bytes) -> bool:
         """A chunk with usage and without choices."""
         if _NO_CHOICES.search(data) is None:  # every chunk has a usage, most of them null
@@ -111,9 +104,21 @@ class ChatDialect(Dialect):
         chunk = mapping_of(json_of(data))
         return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
 
-    def error(self, kind: str, message: str) -> dict[str, Any]:
-        """Return an error of the OpenAI form."""
-        return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
+
+class EmbeddingsDialect(ChatDialect):
+    """``POST /embeddings``: measured and bounded, with nothing to teach."""
+
+    path = "/embeddings"
+    limits = ()
+    sampling = ()
+
+    def add_lessons(self, request: Document, lessons: str) -> bool:  # noqa: ARG002
+        """Add none."""
+        return False
+
+    def read(self, body: Mapping[str, Any]) -> ChatReply | None:
+        """Read the usage."""
+        return reply_of("", (), "stop", decode_usage(body), body) if isinstance(body.get("data"), list) else None
 
 
 def _join_calls(calls: dict[object, dict[str, Any]], delta: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall
-from tfgrpo.tasks.models.wire import mapping_of, usage_of
+from tfgrpo.tasks.models.wire import mapping_of
 
 
 class ToolResultText(NamedTuple):
@@ -30,6 +31,8 @@ class Dialect(ABC):
     """Fields of the most tokens of a completion."""
     sampling: ClassVar[tuple[str, ...]] = ("temperature",)
     """Fields of sampling that the protocol has."""
+    last: ClassVar[re.Pattern[bytes]]
+    """In the data of the last event of a stream."""
 
     def max_tokens(self, body: Mapping[str, Any]) -> int | None:
         """Return the most tokens that the request lets the model write; None if it does not say."""
@@ -47,9 +50,9 @@ class Dialect(ABC):
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Yield the results of tools in a request, in their order."""
 
-    @abstractmethod
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         """Return the names of the tools that a request offers."""
+        return {str(mapping_of(tool.get("function", tool)).get("name")) for tool in rows(body.get("tools"))}
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
@@ -59,17 +62,17 @@ class Dialect(ABC):
     def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the body that a stream would have had as a whole; empty for one that broke off."""
 
-    @abstractmethod
     def ends(self, data: bytes) -> bool:
         """Whether the data of an event is the last of a stream."""
+        return self.last.search(data) is not None
 
     def is_usage_alone(self, data: bytes) -> bool:  # noqa: ARG002
         """Whether an event is there for its usage only."""
         return False
 
-    @abstractmethod
     def error(self, kind: str, message: str) -> dict[str, Any]:
-        """Return the body of an error."""
+        """Return the body of an error, in the form of OpenAI."""
+        return {"error": {"message": message, "type": kind, "param": None, "code": kind}}
 
 
 def reply_of(
@@ -91,11 +94,6 @@ def reply_of(
         model=name if isinstance(name, str) else "",
         response_id=response_id if isinstance(response_id, str) else None,
     )
-
-
-def usage_from(*counts: object) -> TokenUsage | None:
-    """Return usage from prompt, completion, cached and reasoning tokens; None without the first two."""
-    return usage_of(list(counts))
 
 
 def texts_of(content: object) -> str:
@@ -122,6 +120,15 @@ def add_text(request: Document, content: Value, lessons: str) -> bool:
         request.replace(content, lessons)
     else:
         return False
+    return True
+
+
+def add_to(request: Document, name: str, lessons: str) -> bool:
+    """Append to the member with the agent's own instructions, or add it."""
+    known = request.member(name)
+    if known is not None:
+        return add_text(request, known, lessons)
+    request.set(name, lessons)
     return True
 
 

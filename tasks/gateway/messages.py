@@ -7,21 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfgrpo.stores.numeric import count_or_none
-from tfgrpo.tasks.gateway.dialect import (
-    Dialect,
-    ToolResultText,
-    add_text,
-    arguments_text,
-    reply_of,
-    rows,
-    texts_of,
-    usage_from,
-)
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_to, arguments_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, ToolCall
-from tfgrpo.tasks.models.wire import mapping_of
+from tfgrpo.tasks.models.wire import mapping_of, usage_of
 
-_LAST = re.compile(rb'"type"\s*:\s*"message_stop"')
 _FINISHES: Mapping[object, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -38,14 +28,11 @@ class MessagesDialect(Dialect):
 
     path = "/messages"
     limits = ("max_tokens",)
+    last = re.compile(rb'"type"\s*:\s*"message_stop"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
         """Append to ``system``, a text or a list of blocks."""
-        system = request.member("system")
-        if system is None:
-            request.set("system", lessons)
-            return True
-        return add_text(request, system, lessons)
+        return add_to(request, "system", lessons)
 
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Blocks ``tool_result`` of user messages."""
@@ -54,10 +41,6 @@ class MessagesDialect(Dialect):
                 if block.get("type") == "tool_result":
                     text, failed = texts_of(block.get("content")), block.get("is_error") is True
                     yield ToolResultText(str(block.get("tool_use_id")), text, failed)
-
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        """Names of tools."""
-        return {str(tool.get("name")) for tool in rows(body.get("tools"))}
 
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Read the text and tool-use blocks."""
@@ -73,10 +56,9 @@ class MessagesDialect(Dialect):
         usage = mapping_of(body.get("usage"))
         cached = count_or_none(usage.get("cache_read_input_tokens")) or 0
         written = count_or_none(usage.get("cache_creation_input_tokens")) or 0
-        prompt = count_or_none(usage.get("input_tokens"))
-        known = usage_from(
-            None if prompt is None else prompt + cached + written, usage.get("output_tokens"), cached, None
-        )
+        fresh = count_or_none(usage.get("input_tokens"))
+        prompt = None if fresh is None else fresh + cached + written
+        known = usage_of([prompt, usage.get("output_tokens"), cached, None])
         return reply_of(text, calls, _FINISHES.get(body.get("stop_reason"), "other"), known, body)
 
     def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -103,10 +85,6 @@ class MessagesDialect(Dialect):
             if written := block.pop("json", ""):
                 block["input"] = written
         return {**body, "content": list(blocks.values())}
-
-    def ends(self, data: bytes) -> bool:
-        """``message_stop``."""
-        return _LAST.search(data) is not None
 
     def error(self, kind: str, message: str) -> dict[str, Any]:
         """Return an error of the Anthropic form."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
@@ -19,8 +20,8 @@ _COMMENT = b": waiting for the model\n\n"
 _DRAIN_S = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
-Finished: TypeAlias = Callable[[Sequence[bytes]], None]
-"""Called with the whole answer, one body or all events, before the agent sees the end of it."""
+Finished: TypeAlias = Callable[[bytes], None]
+"""Called with the whole answer before the agent sees the end of it."""
 
 
 class Limit(NamedTuple):
@@ -45,7 +46,7 @@ class EventRelay:
         mask: Callable[[bytes], bytes] | None = None,
         limit: Limit | None = None,
     ) -> None:
-        """``mask`` removes the endpoint's key from an event."""
+        """``mask`` removes the endpoint's secrets from an event."""
         self._request = request
         self._dialect = out.dialect
         self._hides_usage = out.hides_usage
@@ -58,85 +59,85 @@ class EventRelay:
         self.first: float | None = None
         """When the first chunk came."""
 
-    async def run(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
+    async def run(self, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``."""
-        with _noticing_the_client():
+        response = web.StreamResponse(headers=headers)
+        with noticing_the_client():
             await response.prepare(self._request)
         signs = asyncio.ensure_future(self._signs_of_life(response))
         try:
-            await self._pass_on(response, chunks)
+            rest = await self._pass_on(response, chunks)
         finally:
             signs.cancel()
+        with noticing_the_client():
+            await response.write_eof(rest)
         if self._ended:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_S):
                     async for _ in chunks:
                         pass
+        return response
 
-    async def _pass_on(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
+    async def _pass_on(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> bytes:
+        """Send the events up to the last one. Return what follows it, or the beginning of one that broke off."""
         reader = EventReader()
         async for chunk in chunks:
             self._last = perf_counter()
             self.first = self.first or self._last
-            shown = b"".join([event for event in map(self._masked, reader.feed(chunk)) if self._shown(event)])
-            if shown:
-                await self._write(response, shown)
+            if shown := self._shown(reader.feed(chunk)):
+                try:
+                    await response.write(shown)
+                except ConnectionError:
+                    raise ClientGone from None
             if self._ended:
                 break
-        rest = self._masked(reader.rest())
+        rest = reader.rest() if self._mask is None else self._mask(reader.rest())
         if not self._ended:
-            self._finished([*self._kept, rest])
-        if rest:
-            await self._write(response, rest)
-        with _noticing_the_client():
-            await response.write_eof()
+            self._finished(b"".join([*self._kept, rest]))
+        return rest
 
-    def _masked(self, event: bytes) -> bytes:
-        return event if self._mask is None else self._mask(event)
-
-    def _shown(self, event: bytes) -> bool:
-        """Keep an event; finish with the last one. Return whether the agent sees it."""
-        data = data_of(event)
-        if not self._ended:
-            self._kept.append(event)
-            if self._dialect.ends(data):
-                self._ended = True
-                self._finished(self._kept)
-        return not (self._hides_usage and self._dialect.is_usage_alone(data))
+    def _shown(self, events: Sequence[bytes]) -> bytes:
+        """Keep events; finish with the last one. Return what the agent sees of them."""
+        shown = []
+        for event in events if self._mask is None else map(self._mask, events):
+            data = data_of(event)
+            if not self._ended:
+                self._kept.append(event)
+                if self._dialect.ends(data):
+                    self._ended = True
+                    self._finished(b"".join(self._kept))
+            if not (self._hides_usage and self._dialect.is_usage_alone(data)):
+                shown.append(event)
+        return b"".join(shown)
 
     async def _signs_of_life(self, response: web.StreamResponse) -> None:
         """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
-        said, pause_s = self._last, SILENCE_S
+        said = self._last
+        limit_s = inf
         if self._limit is not None:
-            pause_s = min(pause_s, self._limit.seconds / 2)
-        with suppress(ClientGone):
-            while True:
-                await asyncio.sleep(pause_s)
-                now = perf_counter()
-                if self._limit is not None:
-                    left_s = max(0.0, self._limit.seconds - (now - self._last))
-                    self._limit.timer.reschedule(asyncio.get_running_loop().time() + left_s)
-                if now - max(said, self._last) >= SILENCE_S - pause_s / 2:
-                    said = now
-                    await self._write(response, _COMMENT)
-
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        try:
-            await response.write(data)
-        except ConnectionError:
-            raise ClientGone from None
+            limit_s = self._limit.seconds
+            self._limit.timer.reschedule(None)
+        with suppress(ConnectionError):
+            while (left_s := limit_s - (perf_counter() - self._last)) > 0.0:
+                quiet_s = perf_counter() - max(said, self._last)
+                if quiet_s >= SILENCE_S:
+                    said, quiet_s = perf_counter(), 0.0
+                    await response.write(_COMMENT)
+                await asyncio.sleep(min(left_s, SILENCE_S - quiet_s))
+            if self._limit is not None:
+                self._limit.timer.reschedule(asyncio.get_running_loop().time())
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> web.Response:
     """Send a whole answer now, to learn whether the agent is there to take it. Raises ``ClientGone``."""
-    with _noticing_the_client():
+    with noticing_the_client():
         await response.prepare(request)
         await response.write_eof()
     return response
 
 
 @contextmanager
-def _noticing_the_client() -> Iterator[None]:
+def noticing_the_client() -> Iterator[None]:
     """Keep a connection that the agent closed apart from one that the endpoint closed."""
     try:
         yield

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from tfgrpo.tasks.gateway.chat import ChatDialect
-from tfgrpo.tasks.gateway.dialect import ToolResultText, add_text, arguments_text, reply_of, rows, texts_of, usage_from
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_to, arguments_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, ToolCall
-from tfgrpo.tasks.models.wire import mapping_of
+from tfgrpo.tasks.models.wire import mapping_of, usage_of
 
-_LAST = re.compile(rb'"type"\s*:\s*"response\.(?:completed|incomplete|failed|cancelled)"')
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Kinds of calls that the client answers, and the field of their arguments."""
+_OUTPUTS = tuple(f"{kind}_output" for kind in _CALLS)
 
 
-class ResponsesDialect(ChatDialect):
-    """``POST /responses``. Its errors are those of the chat protocol."""
+class ResponsesDialect(Dialect):
+    """``POST /responses``."""
 
-    path: ClassVar[str] = "/responses"
-    limits: ClassVar[tuple[str, ...]] = ("max_output_tokens",)
-    sampling: ClassVar[tuple[str, ...]] = ("temperature",)
+    path = "/responses"
+    limits = ("max_output_tokens",)
+    last = re.compile(rb'"type"\s*:\s*"response\.(?:completed|incomplete|failed|cancelled)"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
         """Append to ``instructions``."""
-        instructions = request.member("instructions")
-        if instructions is None:
-            request.set("instructions", lessons)
-            return True
-        return not isinstance(instructions.value, list) and add_text(request, instructions, lessons)
-
-    def ask_for_usage(self, request: Document) -> bool:  # noqa: ARG002
-        """Do nothing: the last event holds it."""
-        return False
+        listed = isinstance(request.value.get("instructions"), list)
+        return not listed and add_to(request, "instructions", lessons)
 
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Items that answer a call."""
         for entry in rows(body.get("input")):
-            if entry.get("type") in {f"{kind}_output" for kind in _CALLS}:
+            if entry.get("type") in _OUTPUTS:
                 yield ToolResultText(str(entry.get("call_id")), texts_of(entry.get("output")), error=False)
-
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        """Names of functions and custom tools."""
-        return {str(tool.get("name")) for tool in rows(body.get("tools"))}
 
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Read the output of a completed or cut-off response."""
@@ -65,23 +53,12 @@ class ResponsesDialect(ChatDialect):
         if status == "incomplete":
             finish = "content_filter" if reason == "content_filter" else "length"
         usage = mapping_of(body.get("usage"))
-        known = usage_from(
-            usage.get("input_tokens"),
-            usage.get("output_tokens"),
-            mapping_of(usage.get("input_tokens_details")).get("cached_tokens"),
-            mapping_of(usage.get("output_tokens_details")).get("reasoning_tokens"),
-        )
+        cached = mapping_of(usage.get("input_tokens_details")).get("cached_tokens")
+        reasoning = mapping_of(usage.get("output_tokens_details")).get("reasoning_tokens")
+        known = usage_of([usage.get("input_tokens"), usage.get("output_tokens"), cached, reasoning])
         return reply_of("".join(texts), calls, finish, known, body)
 
     def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the response in the last event."""
         last = events[-1] if events else {}
         return mapping_of(last.get("response"))
-
-    def ends(self, data: bytes) -> bool:
-        """An event of the final state."""
-        return _LAST.search(data) is not None
-
-    def is_usage_alone(self, data: bytes) -> bool:  # noqa: ARG002
-        """Never."""
-        return False

@@ -17,15 +17,14 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.tasks.gateway.call import Call, Caller, GatewayRefusal
-from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
+from tfgrpo.tasks.gateway.chat import ChatDialect, EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
-from tfgrpo.tasks.gateway.embeddings import EmbeddingsDialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import Caller, Session
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import Upstream, keys_in, returned_headers
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange

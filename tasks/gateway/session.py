@@ -1,22 +1,24 @@
-"""One rollout's way through the gateway: its addresses, key and journal, and what was seen of its calls."""
+"""Who calls the gateway: an agent during one rollout, with its addresses, key and journal, and what was seen of it."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import TfgrpoError
-from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.telemetry.names import SentArm
+from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.endpoint import scrubbed
+from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.models.journaled import count_call
 from tfgrpo.tasks.shapes import Frame, estimated_tokens, model_frame
 
@@ -27,6 +29,88 @@ ROLE = "gateway"
 """Of the calls, in the journal and in telemetry."""
 
 
+class AnswerKey(NamedTuple):
+    """Which answer of an attempt: by the digest of the request, and the number among those to equal requests."""
+
+    digest: str
+    number: int
+
+
+class Recorded(NamedTuple):
+    """An answer as journalled."""
+
+    content_type: str
+    body: bytes
+    latency_s: float
+    cost_usd: float | None
+    usage: Sequence[int] | None
+    """Tokens as ``usage_of`` takes them, for reports; None when unknown, empty in older journals."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the payload of a journal entry."""
+        return {**self._asdict(), "body": self.body.decode("utf-8", "surrogateescape")}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Recorded:
+        """Return what ``to_json`` wrote."""
+        cost, body = value["cost_usd"], value["body"].encode("utf-8", "surrogateescape")
+        known = cost if is_cost(cost) else None
+        return cls(value["content_type"], body, float(value["latency_s"]), known, value.get("usage", ()))
+
+
+class Caller(ABC):
+    """Who makes calls through the gateway. Nothing is journalled unless a subclass does."""
+
+    def __init__(
+        self, telemetry: Telemetry, provider: str, max_tokens: int, carrier: Mapping[str, str], scrub: Scrub
+    ) -> None:
+        """``scrub`` removes secrets from a text."""
+        self.telemetry, self.provider, self.scrub = telemetry, provider, scrub
+        self.max_tokens = max_tokens
+        """Most tokens of a completion for a request that does not say."""
+        self.carrier = carrier
+        """Position in the trace: requests arrive in tasks of the server."""
+        self.running: set[asyncio.Task[Any]] = set()
+        """Tasks of the calls in flight."""
+        self.arm: SentArm | None = None
+        """Which lessons the calls get, in production."""
+        self.headers: Mapping[str, str] = {}
+        """Added to every answer of the endpoint."""
+
+    @abstractmethod
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
+        """Return what is written into a request."""
+
+    @abstractmethod
+    def begin(self, request: Outgoing) -> int:
+        """Note a call; return its place among all. Raises the error that ended the attempt."""
+
+    @abstractmethod
+    def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
+        """Note an answer."""
+
+    @abstractmethod
+    def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
+        """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
+
+    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:  # noqa: ARG002
+        """Return the next answer to equal requests, if the journal holds it, and its key.
+
+        ``final``: there is no endpoint to ask, so that a damaged entry raises ``CorruptFile``.
+        """
+        return AnswerKey("", 0), None
+
+    def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:  # noqa: ARG002
+        """Journal an answer under this key, or the next that is free; return it."""
+        return key
+
+    def give_back(self, key: AnswerKey) -> None:  # noqa: B027
+        """Let the next of equal requests have an answer that did not reach its client."""
+
+    def stop(self, error: TfgrpoError) -> None:  # noqa: B027
+        """Take note of a failure after which no further call makes sense."""
+
+
 class _OpenCall(NamedTuple):
     """A tool call of the model whose result has not come."""
 
@@ -34,17 +118,19 @@ class _OpenCall(NamedTuple):
     since: float
 
 
-class Session:
+class Session(Caller):
     """What an agent gets for one rollout. It ends with the attempt: later calls are refused."""
 
     def __init__(self, attempt: AttemptContext, origin: str) -> None:
         self.attempt = attempt
-        self.runtime = attempt.runtime
-        self.journal, self.telemetry, self.scrub = self.runtime.journal, self.runtime.telemetry, self.runtime.scrub
-        self.provider = self.runtime.context.provider
-        self.max_tokens = self.runtime.context.models.roles["actor"].max_tokens
-        self.arm: SentArm | None = None
-        self.headers: Mapping[str, str] = {}
+        self.runtime = runtime = attempt.runtime
+        super().__init__(
+            runtime.telemetry,
+            runtime.context.provider,
+            runtime.context.models.roles["actor"].max_tokens,
+            runtime.telemetry.carrier(),
+            runtime.scrub,
+        )
         self.token = secrets.token_urlsafe(16)
         self.api_key = f"sk-tfgrpo-{secrets.token_urlsafe(24)}"
         """Random per rollout; never the real key."""
@@ -53,22 +139,10 @@ class Session:
         self.base_url = f"{self.root_url}/v1"
         """For OpenAI clients."""
         self.additions = _additions(attempt)
-        self.calls: list[Usage] = []
-        """One per answered call."""
-        self.carrier: Mapping[str, str] = self.telemetry.carrier()
-        """Position in the trace: requests arrive in tasks of the server."""
-        self.running: set[asyncio.Task[Any]] = set()
-        """Tasks of the calls in flight."""
         self.bypassed = True
         """Whether no call has arrived."""
-        self._frames: dict[int, Frame] = {}
         self._open_calls: dict[str, _OpenCall] = {}
-        self._taken: dict[str, set[int]] = {}
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """Calls of models and tools that returned, by arrival."""
-        return tuple(self._frames[place] for place in sorted(self._frames))
+        self._given: set[AnswerKey] = set()
 
     def end(self) -> None:
         """Cancel the calls in flight."""
@@ -76,8 +150,12 @@ class Session:
             task.cancel()
 
     def stop(self, error: TfgrpoError) -> None:
-        """End the attempt by a failure after which no further call makes sense."""
+        """End the attempt."""
         self.attempt.stopped_by = self.attempt.stopped_by or error
+
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002 - the same for all
+        """Return what is written into a request."""
+        return self.additions
 
     def begin(self, request: Outgoing) -> int:
         """Record the results of tools that a request brings; return the place of its own frame.
@@ -93,47 +171,52 @@ class Session:
             called = self._open_calls.pop(call_id, None)
             # The tools actor measures no call of a tool that does not exist.
             if called is not None and (called.tool in request.tools or not request.tools):
-                text = self.runtime.scrub(result.text)
+                text = self.scrub(result.text)
                 failed = result.error or text[:5].lower() == "error"
-                self._set(self.attempt.open_frame(), _tool_frame(called, text, now, failed=failed))
+                self.attempt.fill_frame(self.attempt.open_frame(), _tool_frame(called, text, now, failed=failed))
         return self.attempt.open_frame(turn=True)
 
     def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
         """Record an answer."""
-        reply = replace(reply, message=scrubbed(reply.message, self.runtime.scrub))
+        reply = replace(reply, message=scrubbed(reply.message, self.scrub))
         now = perf_counter()
         for call in reply.message.tool_calls:
             self._open_calls[call.id] = _OpenCall(call.name, now)
-        self.calls.append(reply.used)
         self.attempt.calls.append(reply.used)
-        self._set(place, replace(model_frame(reply), added=request.added))
-
-    def take_number(self, digest: str) -> int:
-        """Return the lowest free number of a request among equal ones, and take it."""
-        taken = self._taken.setdefault(digest, set())
-        number = next(each for each in range(len(taken) + 1) if each not in taken)
-        taken.add(number)
-        return number
-
-    def free_number(self, digest: str, number: int) -> None:
-        """Give a number back: the call failed, or its answer did not reach the agent."""
-        self._taken[digest].discard(number)
-
-    def key_text(self, digest: str, number: int) -> str:
-        """Return the call's key in the journal."""
-        return self.attempt.key(ROLE, 0, number).text(digest)
-
-    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002 - the same for all
-        """Return what is written into a request."""
-        return self.additions
+        self.attempt.fill_frame(place, replace(model_frame(reply), added=request.added))
 
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count a call in the metrics."""
         count_call(self.telemetry, self.attempt.key(ROLE, 0, 0), model, self.provider, result, took_s)
 
-    def _set(self, place: int, frame: Frame) -> None:
-        self._frames[place] = frame
-        self.attempt.fill_frame(place, frame)
+    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:
+        """Return the next answer that no other request got, if the journal holds it, and its key."""
+        key = AnswerKey(request.digest, 0)
+        while key in self._given:
+            key = key._replace(number=key.number + 1)
+        journal = self.runtime.journal
+        known = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
+        if isinstance(known, TfgrpoError):
+            raise known
+        if known is not None:
+            self._given.add(key)
+        return key, known
+
+    def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
+        """Journal an answer. It is numbered now, not when it is asked for: calls that fail leave no gaps."""
+        if (journal := self.runtime.journal) is not None:
+            while journal.get(self._text(key)) is not None:
+                key = key._replace(number=key.number + 1)
+            journal.append(self._text(key), answer.to_json())
+        self._given.add(key)
+        return key
+
+    def give_back(self, key: AnswerKey) -> None:
+        """Let the client's next attempt have the answer."""
+        self._given.discard(key)
+
+    def _text(self, key: AnswerKey) -> str:
+        return self.attempt.key(ROLE, 0, key.number).text(key.digest)
 
 
 def _additions(attempt: AttemptContext) -> Additions:

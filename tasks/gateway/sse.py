@@ -4,42 +4,60 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_OVERLAP = 3
+"""A blank line has at most four bytes, so that all but its last one may be in earlier chunks."""
 
 
 class EventReader:
     """Collects chunks and gives whole events, each with the blank line that ends it."""
 
     def __init__(self) -> None:
-        self._buffer = b""
-        self._searched = 0
+        self._pieces: list[bytes] = []
+        self._tail = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the events that are complete by now."""
-        self._buffer += chunk
-        events: list[bytes] = []
-        start = 0
-        for end in self._ends():
-            events.append(self._buffer[start:end])
-            start = end
-        self._buffer = self._buffer[start:]
-        self._searched = max(0, len(self._buffer) - 3)  # a blank line has at most four bytes
-        return events
-
-    def _ends(self) -> Iterator[int]:
-        """Yield the places after blank lines."""
-        if b"\r" in self._buffer:
-            yield from (match.end() for match in _BLANK_LINE.finditer(self._buffer, self._searched))
-            return
-        at = self._searched  # nearly every stream, at a tenth of the cost
-        while (at := self._buffer.find(b"\n\n", at) + 2) >= 2:
-            yield at
+        self._pieces.append(chunk)
+        recent = self._tail + chunk
+        ends = list(_ends(recent))
+        if not ends:
+            self._tail = recent[-_OVERLAP:]
+            return []
+        text = b"".join(self._pieces)
+        before = len(text) - len(recent)
+        places = [0, *(before + end for end in ends)]
+        rest = text[places[-1] :]
+        self._pieces, self._tail = [rest], rest[-_OVERLAP:]
+        return [text[start:end] for start, end in pairwise(places)]
 
     def rest(self) -> bytes:
         """Return what follows the last whole event."""
-        return self._buffer
+        return b"".join(self._pieces)
+
+
+def _ends(text: bytes) -> Iterator[int]:
+    """Yield the places after blank lines."""
+    if b"\r" in text:
+        yield from (match.end() for match in _BLANK_LINE.finditer(text))
+        return
+    at = 0  # nearly every stream, at a tenth of the cost
+    while (at := text.find(b"\n\n", at) + 2) >= 2:
+        yield at
+
+
+def events_in(body: bytes) -> list[bytes]:
+    """Return the events of a whole stream; the last one may lack its blank line."""
+    reader = EventReader()
+    return [*reader.feed(body), reader.rest()]
+
+
+def is_events(content_type: str) -> bool:
+    """Whether a body of this content type is a stream of events."""
+    return content_type.lower().startswith("text/event-stream")
 
 
 def data_of(event: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 
 import httpx
 from aiohttp.web import BaseRequest
@@ -19,17 +20,6 @@ _OWN_PREFIX = "x-tfgrpo-"
 _PIECE = 1 << 18
 
 
-class _Pieces(httpx.AsyncByteStream):
-    """A long body in pieces, between which other calls go on."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for start in range(0, len(self._body), _PIECE):
-            yield self._body[start : start + _PIECE]
-
-
 class Upstream:
     """The run's client, and the addresses and headers of its endpoint, which are the same for all calls."""
 
@@ -37,34 +27,39 @@ class Upstream:
         """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
         self._dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
-        self._urls: dict[str, httpx.URL] = {}
-        own = client.endpoint.headers()
-        self._headers = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}
+        self._url = lru_cache(maxsize=64)(client.endpoint.url)
+        own = {name.lower(): value for name, value in client.endpoint.headers().items()}
+        own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}
+        # A compressed stream could not be passed on event by event.
+        self._headers = {**own, "accept-encoding": "identity"}
         self._with_x_api_key = dict(self._headers)
         key = client.endpoint.api_key
-        if key is not None and self._headers.get("authorization") == f"Bearer {key.reveal()}":
+        if key is not None and own.get("authorization") == f"Bearer {key.reveal()}":
             del self._with_x_api_key["authorization"]
             self._with_x_api_key["x-api-key"] = key.reveal()
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
-        headers = {
-            name: value
+        own = self._with_x_api_key if "x-api-key" in request.headers else self._headers
+        headers = [
+            (name, value)
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
-            if name not in self._dropped and not name.startswith(_OWN_PREFIX)
-        }
-        headers["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
-        headers |= self._with_x_api_key if "x-api-key" in request.headers else self._headers
-        url = self._urls.get(path)
-        if url is None:
-            url = self._urls[path] = self.client.endpoint.url(path)
+            if name not in self._dropped and name not in own and not name.startswith(_OWN_PREFIX)
+        ]
+        headers += own.items()
         # Azure clients say which version they speak; the endpoint's own address says which one it has.
-        query = {name: value for name, value in request.query.items() if name != "api-version"}
-        url = url.copy_merge_params(query) if query else url
+        query = httpx.QueryParams(request.query_string).remove("api-version")
+        url = self._url(path).copy_merge_params(query) if query else self._url(path)
         if body is None or len(body) <= _PIECE:
             return httpx.Request(request.method, url, content=body, headers=headers)
-        headers["content-length"] = str(len(body))
-        return httpx.Request(request.method, url, headers=headers, stream=_Pieces(body))
+        headers.append(("content-length", str(len(body))))
+        return httpx.Request(request.method, url, content=_pieces(body), headers=headers)
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """Yield a long body in pieces, between which other calls go on."""
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
 
 
 def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:

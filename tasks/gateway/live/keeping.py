@@ -13,7 +13,7 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.line_file import LineFile, disk, read_whole_lines
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.gateway.live.opening import Opening
+from tfgrpo.tasks.gateway.live.conversations import Opening
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub

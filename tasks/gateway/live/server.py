@@ -8,10 +8,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from tfgrpo.pipelines.server.access import names_loopback
-from tfgrpo.tasks.gateway.call import Caller, GatewayRefusal
+from tfgrpo.tasks.gateway.call import GatewayRefusal
 from tfgrpo.tasks.gateway.live.client import LiveClient
 from tfgrpo.tasks.gateway.live.traffic import Traffic
 from tfgrpo.tasks.gateway.server import Server, is_key_of, method_path
+from tfgrpo.tasks.gateway.session import Caller
 from tfgrpo.tasks.gateway.upstream import Upstream
 from tfgrpo.tasks.models.chat import AdaptiveLimiter, ChatClient
 

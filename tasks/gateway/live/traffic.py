@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
+from tfgrpo.tasks.gateway.live.conversations import Conversations
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
+from tfgrpo.tasks.gateway.session import ROLE
 from tfgrpo.tasks.models.base import ChatReply
 
 PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
-_REMEMBERED: Final = 100_000
-"""Answers whose conversation is remembered, for requests that name the one before instead of repeating it."""
 
 
 @dataclass(slots=True)
@@ -34,9 +35,9 @@ class Traffic:
     auxiliary: tuple[str, ...] = ()
     max_tokens: int = 1024
     kept: KeptItems | None = None
+    conversations: Conversations = field(default_factory=Conversations)
     _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
     _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))
-    _conversations: OrderedDict[str, str] = field(default_factory=OrderedDict)
     _since: float = field(default_factory=time.monotonic)
 
     def arm_of(self, conversation: str) -> SentArm:
@@ -44,46 +45,24 @@ class Traffic:
         drawn = int(sha256_hex(f"{self.task_id}\n{conversation}")[:13], 16) / 16**13
         return "held-out" if drawn < self.held_out else "lessons"
 
-    def conversation_after(self, response_id: object) -> str | None:
-        """Return the conversation of an earlier answer; None for one that is not remembered."""
-        return self._conversations.get(response_id) if isinstance(response_id, str) else None
-
-    def remember(self, response_id: str | None, conversation: str) -> None:
-        """Remember the conversation of an answer."""
-        if response_id is not None:
-            self._conversations[response_id] = conversation
-            if len(self._conversations) > _REMEMBERED:
-                self._conversations.popitem(last=False)
-
     def begun(self, arm: SentArm, *, taught: bool) -> None:
         """Count a request."""
         self._of(arm).update(calls=1, with_lessons=int(taught))
 
     def ended(self, arm: SentArm, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count an answer, or the kind of a failure."""
+        record = partial(
+            self.telemetry.record, "llm_call", role=ROLE, arm=arm, model=model, provider=PROVIDER, duration_s=took_s
+        )
         if isinstance(result, str):
             self._of(arm).update(failed=1)
-            self.telemetry.record(
-                "llm_call",
-                role="gateway",
-                arm=arm,
-                model=model,
-                provider=PROVIDER,
-                duration_s=took_s,
-                error_type=result,
-            )
+            record(error_type=result)
             return
         usage = result.usage
         tokens = {} if usage is None else {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         self._of(arm).update(answered=1, of_unknown_usage=int(usage is None), **tokens)
         self._seconds[arm] += took_s
-        self.telemetry.record(
-            "llm_call",
-            role="gateway",
-            arm=arm,
-            model=model,
-            provider=PROVIDER,
-            duration_s=took_s,
+        record(
             input_tokens=tokens.get("input_tokens"),
             output_tokens=tokens.get("output_tokens"),
             llm_cost_usd=result.cost_usd,

@@ -58,7 +58,7 @@ async def test_the_cost_of_a_call_is_that_of_its_usage(endpoint: Endpoint, opene
     session = await opened.session(runtime)
     await (await opened.agent(session)).post("/chat/completions", json=ASK)
     assert session.attempt.usage == Usage(1, 10, 5, pytest.approx(0.002))
-    assert session.frames[0].cost_usd == pytest.approx(0.002)
+    assert session.attempt.frames[0].cost_usd == pytest.approx(0.002)
     assert runtime.ledger.totals().nano_usd == int(0.002 * NANO)
 
 

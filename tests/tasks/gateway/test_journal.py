@@ -13,6 +13,8 @@ from tests.support.agents.endpoint import Endpoint, Opener, chat_body
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.stores.errors import ReplayMiss, StoreError
 from tfgrpo.stores.ledger.state import Usage
+from tfgrpo.tasks.gateway import call
+from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.shapes import Frame
 
@@ -45,8 +47,8 @@ async def test_parallel_calls_are_replayed_by_content(endpoint: Endpoint, opened
     await said(opened, await opened.session(opened.runtime(endpoint.url)), *texts)
     replayed = await opened.session(opened.runtime(None))
     assert await said(opened, replayed, *reversed(texts)) == [f"to {text}" for text in reversed(texts)]
-    assert len(replayed.calls) == len(endpoint.asked) == 12
-    assert [frame.text for frame in replayed.frames] == [f"to {text}" for text in reversed(texts)]
+    assert len(replayed.attempt.calls) == len(endpoint.asked) == 12
+    assert [frame.text for frame in replayed.attempt.frames] == [f"to {text}" for text in reversed(texts)]
 
 
 async def test_a_resumed_attempt_asks_only_what_was_not_answered(endpoint: Endpoint, opened: Opener) -> None:
@@ -69,7 +71,7 @@ async def test_reports_find_the_tokens_of_a_call_and_usage_that_was_not_believed
     for url in (endpoint.url, None):
         session = await opened.session(opened.runtime(url))
         await said(opened, session, "first", "second")
-        assert sorted(call.prompt_tokens or 0 for call in session.calls) == [0, 10]
+        assert sorted(call.prompt_tokens or 0 for call in session.attempt.calls) == [0, 10]
     cost = read_costs(session.runtime.context.paths)["gateway"]
     assert (cost.calls, cost.prompt, cost.completion, cost.without_usage) == (2, 10, 5, 1)
 
@@ -129,7 +131,7 @@ async def test_an_answer_that_cannot_be_journalled_ends_the_attempt(
     reply = await (await opened.agent(session)).post("/chat/completions", json={**ask("?"), "stream": stream})
     assert reply.status_code == 500
     assert isinstance(session.attempt.stopped_by, StoreError)
-    assert session.calls == []
+    assert session.attempt.calls == []
     assert runtime.ledger.totals().tokens == 15
     assert (await (await opened.agent(session)).post("/chat/completions", json=ask("more"))).status_code == 500
     assert len(endpoint.asked) == 1
@@ -147,9 +149,42 @@ async def test_an_answer_in_another_encoding_is_replayed_byte_for_byte(endpoint:
         session = await opened.session(opened.runtime(url))
         reply = await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
         assert reply.content == raw
-        assert session.frames[0].text == "café"
+        assert session.attempt.frames[0].text == "café"
 
 
 def test_frames_of_older_journals_still_read() -> None:
     old = {"kind": "model", "name": "m", "text": "", "tokens": 1, "cost_usd": None, "latency_ms": 1.0, "error": None}
     assert Frame(**old).added is None
+
+
+async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint: Endpoint, opened: Opener) -> None:
+    both = asyncio.Event()
+
+    async def second_only(request: web.Request, raw: bytes) -> Any:
+        number = len(endpoint.asked)
+        if number == 2:
+            both.set()
+        await both.wait()
+        return chat_body("seven") if number == 2 else web.json_response({"error": {"message": "no"}}, status=500)
+
+    endpoint.answer = second_only
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    replies = await asyncio.gather(*(agent.post("/chat/completions", json=ask("?")) for _ in range(2)))
+    assert sorted(reply.status_code for reply in replies) == [200, 500]
+    for url in (endpoint.url, None):
+        resumed = await opened.session(opened.runtime(url))
+        assert await said(opened, resumed, "?") == ["seven"]
+    assert len(endpoint.asked) == 2
+
+
+async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoint: Endpoint, opened: Opener) -> None:
+    async def gone(*_: object) -> None:
+        raise ClientGone
+
+    counts_up(endpoint)
+    session = await opened.session(opened.runtime(endpoint.url))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(call, "send", gone)
+        await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
+    assert await said(opened, session, "?") == ["answer 1"]
+    assert await said(opened, session, "?") == ["answer 2"]

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body
+from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body, response_body
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -233,7 +233,7 @@ async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener
     session = await opened.session(opened.runtime(endpoint.url))
     reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
     assert reply.json() == chat_body("seven")
-    assert session.frames[0].text == "seven"
+    assert session.attempt.frames[0].text == "seven"
 
 
 async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
@@ -248,3 +248,56 @@ async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, op
     await (await opened.agent(session)).post("/embeddings", json={"model": "e", "input": "words"})
     assert endpoint.asked[0].body == {"model": "e", "input": "words"}
     assert session.attempt.usage == Usage(1, 8, 0, None)
+
+
+async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    key = ("authorization", f"Bearer {session.api_key}")
+    headers = [key, ("anthropic-beta", "a-1"), ("Anthropic-Beta", "b-2")]
+    await agent.post("/responses?include[]=a&include[]=b&api-version=1", json=ASK, headers=headers)
+    [asked] = endpoint.asked
+    assert asked.query == "include[]=a&include[]=b"
+    sent = {name.lower(): value for name, value in asked.headers.items()}
+    assert sent["anthropic-beta"] == "a-1, b-2"
+    assert sent["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+    headers = {"content-encoding": "xz", "content-type": "application/json"}
+    endpoint.answer = lambda request, _: web.Response(body=b"?", headers=headers)
+    runtime = opened.runtime(endpoint.url)
+    reply = await (await opened.agent(await opened.session(runtime))).post("/chat/completions", json=ASK)
+    assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "false")
+    assert "encoded as xz" in reply.json()["error"]["message"]
+    assert runtime.ledger.totals().lost_calls == 1
+
+
+ODD: tuple[Any, ...] = (None, 0, "x", [], [0], [[]], {}, {"x": []}, [{"type": []}], [{"index": {}, "type": {}}])
+FIELDS = ("choices", "usage", "error", "model", "id", "status", "output", "content", "type", "stop_reason", "data")
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
+async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(
+    endpoint: Endpoint, opened: Opener, path: str
+) -> None:
+    whole = {"/responses": response_body("7"), "/messages": message_body("7")}.get(path, chat_body("7"))
+    bodies = [{**whole, name: odd} for name in FIELDS for odd in ODD]
+    endpoint.answer = lambda request, raw: bodies[len(endpoint.asked) - 1]
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    for body in bodies:
+        reply = await agent.post(path, json=ASK)
+        assert (reply.status_code, reply.json()) == (200, body)
+    assert session.attempt.stopped_by is None
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages", "/embeddings"])
+async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(
+    endpoint: Endpoint, opened: Opener, path: str
+) -> None:
+    fields = ("model", "messages", "input", "tools", "stream", "stream_options", "system", "instructions", "max_tokens")
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    for name in fields:
+        for odd in ODD:
+            assert (await agent.post(path, json={**ASK, name: odd})).status_code == 200

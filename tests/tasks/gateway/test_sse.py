@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -32,3 +33,13 @@ def test_every_line_end_of_the_standard_is_read(end: str) -> None:
     reader = EventReader()
     assert [data_of(event) for event in reader.feed(stream)] == [b"", b"1\n2", b"3"]
     assert reader.rest() == b"data: cut"
+
+
+def test_a_long_event_in_many_chunks_takes_time_in_proportion() -> None:
+    reader, chunk = EventReader(), b"x" * 4096
+    began = time.process_time()
+    for _ in range(4096):
+        assert reader.feed(chunk) == []
+    [event] = reader.feed(b"\n\n")
+    assert (len(event), reader.rest()) == (4096 * 4096 + 2, b"")
+    assert time.process_time() - began < 1.5

@@ -61,7 +61,7 @@ async def test_a_stream_reaches_the_agent_byte_for_byte(
     assert reply.content == b"".join(each for each in sent if each not in hidden)
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert session.attempt.usage == Usage(1, 10, 5, None)
-    [frame] = session.frames
+    [frame] = session.attempt.frames
     assert frame.text.endswith('→ add({"left": 1})')
     assert frame.text.replace(" ", "").startswith("onetwoé\n")
 
@@ -138,7 +138,7 @@ async def test_an_agent_that_goes_away_cancels_the_endpoint(endpoint: Endpoint, 
     totals = runtime.ledger.totals()
     assert (totals.calls, totals.lost_calls) == (1, 1)
     assert runtime.ledger.in_flight().calls == 0
-    assert session.calls == []
+    assert session.attempt.calls == []
     assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
 
 
@@ -180,7 +180,7 @@ async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpo
     streams(endpoint, DIALECTS[path])  # the client's next attempt is the same call
     assert (await agent.post(path, json=ASK)).status_code == 200
     assert (opened.folder / "journal.jsonl").read_text().count("/gateway/0#") == 1
-    assert len(session.calls) == 1
+    assert len(session.attempt.calls) == 1
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -190,7 +190,7 @@ async def test_a_stream_without_its_last_event_is_no_answer(endpoint: Endpoint, 
     session = await opened.session(runtime)
     reply = await (await opened.agent(session)).post(path, json=ASK)
     assert reply.content == b"".join(DIALECTS[path](endpoint.asked[0].body)[:2])
-    assert session.calls == []
+    assert session.attempt.calls == []
     assert "/gateway/" not in (opened.folder / "journal.jsonl").read_text()
     assert runtime.ledger.totals().lost_calls == 1
 
@@ -201,7 +201,7 @@ async def test_an_error_event_is_no_answer(endpoint: Endpoint, opened: Opener) -
     session = await opened.session(opened.runtime(endpoint.url))
     reply = await (await opened.agent(session)).post("/messages", json=ASK)
     assert reply.content.endswith(error)
-    assert session.calls == []
+    assert session.attempt.calls == []
 
 
 async def test_a_stream_that_is_answered_whole_is_passed_on_whole(endpoint: Endpoint, opened: Opener) -> None:
@@ -220,4 +220,50 @@ async def test_a_key_that_the_endpoint_echoes_reaches_neither_agent_nor_journal(
     assert "***" in reply.text
     assert KEY not in reply.text
     assert KEY not in (opened.folder / "journal.jsonl").read_text()
-    assert KEY not in str(session.frames)
+    assert KEY not in str(session.attempt.frames)
+
+
+async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_given_up(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    whole = chat_events(" ".join("abcdefgh"), {})
+
+    async def late(request: web.Request, raw: bytes) -> web.StreamResponse:
+        await asyncio.sleep(0.4)
+        return await stream(request, whole, pause_s=0.05)
+
+    endpoint.answer = late
+    runtime = opened.runtime(endpoint.url, model={"timeout_s": 0.5})
+    session = await opened.session(runtime)
+    agent = await opened.agent(session)
+    assert (await agent.post("/chat/completions", json=ASK)).content == b"".join(whole)
+
+    async def hangs(request: web.Request, raw: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"".join(whole[:3]))
+        await asyncio.sleep(30)
+        return response
+
+    endpoint.answer = hangs
+    with pytest.raises(httpx.RemoteProtocolError):
+        await agent.post("/chat/completions", json={**ASK, "n": 1})
+    assert runtime.ledger.totals().lost_calls == 2  # none of them reported usage
+
+
+async def test_a_stream_in_another_spelling_is_a_stream(endpoint: Endpoint, opened: Opener) -> None:
+    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "Text/Event-Stream"})
+        await response.prepare(request)
+        for part in chat_events("one two", endpoint.asked[-1].body):
+            for piece in (part[:-1].replace(b"\n", b"\r\n") + b"\r", b"\n"):
+                await response.write(piece)
+                await asyncio.sleep(0)
+        return response
+
+    endpoint.answer = answer
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert reply.content.endswith(b"data: [DONE]\r\n\r\n")
+    assert b'"choices": []' not in reply.content
+    assert session.attempt.usage == Usage(1, 10, 5, None)

@@ -250,3 +250,26 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     assert (facts["items"], facts["added"]) == (2, 0)
     assert "nothing more is kept" in facts["problem"]
     again.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_of_its_first_message(
+    endpoint: Endpoint, serving: Serving, tmp_path: Path, named: bool
+) -> None:
+    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20)
+    client = await serving.client(kept=kept)
+
+    async def turn(answer: dict[str, Any], given: Any, after: str | None) -> None:
+        endpoint.answer = lambda request, raw: answer
+        place = {"conversation": {"id": "conv_1"}} if named else {"previous_response_id": after}
+        await client.post("/v1/responses", json={"model": "m", "instructions": "Short.", "input": given, **place})
+
+    await turn(response_body("", [("c", "add", "{}")], id="resp_1"), "3 + 4?", None)
+    await turn(response_body("seven", id="resp_2"), [{"type": "function_call_output", "call_id": "c"}], "resp_1")
+    await turn(response_body("eight", id="resp_3"), "and 3 + 5?", "resp_2")
+    assert serving.asked == ["3 + 4?"] * 3
+    if not named:
+        await turn(response_body("nine", id="resp_4"), "and 3 + 6?", "resp_of_another_gateway")
+    kept.close()
+    [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
+    assert (item["prompt"], item["system_prompt"], item["metadata"]["reply"]) == ("3 + 4?", "Short.", "seven")

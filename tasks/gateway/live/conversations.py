@@ -1,0 +1,74 @@
+"""Which conversation a request belongs to, and how it began, whatever the protocol."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from tfgrpo.tasks.gateway.dialect import rows, texts_of
+from tfgrpo.tasks.models.wire import mapping_of
+
+_SYSTEM: Final = ("system", "developer")
+_REMEMBERED: Final = 100_000
+"""Names of conversations and answers whose beginning is remembered."""
+
+
+class Opening(NamedTuple):
+    """The beginning of a conversation; it stays the same in all of its requests."""
+
+    system: str
+    """The agent's own system text."""
+    prompt: str
+    """The first message of the user; empty when the request does not hold it."""
+
+
+def opening_of(body: Mapping[str, Any]) -> Opening:
+    """Return the opening: of ``messages`` or ``input``, with the text of ``system`` or ``instructions``."""
+    given = body.get("messages", body.get("input"))
+    system = [texts_of(body.get(name)) for name in ("system", "instructions")]
+    if isinstance(given, str):
+        return Opening("\n\n".join(filter(None, system)), given)
+    turns = list(rows(given))
+    system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
+    prompts = (texts_of(turn.get("content")) for turn in turns if turn.get("role") == "user")
+    return Opening("\n\n".join(filter(None, system)), next(prompts, ""))
+
+
+class Conversation(NamedTuple):
+    """What all requests of a conversation have in common."""
+
+    name: str
+    """By which its arm is drawn."""
+    prompt: str
+    """The first message of the user, which chooses the lessons."""
+    begun_here: bool = True
+    """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
+
+
+class Conversations:
+    """The conversations that the endpoint keeps (responses protocol), whose later requests do not repeat the first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Conversation] = OrderedDict()
+
+    def of(self, body: Mapping[str, Any], prompt: str, header: str | None) -> Conversation:
+        """Return the conversation of a request, whose own first message is ``prompt``.
+
+        ``header``: its name, if the client gives it one.
+        """
+        given, earlier = body.get("conversation"), body.get("previous_response_id")
+        name = header or _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
+        known = self._known.get(name or _text(earlier))
+        return known or Conversation(name or prompt, prompt, begun_here=bool(name) or earlier is None)
+
+    def remember(self, conversation: Conversation, response_id: str | None) -> None:
+        """Remember the conversation of an answer."""
+        for name in filter(None, (conversation.name, response_id)):
+            self._known[name] = conversation
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
