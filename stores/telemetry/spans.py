@@ -55,7 +55,8 @@ class SpanHandle:
 
     def set(self, **attributes: Unpack[Attributes]) -> None:
         """Set attributes."""
-        self._span.set_attributes(_present(attributes))
+        if self._span.is_recording():
+            self._span.set_attributes(_present(attributes))
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed; ``error_type`` is a class name or a short code."""

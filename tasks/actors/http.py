@@ -18,7 +18,7 @@ from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed,
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.gateway.sse import data_of, events_in
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
@@ -120,8 +120,7 @@ class HttpActor(OwnAgent):
 
     def _pieces(self, content: bytes) -> Iterator[str]:
         """The answer's pieces: data that are JSON have them at the pointer, or have none; other data are pieces."""
-        events = EventReader()
-        for event in [*events.feed(content), events.rest()]:
+        for event in events_in(content):
             data = data_of(event).decode("utf-8", "replace")
             if not data or data == "[DONE]":
                 continue

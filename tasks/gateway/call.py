@@ -157,8 +157,8 @@ class Call:
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply)), finished)
-        mask = endpoint.scrub_bytes if endpoint.secrets else None
-        relay = EventRelay(self.request, self.out, finished, mask, Limit(timer, endpoint.timeout_s))
+        limit = Limit(timer, endpoint.timeout_s)
+        relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, limit)
         response = await relay.run(headers, decoded_bytes(reply))
         if relay.first is not None:
             self._span.set(first_chunk_s=relay.first - self._began)

@@ -12,7 +12,7 @@ from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, json_of, mapping_of
 
-_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_NO_CHOICES = re.compile(rb'"choices"(?:\s|data:)*:(?:\s|data:)*\[(?:\s|data:)*\]')
 _SYSTEM = ("system", "developer")
 
 
@@ -97,10 +97,12 @@ class ChatDialect(Dialect):
         message = {"role": "assistant", "content": "".join(texts), "tool_calls": list(calls.values())}
         return {**body, "choices": [{"message": message, "finish_reason": finish}]}
 
+    def is_plain(self, events: bytes) -> bool:
+        """No ``[DONE]``, and no chunk without choices. Every chunk has a usage, most of them null."""
+        return b"[DONE]" not in events and _NO_CHOICES.search(events) is None
+
     def is_usage_alone(self, data: bytes) -> bool:
         """A chunk with usage and without choices."""
-        if _NO_CHOICES.search(data) is None:  # every chunk has a usage, most of them null
-            return False
         chunk = mapping_of(json_of(data))
         return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
 

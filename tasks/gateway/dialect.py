@@ -62,6 +62,10 @@ class Dialect(ABC):
     def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the body that a stream would have had as a whole; empty for one that broke off."""
 
+    def is_plain(self, events: bytes) -> bool:
+        """Whether these events need no look at each: none is the last one, or there for its usage only."""
+        return self.last.search(events) is None
+
     def ends(self, data: bytes) -> bool:
         """Whether the data of an event is the last of a stream."""
         return self.last.search(data) is not None

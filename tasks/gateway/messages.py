@@ -28,7 +28,7 @@ class MessagesDialect(Dialect):
 
     path = "/messages"
     limits = ("max_tokens",)
-    last = re.compile(rb'"type"\s*:\s*"message_stop"')
+    last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"message_stop"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
         """Append to ``system``, a text or a list of blocks."""

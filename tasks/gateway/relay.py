@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from time import perf_counter
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
 
 SILENCE_S = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
@@ -43,7 +43,7 @@ class EventRelay:
         request: web.BaseRequest,
         out: Outgoing,
         finished: Finished,
-        mask: Callable[[bytes], bytes] | None = None,
+        mask: Callable[[bytes], bytes] = bytes,
         limit: Limit | None = None,
     ) -> None:
         """``mask`` removes the endpoint's secrets from an event."""
@@ -51,7 +51,7 @@ class EventRelay:
         self._dialect = out.dialect
         self._hides_usage = out.hides_usage
         self._finished = finished
-        self._mask = mask
+        self._masked = mask
         self._limit = limit
         self._kept: list[bytes] = []
         self._ended = False
@@ -61,14 +61,26 @@ class EventRelay:
 
     async def run(self, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``."""
-        response = web.StreamResponse(headers=headers)
+        response, reader = web.StreamResponse(headers=headers), EventReader()
         with noticing_the_client():
             await response.prepare(self._request)
         signs = asyncio.ensure_future(self._signs_of_life(response))
         try:
-            rest = await self._pass_on(response, chunks)
+            async for chunk in chunks:
+                self._last = perf_counter()
+                self.first = self.first or self._last
+                if shown := self._shown(reader.feed(chunk)):
+                    try:
+                        await response.write(shown)
+                    except ConnectionError:
+                        raise ClientGone from None
+                if self._ended:
+                    break
         finally:
             signs.cancel()
+        rest = self._masked(reader.rest())
+        if not self._ended:  # it broke off, or lacks the last event
+            self._finished(b"".join([*self._kept, rest]))
         with noticing_the_client():
             await response.write_eof(rest)
         if self._ended:
@@ -78,28 +90,14 @@ class EventRelay:
                         pass
         return response
 
-    async def _pass_on(self, response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> bytes:
-        """Send the events up to the last one. Return what follows it, or the beginning of one that broke off."""
-        reader = EventReader()
-        async for chunk in chunks:
-            self._last = perf_counter()
-            self.first = self.first or self._last
-            if shown := self._shown(reader.feed(chunk)):
-                try:
-                    await response.write(shown)
-                except ConnectionError:
-                    raise ClientGone from None
-            if self._ended:
-                break
-        rest = reader.rest() if self._mask is None else self._mask(reader.rest())
-        if not self._ended:
-            self._finished(b"".join([*self._kept, rest]))
-        return rest
-
-    def _shown(self, events: Sequence[bytes]) -> bytes:
+    def _shown(self, events: bytes) -> bytes:
         """Keep events; finish with the last one. Return what the agent sees of them."""
+        events = self._masked(events)
+        if self._dialect.is_plain(events):
+            self._kept.append(events)
+            return events
         shown = []
-        for event in events if self._mask is None else map(self._mask, events):
+        for event in events_in(events):
             data = data_of(event)
             if not self._ended:
                 self._kept.append(event)

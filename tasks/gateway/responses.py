@@ -21,7 +21,7 @@ class ResponsesDialect(Dialect):
 
     path = "/responses"
     limits = ("max_output_tokens",)
-    last = re.compile(rb'"type"\s*:\s*"response\.(?:completed|incomplete|failed|cancelled)"')
+    last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"response\.(?:completed|incomplete|failed|cancelled)"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
         """Append to ``instructions``."""

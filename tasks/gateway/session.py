@@ -142,7 +142,8 @@ class Session(Caller):
         self.bypassed = True
         """Whether no call has arrived."""
         self._open_calls: dict[str, _OpenCall] = {}
-        self._given: set[AnswerKey] = set()
+        self._answers: dict[AnswerKey, bool] = {}
+        """Journalled ones of this attempt, and whether a request has got them."""
 
     def end(self) -> None:
         """Cancel the calls in flight."""
@@ -192,28 +193,28 @@ class Session(Caller):
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:
         """Return the next answer that no other request got, if the journal holds it, and its key."""
         key = AnswerKey(request.digest, 0)
-        while key in self._given:
+        while self._answers.get(key):
             key = key._replace(number=key.number + 1)
         journal = self.runtime.journal
         known = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
         if isinstance(known, TfgrpoError):
             raise known
         if known is not None:
-            self._given.add(key)
+            self._answers[key] = True
         return key, known
 
     def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
         """Journal an answer. It is numbered now, not when it is asked for: calls that fail leave no gaps."""
+        while key in self._answers:
+            key = key._replace(number=key.number + 1)
         if (journal := self.runtime.journal) is not None:
-            while journal.get(self._text(key)) is not None:
-                key = key._replace(number=key.number + 1)
             journal.append(self._text(key), answer.to_json())
-        self._given.add(key)
+        self._answers[key] = True
         return key
 
     def give_back(self, key: AnswerKey) -> None:
         """Let the client's next attempt have the answer."""
-        self._given.discard(key)
+        self._answers[key] = False
 
     def _text(self, key: AnswerKey) -> str:
         return self.attempt.key(ROLE, 0, key.number).text(key.digest)

@@ -13,30 +13,36 @@ _OVERLAP = 3
 
 
 class EventReader:
-    """Collects chunks and gives whole events, each with the blank line that ends it."""
+    """Collects chunks, and gives whole events: those that end with a blank line."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that are complete by now."""
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the events that are complete by now, as they came."""
+        if not self._pieces and chunk.endswith(b"\n\n"):  # nearly every chunk
+            return chunk
         self._pieces.append(chunk)
         recent = self._tail + chunk
-        ends = list(_ends(recent))
-        if not ends:
-            self._tail = recent[-_OVERLAP:]
-            return []
-        text = b"".join(self._pieces)
-        before = len(text) - len(recent)
-        places = [0, *(before + end for end in ends)]
-        rest = text[places[-1] :]
-        self._pieces, self._tail = [rest], rest[-_OVERLAP:]
-        return [text[start:end] for start, end in pairwise(places)]
+        self._tail = recent[-_OVERLAP:]
+        end = max(_ends(recent), default=0)
+        if not end:
+            return b""
+        whole = b"".join(self._pieces)
+        end += len(whole) - len(recent)
+        self._pieces, self._tail = [whole[end:]] if end < len(whole) else [], whole[end:][-_OVERLAP:]
+        return whole[:end]
 
     def rest(self) -> bytes:
         """Return what follows the last whole event."""
         return b"".join(self._pieces)
+
+
+def events_in(body: bytes) -> list[bytes]:
+    """Return the events of a stream; the last one may lack its blank line."""
+    places = [0, *_ends(body), len(body)]
+    return [body[start:end] for start, end in pairwise(places) if start < end]
 
 
 def _ends(text: bytes) -> Iterator[int]:
@@ -47,12 +53,6 @@ def _ends(text: bytes) -> Iterator[int]:
     at = 0  # nearly every stream, at a tenth of the cost
     while (at := text.find(b"\n\n", at) + 2) >= 2:
         yield at
-
-
-def events_in(body: bytes) -> list[bytes]:
-    """Return the events of a whole stream; the last one may lack its blank line."""
-    reader = EventReader()
-    return [*reader.feed(body), reader.rest()]
 
 
 def is_events(content_type: str) -> bool:

@@ -36,7 +36,7 @@ class ApiKey:
     White space around it is dropped. Raises ``EndpointError`` for a key that cannot be in an HTTP header.
     """
 
-    __slots__ = ("_secret", "_text")
+    __slots__ = ("_raw", "_secret", "_text")
 
     def __init__(self, text: str) -> None:
         given: object = text
@@ -46,6 +46,7 @@ class ApiKey:
         if not self._text or any(not "!" <= character <= "~" for character in self._text):
             given = f"{len(self._text)} characters, empty or some of them not printable ASCII"
             raise EndpointError.one("API key", given, "the key alone, as the vendor shows it")
+        self._raw = self._text.encode()
         # Placeholders for local servers (EMPTY, ollama, 1234) are no secrets: masking such words would falsify answers.
         mixed = any(map(str.isdigit, self._text)) and any(map(str.isalpha, self._text))
         self._secret = len(self._text) >= (_MIN_MIXED_SECRET if mixed else _MIN_SECRET)
@@ -60,7 +61,7 @@ class ApiKey:
 
     def scrub_bytes(self, raw: bytes) -> bytes:
         """As ``scrub``, for bytes."""
-        return raw.replace(self._text.encode(), _MASK.encode()) if self._secret else raw
+        return raw.replace(self._raw, b"***") if self._secret else raw
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"

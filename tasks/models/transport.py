@@ -14,6 +14,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 import aiohttp
 import httpx
 from httpx_aiohttp import HttpxAiohttpClient
+from httpx_aiohttp.transport import AiohttpResponseStream
 
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
 
@@ -90,9 +91,12 @@ async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES)
 
 def decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
     """Return the body without its content encoding. Most have none and can bypass httpx's decoders."""
-    if "content-encoding" in response.headers or not isinstance(response.stream, httpx.AsyncByteStream):
+    stream = response.stream
+    if "content-encoding" in response.headers or not isinstance(stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
-    return aiter(response.stream)
+    if isinstance(stream, AiohttpResponseStream):
+        return stream._aiohttp_response.content.iter_any()  # noqa: SLF001
+    return aiter(stream)
 
 
 def open_transport(

@@ -23,7 +23,7 @@ from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.gateway.sse import EventReader, data_of
+from tfgrpo.tasks.gateway.sse import data_of, events_in
 from tfgrpo.tasks.models.base import TokenUsage, ToolCall
 
 CHAT, RESPONSES, MESSAGES = ChatDialect(), ResponsesDialect(), MessagesDialect()
@@ -157,13 +157,16 @@ def test_only_the_chunk_that_is_there_for_its_usage_is_hidden() -> None:
     asked = chat_events("one two", {"stream_options": {"include_usage": True}})
     hidden = [CHAT.is_usage_alone(data_of(event)) for event in asked]
     assert hidden == [*[False] * (len(asked) - 2), True, False]
+    assert [CHAT.is_plain(event) for event in asked] == [*[True] * (len(asked) - 2), False, False]
+    assert not CHAT.is_plain(b'data: {"choices":\ndata:  [\ndata: ], "usage": {}}\n\n')
     said = {"choices": [{"delta": {"content": '"choices": [], "usage"'}}], "usage": USAGE}
     assert not CHAT.is_usage_alone(json.dumps(said).encode())
 
 
 def joined(dialect: Dialect, stream: list[bytes]) -> Any:
-    events = EventReader().feed(b"".join(stream))
+    events = events_in(b"".join(stream))
     assert [dialect.ends(data_of(event)) for event in events] == [*[False] * (len(events) - 1), True]
+    assert not dialect.is_plain(b"".join(events))
     return dialect.read(dialect.fold([json.loads(data) for event in events if (data := data_of(event)) != b"[DONE]"]))
 
 
