@@ -163,6 +163,8 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
     Lessons, warnings and messages may contain a model's words: they are shown as text, never as Markdown or HTML.
     """
     morning = details.get("morning")
+    shown = sum(line["label"] == "look at" for line in morning["lines"]) if morning else 0
+    look = morning["look"] if morning else details.get("warnings", ())
     return _template().render(
         status=status,
         message=message,
@@ -172,7 +174,7 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         columns=EPOCH_COLUMNS,
         epochs=list(epoch_rows(details)),
         lessons=list(map(_lesson, details.get("lessons", ()))),
-        look=morning["look"] if morning else details.get("warnings", ()),
+        look=look if len(look) > shown else (),
     )
 
 
@@ -186,7 +188,8 @@ def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str
         if details.get(label):
             yield "directory" if label == "run" else label, str(Path(details[label]).absolute())
     if command := resume_command(details):
-        yield "go on", f"{command}; for a run of a deployment also Retry. No answered call is sent again"
+        again = "" if lines else f"{command}; "
+        yield "go on", f"{again}for a run of a deployment also Retry. No answered call is sent again"
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:

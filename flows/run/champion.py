@@ -155,17 +155,10 @@ class RenderedPrompt:
     """Ids of lessons that do not verify, with the reason."""
 
 
-def prompt_of(
-    pack: LoadedPack, library: Library, retrieval: RetrievalSettings, asked: str | None = None
-) -> RenderedPrompt:
-    """Render a pack with the lessons of a library, those for the text ``asked`` with, as ``carried`` chooses them."""
-    return rendered(pack, library, lessons_for(pack, library, retrieval, asked))
-
-
 def lessons_for(
     pack: LoadedPack, library: Library, retrieval: RetrievalSettings, asked: str | None
 ) -> list[ExperienceRecord]:
-    """Return the lessons of one prompt in their order."""
+    """Return the lessons of one prompt in their order, those for the text ``asked`` among them, as ``carried`` has them."""
     chosen = carried(short_enough(library, pack), pack.manifest.experience_slots, retrieval, asked)
     return [*chosen.settled, *chosen.retrieved]
 
@@ -284,6 +277,6 @@ def lessons_of(
         store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
         library = champion_library(store, task, simulated=simulated)
         warnings = champion_problems(store, task, simulated=simulated)
-    rendered = prompt_of(pack, library, retrieval, asked)
-    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in rendered.skipped)
-    return rendered.text, (*warnings, *skipped)
+    made = rendered(pack, library, lessons_for(pack, library, retrieval, asked))
+    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in made.skipped)
+    return made.text, (*warnings, *skipped)

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 
-from tfgrpo.flows.run.champion import RenderedPrompt, lessons_for, prompt_of, rendered
+from tfgrpo.flows.run.champion import RenderedPrompt, lessons_for, rendered
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
@@ -41,7 +41,9 @@ def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequen
 
 def prompt(session: Session, library: Library) -> PackText:
     """Render pack and library for the groups of a batch, record the text and warn of lessons that do not verify."""
-    return _recorded(session, prompt_of(session.plan.pack, library, session.settings.tfgrpo.retrieval))
+    pack = session.plan.pack
+    lessons = lessons_for(pack, library, session.settings.tfgrpo.retrieval, None)
+    return _recorded(session, rendered(pack, library, lessons))
 
 
 def _recorded(session: Session, made: RenderedPrompt) -> PackText:

@@ -152,12 +152,12 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
         return Carried(), f"{lost}: a lesson was taken out of the library in force since" if at_stake else ""
     try:
         manifest = ManifestFile(plan.paths.run(last.run_id).manifest).read()
-    except (OSError, CorruptFile) as error:
-        return Carried(), f"{lost}: whose it is cannot be read ({error})" if at_stake else ""
-    if not manifest:
-        return Carried(), f"{lost}: the manifest of that run is gone" if at_stake else ""
-    if changed := " and ".join(_changed(manifest, plan)):
-        return Carried(), f"{lost}: this night has {changed}" if at_stake else ""
+        changed = " and ".join(_changed(manifest, plan)) if manifest else ""
+    except (OSError, CorruptFile, LookupError, TypeError) as error:
+        return Carried(), f"{lost}: whose it is cannot be read ({type(error).__name__}: {error})" if at_stake else ""
+    if changed or not manifest:
+        why = f"this night has {changed}" if manifest else "the manifest of that run is gone"
+        return Carried(), f"{lost}: {why}" if at_stake else ""
     return Carried.after(last.decision, Capital(last.capital), last.nights), ""
 
 
@@ -168,8 +168,12 @@ def _changed(manifest: Mapping[str, Any], plan: Plan) -> Iterator[str]:
         yield "another model"
     if manifest["pack"]["stamp"] != plan.pack.manifest.stamp:
         yield "another version of the pack"
-    rewarders = [(each["name"], each["weight"], each["options"]) for each in manifest["settings"]["rewarders"]]
-    if rewarders != [(each.name, each.weight, each.options) for each in plan.settings.rewarders]:
+    rewarders = (each.model_dump(mode="json") for each in plan.settings.rewarders)
+    before, after = (
+        [[each.get(name) for name in ("name", "weight", "options", "score_range")] for each in some]
+        for some in (manifest["settings"]["rewarders"], rewarders)
+    )
+    if before != after:
         yield "other rewarders"
     drawn = {item for cohort in manifest["cohorts"].values() for item in cohort["items"]}
     here = {*ids_of(plan.data.split.learn), *ids_of(plan.data.split.held_out)}

@@ -89,6 +89,19 @@ def test_a_run_that_stopped_shows_how_to_go_on():
     assert refused.startswith("# REFUSED\n\n--epochs: got 0\n\n--group-size: got 1\n")
 
 
+@pytest.mark.parametrize("warnings", [1, 3])
+def test_what_the_ten_lines_say_is_not_said_again_below_them(warnings):
+    look = [f"warning {number}" for number in range(warnings)]
+    lines = [{"label": "look at", "text": look[0]}, {"label": "next", "text": "tfgrpo run --resume mine --task-id t"}]
+    details = {"resume with": "--resume mine", "run": "out/t/runs/mine", "warnings": look}
+    details["morning"] = {"verdict": "stopped", "lines": lines, "look": look}
+    page = night_page("stopped", "the budget is spent", "mine", details).replace("\\", "")
+    assert page.count("--resume mine") == 1
+    assert "for a run of a deployment also Retry" in page
+    assert page.count("warning 0") == (1 if warnings == 1 else 2)
+    assert ("## To look at: 3" in page) is (warnings == 3)
+
+
 def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
     epoch = {**small_run.summary.details["epochs"][0], "mean_reward": None}
     assert "| – |" in night_page("failed", "it broke", "x", {"epochs": [epoch]})
