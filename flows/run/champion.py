@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tfgrpo.flows.run.index import UNREADABLE, runs_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import merge_experiences
@@ -19,6 +19,7 @@ from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.library import (
     IN_FORCE,
     Library,
@@ -181,16 +182,17 @@ def rendered(pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRec
 
 
 def retrieval_of(task: TaskPaths) -> RetrievalSettings:
-    """Return how the newest run of a task, that can be read, chose the lessons of a prompt; the default without runs.
+    """Return how the newest run of a task that can be read chose the lessons of a prompt; the default without runs.
 
     Under older learning rules lessons are chosen without regard to the item.
     """
-    newest = next((run.run_id for run in runs_of(task) if run.status != UNREADABLE), None)
-    if newest is None:
-        return RetrievalSettings()
-    manifest = ManifestFile(task.run(newest).manifest).read()
-    chosen = Settings.model_validate_json(json.dumps(manifest["settings"])).tfgrpo.retrieval
-    return chosen if manifest.get("learning_rules", 1) >= 4 else chosen.model_copy(update={"per_item": 0})
+    # By the file's time: reading the manifests of all nights to serve one call would take seconds.
+    for path in sorted(task.root.glob("runs/*/manifest.json"), key=lambda path: -path.stat().st_mtime):
+        with suppress(StoreError, OSError, LookupError, ValueError):
+            manifest = ManifestFile(path).read()
+            chosen = Settings.model_validate_json(json.dumps(manifest["settings"])).tfgrpo.retrieval
+            return chosen if manifest.get("learning_rules", 1) >= 4 else chosen.model_copy(update={"per_item": 0})
+    return RetrievalSettings()
 
 
 class Carried(NamedTuple):

@@ -15,8 +15,6 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 LATEST: Final = "latest"
 """Name of the newest run of a task, unless a run is called that."""
 
-UNREADABLE: Final = "unreadable"
-"""Status of a run whose manifest is damaged."""
 _NAMED: Final = 10
 """Most runs that a message names."""
 
@@ -81,7 +79,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
     try:
         manifest = ManifestFile(run.manifest).read()
     except (CorruptFile, OSError) as error:
-        manifest = {"status": UNREADABLE, "message": str(error)}
+        manifest = {"status": "unreadable", "message": str(error)}
     epochs = _block(manifest, "tfgrpo").get("epochs")
     return RunEntry(
         task_id=task_id,

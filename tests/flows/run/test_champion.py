@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.records.promotions import record_promotion
 from tests.support.records.records import APPROVED, NOW, make_record
-from tfgrpo.flows.run.champion import carried, champion_library, champion_problems
+from tfgrpo.flows.run.champion import carried, champion_library, champion_problems, retrieval_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.stores.errors import RecordRejected
 from tfgrpo.stores.experiences.library import Library, Promotion
@@ -130,3 +132,18 @@ def promoted(folder: Path, *ids: str, **more) -> TaskPaths:
     )  # fmt: skip
     record_promotion(paths.promotions, promotion)
     return paths
+
+
+def test_what_is_served_is_chosen_as_in_the_newest_run_whose_manifest_can_be_read(tmp_path):
+    task = TaskPaths(tmp_path)
+    assert retrieval_of(task) == RetrievalSettings()
+    for number, (per_item, rules) in enumerate([(1, 4), (7, 3), (9, 4)]):
+        run = task.run(f"n{number}")
+        run.root.mkdir(parents=True)
+        settings = {"tfgrpo": {"retrieval": {"per_item": per_item}}}
+        run.manifest.write_text(json.dumps({"schema_version": 1, "settings": settings, "learning_rules": rules}))
+        os.utime(run.manifest, (number, number))
+    assert retrieval_of(task).per_item == 9
+    run.manifest.write_text("{")
+    os.utime(run.manifest, (9, 9))
+    assert retrieval_of(task).per_item == 0, "older learning rules choose without regard to the item"
