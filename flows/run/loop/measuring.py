@@ -75,20 +75,21 @@ def measure(
     rewarder timed out measures nothing.
     """
     learning, known = session.learning, len(session.learning.measured)
-    at = _AtItem(session, Library(tuple({one.experience_id: one for one in (*beside, *lessons)}.values())), lessons)
-    items = [item for item in draw_items(session, session.settings.tfgrpo.epochs).items if at.measured(item)]
+    every = Library(tuple({one.experience_id: one for one in (*beside, *lessons)}.values()))
+    lessons_at = _lessons_at(session, every, lessons)
+    items = [item for item in draw_items(session, session.settings.tfgrpo.epochs).items if lessons_at(item)[1]]
     if not items:
         return False
 
     def texts(position: int, item: Item) -> tuple[PackText, PackText]:
         # Not by the name of the run: another one of this night goes on from what this one has measured.
         coin = stream(session.settings.tfgrpo.seed_of("measure"), "halves", known + position)
-        halves = random_halves(at.carried(item), at.measured(item), coin)
+        halves = random_halves(*lessons_at(item), coin)
         return prompt(session, halves[0]), prompt(session, halves[1])
 
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
         for specs in _batches(session, items, groups, ("drawn", "complement"), texts):
-            lines = [_line(session, at.measured(each[0].item), *each) for each in _sound(session, specs, sums)]
+            lines = [_line(session, lessons_at(each[0].item)[1], *each) for each in _sound(session, specs, sums)]
             append_measured(session.task.measured, lines)
             learning.measure(lines)
         _conclude(session, lessons)
@@ -151,28 +152,21 @@ def random_halves(
     return first, second
 
 
-class _AtItem:
-    """What is measured at each item: the lessons that its prompt carries."""
+def _lessons_at(
+    session: Session, library: Library, lessons: Sequence[ExperienceRecord]
+) -> Callable[[Item], tuple[Sequence[ExperienceRecord], frozenset[str]]]:
+    """Return a function of an item: the lessons that both halves carry together, and the ids of those that are measured."""
+    learning, wanted = session.learning, {entry.experience_id for entry in lessons}
+    pack, retrieval, effects = session.plan.pack, session.settings.tfgrpo.retrieval, learning.effects
+    # Without regard to the item as long as champion and candidate have a slot for each of their lessons.
+    chosen = session.outgrown_by(learning.champion, learning.candidate)
 
-    def __init__(self, session: Session, library: Library, lessons: Sequence[ExperienceRecord]) -> None:
-        learning = session.learning
-        self._library, self._wanted = library, {entry.experience_id for entry in lessons}
-        self._pack, self._retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
-        # Without regard to the item as long as champion and candidate have a slot for each of their lessons.
-        self._chosen = session.outgrown_by(learning.champion, learning.candidate)
-        self._effects = learning.effects
+    def at(item: Item) -> tuple[Sequence[ExperienceRecord], frozenset[str]]:
+        carried = lessons_for(pack, library, retrieval, item.prompt) if chosen else library.entries
+        own = [entry for entry in carried if entry.experience_id in wanted]
+        return carried, frozenset(entry.experience_id for entry in (most_uncertain(own, effects) if chosen else own))
 
-    def carried(self, item: Item) -> list[ExperienceRecord]:
-        """Return the lessons of both halves together."""
-        if not self._chosen:
-            return list(self._library.entries)
-        return lessons_for(self._pack, self._library, self._retrieval, item.prompt)
-
-    def measured(self, item: Item) -> frozenset[str]:
-        """Return the ids of those of them that are measured."""
-        wanted = [entry for entry in self.carried(item) if entry.experience_id in self._wanted]
-        chosen = most_uncertain(wanted, self._effects) if self._chosen else wanted
-        return frozenset(entry.experience_id for entry in chosen)
+    return at
 
 
 def _batches(
