@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, Finished, Limit, send
+from tfgrpo.tasks.gateway.relay import EventRelay, Finished, send
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
@@ -28,7 +28,7 @@ from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, never_sent, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, read_whole
 from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of, usage_of
 
 _DECODED = ("identity", "gzip", "deflate")
@@ -103,9 +103,7 @@ class Call:
                 return await EventRelay(self.request, self.out, finished).run(headers, _once(known.body))
             return await self._whole(headers, known.body, finished)
         if upstream is None:
-            raise ReplayMiss(
-                f"the journal holds no call {ROLE}/{self._key.number}#{self._key.digest[:16]} of this attempt"
-            )
+            raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
         client, size = upstream.client, len(self.out.raw)
         most = self.out.max_tokens or self.session.max_tokens
         self._bound = size + most  # no tokenizer makes more tokens than there are bytes
@@ -138,11 +136,10 @@ class Call:
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
             raise self._broken("ModelTimeout", 504, "timeout_error", text, retry=True) from None
         except TRANSPORT_ERRORS as error:
-            if never_sent(error):
-                self._charge(Reservation.release)
-            cause = endpoint.excerpt(str(error)) or type(error).__name__
-            text = f"connection to {endpoint.display_url} failed: {cause}"
-            raise self._broken("ModelUnreachable", 502, "api_error", text, retry=True) from None
+            failed, charge = client.disconnected(error)
+            self._charge(charge)
+            text = str(failed.error)
+            raise self._broken("ModelUnreachable", 502, "api_error", text, retry=failed.retryable) from None
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken("ModelReplyMalformed", 502, "api_error", str(error)) from None
 
@@ -157,8 +154,7 @@ class Call:
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply)), finished)
-        limit = Limit(timer, endpoint.timeout_s)
-        relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, limit)
+        relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, timer, endpoint.timeout_s)
         response = await relay.run(headers, decoded_bytes(reply))
         if relay.first is not None:
             self._span.set(first_chunk_s=relay.first - self._began)

@@ -35,7 +35,6 @@ class Outgoing:
     dialect: Dialect
     raw: bytes
     model: str
-    stream: bool
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
     max_tokens: int | None
@@ -70,8 +69,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         and dialect.add_lessons(request, additions.lessons)
     ):
         added = sha256_hex(additions.lessons)[:16]
-    stream = body.get("stream") is True
-    hides_usage = stream and dialect.ask_for_usage(request)
+    hides_usage = body.get("stream") is True and dialect.ask_for_usage(request)
     for name in dialect.sampling:
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
@@ -79,7 +77,6 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         dialect,
         request.encode(),
         model,
-        stream,
         hides_usage,
         dialect.max_tokens(body),
         temperature if isinstance(temperature := body.get("temperature"), int | float) else None,

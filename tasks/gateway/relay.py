@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -24,13 +24,6 @@ Finished: TypeAlias = Callable[[bytes], None]
 """Called with the whole answer before the agent sees the end of it."""
 
 
-class Limit(NamedTuple):
-    """Longest silence of the endpoint."""
-
-    timer: asyncio.Timeout
-    seconds: float
-
-
 class ClientGone(Exception):
     """The agent closed the connection."""
 
@@ -44,15 +37,16 @@ class EventRelay:
         out: Outgoing,
         finished: Finished,
         mask: Callable[[bytes], bytes] = bytes,
-        limit: Limit | None = None,
+        timer: asyncio.Timeout | None = None,
+        limit_s: float = inf,
     ) -> None:
-        """``mask`` removes the endpoint's secrets from an event."""
+        """``mask`` removes secrets from events. ``timer`` ends the call when the endpoint is silent for ``limit_s``."""
         self._request = request
         self._dialect = out.dialect
         self._hides_usage = out.hides_usage
         self._finished = finished
         self._masked = mask
-        self._limit = limit
+        self._timer, self._limit_s = timer, limit_s
         self._kept: list[bytes] = []
         self._ended = False
         self._last = perf_counter()
@@ -111,19 +105,17 @@ class EventRelay:
     async def _signs_of_life(self, response: web.StreamResponse) -> None:
         """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
         said = self._last
-        limit_s = inf
-        if self._limit is not None:
-            limit_s = self._limit.seconds
-            self._limit.timer.reschedule(None)
+        if self._timer is not None:
+            self._timer.reschedule(None)
         with suppress(ConnectionError):
-            while (left_s := limit_s - (perf_counter() - self._last)) > 0.0:
+            while (left_s := self._limit_s - (perf_counter() - self._last)) > 0.0:
                 quiet_s = perf_counter() - max(said, self._last)
                 if quiet_s >= SILENCE_S:
                     said, quiet_s = perf_counter(), 0.0
                     await response.write(_COMMENT)
                 await asyncio.sleep(min(left_s, SILENCE_S - quiet_s))
-            if self._limit is not None:
-                self._limit.timer.reschedule(asyncio.get_running_loop().time())
+            if self._timer is not None:
+                self._timer.reschedule(asyncio.get_running_loop().time())
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> web.Response:

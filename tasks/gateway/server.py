@@ -9,12 +9,9 @@ import re
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
 from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
@@ -178,13 +175,7 @@ def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:
     return web.Response(status=error.status, body=body, headers=headers)
 
 
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: RequestHandler,
-    writer: object,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]) -> web.BaseRequest:
     """Build a request with room for long conversations; the library's limit is 1 MB."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY)  # type: ignore[arg-type]
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY)

@@ -45,7 +45,8 @@ from tfgrpo.tasks.models.transport import (
 )
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, parse_body, repeats_empty
 
-_Charge: TypeAlias = Callable[[Reservation], None]
+Charge: TypeAlias = Callable[[Reservation], None]
+"""How a reservation ends."""
 OVERLOADED = frozenset({429, 503, 529})
 """Statuses by which an endpoint asks for fewer calls."""
 _DECREASE = 0.5
@@ -70,7 +71,7 @@ class _Attempt:
     """Result of one attempt, and what the ledger and the limiter are to count."""
 
     result: ChatReply | FailedAttempt
-    charge: _Charge
+    charge: Charge
     """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
     status: int | None = None
     """HTTP status; None when no reply came."""
@@ -236,20 +237,24 @@ class ChatClient:
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _failed(late, Reservation.lose, retryable=True)
         except TRANSPORT_ERRORS as error:
-            return self._disconnected(error)
+            return _Attempt(*self.disconnected(error))
         except ModelReplyMalformed as oversized:
             return _failed(ModelReplyMalformed(str(oversized)), Reservation.lose, retryable=False)
         return self._received(call, received, self.timer() - started)
 
-    def _disconnected(self, error: Exception) -> _Attempt:
+    def disconnected(self, error: Exception) -> tuple[FailedAttempt, Charge]:
+        """Return the failure that one of ``TRANSPORT_ERRORS`` is, and how its reservation ends."""
         where = self.endpoint.display_url
         cause = self.endpoint.excerpt(str(error)) or type(error).__name__
         if is_certificate_error(error):
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
-            return _failed(ModelUnreachable(text), Reservation.release, retryable=False)
+            return FailedAttempt(ModelUnreachable(text), retryable=False), Reservation.release
         if never_sent(error):
-            return _failed(ModelUnreachable(f"no connection to {where}: {cause}"), Reservation.release, retryable=True)
-        return _failed(ModelUnreachable(f"connection to {where} broke: {cause}"), Reservation.lose, retryable=True)
+            text = f"no connection to {where}: {cause}"
+            return FailedAttempt(ModelUnreachable(text), retryable=True), Reservation.release
+        return FailedAttempt(
+            ModelUnreachable(f"connection to {where} broke: {cause}"), retryable=True
+        ), Reservation.lose
 
     def _received(self, call: _Call, received: Received, latency_s: float) -> _Attempt:
         status = received.status
@@ -307,10 +312,10 @@ class ChatClient:
         return failed if should_retry is None else replace(failed, retryable=should_retry)
 
 
-def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> _Charge:
+def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:
     """``believed``: false when the reported usage is far above what the request could use."""
     return lambda reservation: reservation.settle(tokens, nano_usd, believed=believed)
 
 
-def _failed(error: ModelCallError, charge: _Charge, *, retryable: bool, status: int | None = None) -> _Attempt:
+def _failed(error: ModelCallError, charge: Charge, *, retryable: bool, status: int | None = None) -> _Attempt:
     return _Attempt(FailedAttempt(error, retryable=retryable), charge, status=status)
