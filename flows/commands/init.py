@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -78,43 +79,33 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 
 def _asked(options: argparse.Namespace, console: Console) -> _Asked:
-    ask = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
-    questions = {
-        "DATA": ("data: a .jsonl, .json, .csv, .tsv or .parquet file", options.data, None),
-        "--base-url": ("endpoint, OpenAI-compatible", options.base_url, os.environ.get("OPENAI_BASE_URL")),
-        "--model": ("model", options.model, os.environ.get("TFGRPO_MODEL")),
+    asks = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
+    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
+    data: str = options.data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
+    base_url: str = options.base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
+    model: str = options.model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
+    needed = {
+        "DATA": (data, "the path of a dataset"),
+        "--base-url": (base_url, "the address of the endpoint"),
+        "--model": (model, "its name there"),
     }
-    answers = {
-        name: given or (_answer(console, question, known) if ask else known)
-        for name, (question, given, known) in questions.items()
-    }
-    accepted = {
-        "DATA": "the path of a dataset",
-        "--base-url": "the address of the endpoint",
-        "--model": "its name there",
-    }
-    problems = [Problem(name, "nothing", accepted[name]) for name, value in answers.items() if not value]
+    problems = [Problem(name, "nothing", accepted) for name, (value, accepted) in needed.items() if not value]
     if problems:
         raise SettingsError(problems)
-    data, base_url, model = (str(answers[name]).strip() for name in questions)
     try:
         checked_address(base_url)
     except ValueError as error:
         raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
-    fields = _fields(options, data, _asker(console) if ask else None)
+    fields = _fields(options, data, ask)
     return _Asked(data, base_url, model, fields, read_source(open_source(data, fields)))
 
 
-def _answer(console: Console, question: str, known: str | None) -> str | None:
+def _answer(console: Console, question: str, known: str = "") -> str:
     console.people.print(f"{question}{f' [{known}]' if known else ''}: ", end="", markup=False, highlight=False)
     return sys.stdin.readline().strip() or known
 
 
-def _asker(console: Console) -> Callable[[str, Sequence[str]], str | None]:
-    return lambda field, columns: _answer(console, f"column of the {field}, of {quoted_names(columns)}", None)
-
-
-def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence[str]], str | None] | None) -> FieldMap:
+def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -> FieldMap:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "messages" in columns or "resourceSpans" in columns:
@@ -133,12 +124,10 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str, Sequence
         guess = next((by_name[name] for name in names if name in by_name and by_name[name] not in found.values()), None)
         found[field] = chosen or guess
     if found["prompt"] is None:
-        chosen = ask("prompts", columns) if ask is not None else None
-        if chosen not in columns:
-            raise SettingsError.one(
-                "--prompt", f"no column that is surely it among {quoted_names(columns)}", "its name"
-            )
-        found["prompt"] = chosen
+        found["prompt"] = ask(f"column of the prompts, of {quoted_names(columns)}")
+        if found["prompt"] not in columns:
+            given = f"no column that is surely it among {quoted_names(columns)}"
+            raise SettingsError.one("--prompt", given, "its name")
     return FieldMap.model_validate({name: column for name, column in found.items() if column or name == "id"})
 
 

@@ -49,13 +49,12 @@ class CallableActor(OwnAgent):
 
     def warnings(self, settings: ActorSettings) -> Iterator[str]:
         """Yield what it cannot do without an address or ``chat``."""
-        if "system" not in self.declared and {"chat", *_PROXIED}.isdisjoint(self.declared):
+        if not {"chat", *_PROXIED}.isdisjoint(self.declared):
+            return
+        if "system" not in self.declared:
             yield f"{settings.kind} takes no `system` either: no lesson can reach it, so it cannot learn"
-        if {"chat", *_PROXIED}.isdisjoint(self.declared):
-            yield (
-                f"{settings.kind} takes neither `chat` nor `base_url`: calls that it makes itself are not counted, and no "
-                "cap holds for them"
-            )
+        unseen = "calls that it makes itself are not counted, and no cap holds for them"
+        yield f"{settings.kind} takes neither `chat` nor `base_url`: {unseen}"
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
         """Call it with what it declares."""

@@ -129,11 +129,8 @@ class CommandActor(OwnAgent):
         if settings.workdir is not None and not Path(settings.workdir).is_dir():
             yield Problem("actor.workdir", repr(settings.workdir), "a folder")
         if not settings.gateway.enabled and places.intersection(_OF_THE_GATEWAY):
-            yield Problem(
-                "actor.command",
-                "an address or key of the gateway, with actor.gateway.enabled off",
-                "actor.gateway.enabled on",
-            )
+            given = "an address or key of the gateway, with actor.gateway.enabled off"
+            yield Problem("actor.command", given, "actor.gateway.enabled on")
         if not settings.gateway.enabled and learns and "system" not in places:
             accepted = "{system} in an argument, so that lessons can reach the agent, or actor.gateway.enabled on"
             yield Problem("actor.command", "no {system}, with actor.gateway.enabled off", accepted)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
 REMEDY: Final = (
     "an agent that takes address and key from its environment (OPENAI_BASE_URL and OPENAI_API_KEY, ANTHROPIC_BASE_URL and "
-    "ANTHROPIC_API_KEY), from {base_url} and {api_key} in actor.command or actor.env, or from its arguments base_url and "
-    "api_key, and has none of its own. A command-line tool that is logged in needs a home without its login, such as by "
-    "HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
+    "ANTHROPIC_API_KEY), from {base_url} and {api_key} in actor.command or actor.env, or from base_url and api_key among its "
+    "arguments or in the request, and has none of its own. A command-line tool that is logged in needs a home without its "
+    "login, such as by HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
 )
 """What to do about it."""
 
@@ -71,10 +71,8 @@ class OwnAgent(ABC):
     def warnings(self, settings: ActorSettings) -> Iterator[str]:
         """Yield what the plan says of a valid agent. One that is started outside this process may have more."""
         if not settings.gateway.enabled:
-            yield (
-                "actor.gateway.enabled is off: the agent's calls are not counted, no cap holds for them, and lessons reach "
-                "it as `system` only"
-            )
+            unseen = "its calls are not counted, no cap holds for them, and lessons reach it as `system` only"
+            yield f"actor.gateway.enabled is off for the agent: {unseen}"
 
     @abstractmethod
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:

@@ -18,7 +18,6 @@ from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import PYTHON, ListedTool, Tool, load_tools
 
 if TYPE_CHECKING:
-    from tfgrpo.tasks.actors.callable import CallableActor
     from tfgrpo.tasks.actors.command import CommandActor
     from tfgrpo.tasks.actors.http import HttpActor
     from tfgrpo.tasks.actors.own import OwnAgent
@@ -119,8 +118,10 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
             if problems := list(agent.problems(settings, learns=learns)):
                 raise SettingsError(problems)
             return agent(settings)
+    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
+
     try:
-        return _callable_actor(settings.kind)
+        return CallableActor(load_callable(settings.kind))
     except ValueError as error:
         given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
         raise SettingsError.one("actor.kind", given, _ACCEPTED) from None
@@ -207,9 +208,3 @@ def _outside(kind: str) -> type[CommandActor | HttpActor]:
     from tfgrpo.tasks.actors.http import HttpActor  # noqa: PLC0415
 
     return HttpActor
-
-
-def _callable_actor(kind: str) -> CallableActor:
-    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
-
-    return CallableActor(load_callable(kind))

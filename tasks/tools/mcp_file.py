@@ -59,11 +59,12 @@ def read_servers(path: str) -> tuple[McpServer, ...]:
 
 
 def _faults(entry: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(entry.get("command"), str) == isinstance(entry.get("url"), str):
+    command, url = entry.get("command"), entry.get("url")
+    if isinstance(command, str) == isinstance(url, str):
         yield "neither command nor url, or both"
-    elif "command" in entry and shutil.which(entry["command"]) is None:
-        yield f"the program {entry['command']!r} is not found"
-    elif "url" in entry and not entry["url"].startswith(("http://", "https://")):
+    elif isinstance(command, str) and shutil.which(command) is None:
+        yield f"the program {command!r} is not found"
+    elif isinstance(url, str) and not url.startswith(("http://", "https://")):
         yield "url is no http address"
     if entry.get("type") == "sse":
         yield "type sse, which is superseded by http (streamable HTTP)"
@@ -75,23 +76,17 @@ def _faults(entry: Mapping[str, Any]) -> Iterator[str]:
         if not (isinstance(values, dict) and all(isinstance(each, str) for each in values.values())):
             yield f"{part} is no object of texts"
             continue
-        for value in values.values():
-            if value.startswith(ENV_VALUE) and not os.environ.get(value.removeprefix(ENV_VALUE)):
-                yield f"{part} names the variable {value.removeprefix(ENV_VALUE)}, which is not set"
+        unset = (name for name in _variables(values) if not os.environ.get(name))
+        yield from (f"{part} names the variable {name}, which is not set" for name in unset)
+
+
+def _variables(values: Mapping[str, str]) -> list[str]:
+    return [value.removeprefix(ENV_VALUE) for value in values.values() if value.startswith(ENV_VALUE)]
 
 
 def _server(name: str, entry: Mapping[str, Any]) -> McpServer:
-    secrets: list[str] = []
-
-    def filled(values: Mapping[str, str]) -> dict[str, str]:
-        found = {}
-        for key, value in values.items():
-            found[key] = value
-            if value.startswith(ENV_VALUE):
-                found[key] = os.environ[value.removeprefix(ENV_VALUE)]
-                secrets.append(found[key])
-        return found
-
-    env, headers = filled(entry.get("env", {})), filled(entry.get("headers", {}))
-    command = (entry["command"], *entry.get("args", ())) if "command" in entry else ()
-    return McpServer(name, command, env, entry.get("cwd"), entry.get("url"), headers, tuple(secrets))
+    env, headers = entry.get("env", {}), entry.get("headers", {})
+    known = {f"{ENV_VALUE}{variable}": os.environ[variable] for variable in _variables(env) + _variables(headers)}
+    filled = [{key: known.get(value, value) for key, value in values.items()} for values in (env, headers)]
+    command = (entry["command"], *entry.get("args", ())) if entry.get("command") else ()
+    return McpServer(name, command, filled[0], entry.get("cwd"), entry.get("url"), filled[1], tuple(known.values()))

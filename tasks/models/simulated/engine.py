@@ -113,7 +113,7 @@ class Engine:
             if turn.calls or body.demanded is None:
                 turn = Turn(body.stopped(structured_answer(body, turn.text)), turn.calls)
             else:  # as frameworks ask for structured output
-                arguments = minimal_instance(body.demanded.parameters, turn.text)
+                arguments = minimal_instance(body.demanded.body, turn.text)
                 turn = Turn("", (ToolCall(body.demanded.name, arguments),))
         return fault, _completion(body, digest, turn, cut_off=fault == "truncated")
 
@@ -171,7 +171,7 @@ def prompt_tokens(body: ChatBody) -> int:
     """Return the tokens of messages, tools and schema."""
     shown = [message.text for message in body.messages]
     shown += [call.function.name + call.function.arguments for m in body.messages for call in m.tool_calls or ()]
-    schemas: list[object] = [tool.model_dump(exclude_unset=True) for tool in body.tools or ()]
+    schemas: list[object] = [tool.model_dump(exclude_unset=True, by_alias=True) for tool in body.tools or ()]
     if body.response_format is not None and body.response_format.json_schema is not None:
         schemas.append(body.response_format.json_schema.body)
     shown += [json.dumps(schema, ensure_ascii=False, separators=(",", ":")) for schema in schemas]

@@ -12,11 +12,8 @@ from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_tur
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 
 _ERRORS: Final[Mapping[int, str]] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
+    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error",
+}  # fmt: skip
 _STOP: Final[Mapping[str, str]] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -195,10 +192,7 @@ def _blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _block_events(index: int, block: Mapping[str, Any]) -> Iterator[Event]:
     if block["type"] == "text":
-        begun, deltas = (
-            {**block, "text": ""},
-            [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])],
-        )
+        begun, deltas = {**block, "text": ""}, [{"type": "text_delta", "text": each} for each in pieces(block["text"])]
     else:
         begun, arguments = {**block, "input": {}}, json.dumps(block["input"], ensure_ascii=False)
         deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(arguments)]

@@ -105,19 +105,23 @@ class WireMessage(Wire):
         return self
 
 
-class OfferedFunction(Wire):
-    """A function that may be called."""
-
+class _Named(Wire):
     name: str = Field(pattern=NAME)
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    body: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
 
     @model_validator(mode="after")
     def _can_be_followed(self) -> Self:
-        if self.strict and (fault := strict_fault(self.parameters)):
+        if self.strict and (fault := strict_fault(self.body)):
             raise ValueError(fault)
         return self
+
+
+class OfferedFunction(_Named):
+    """A function that may be called."""
+
+    description: str = ""
+    body: dict[str, Any] = Field(alias="parameters", default_factory=dict)
 
 
 class _OfferedTool(Wire):
@@ -125,17 +129,9 @@ class _OfferedTool(Wire):
     function: OfferedFunction
 
 
-class _NamedSchema(Wire):
-    name: str = Field(pattern=NAME)
-    body: dict[str, Any] = Field(alias="schema", default_factory=dict)
-    strict: bool | None = None
+class _NamedSchema(_Named):
     description: str | None = None
-
-    @model_validator(mode="after")
-    def _can_be_followed(self) -> Self:
-        if self.strict and (fault := strict_fault(self.body)):
-            raise ValueError(fault)
-        return self
+    body: dict[str, Any] = Field(alias="schema", default_factory=dict)
 
 
 class _ResponseFormat(Wire):

@@ -15,21 +15,10 @@ _HOSTED: Final = (
     r"^(web_search|file_search|code_interpreter|image_generation|computer|mcp|(local_)?shell|apply_patch|custom)"
 )
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": 1.0,
-    "truncation": "disabled",
-    "user": None,
-}
+    "instructions": None, "max_output_tokens": None, "metadata": {}, "parallel_tool_calls": True, "store": True,
+    "previous_response_id": None, "reasoning": {"effort": None, "summary": None}, "temperature": 1.0, "top_p": 1.0,
+    "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "truncation": "disabled", "user": None,
+}  # fmt: skip
 """Parts of a request that its answer repeats."""
 
 

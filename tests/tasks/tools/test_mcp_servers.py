@@ -183,6 +183,8 @@ def test_every_server_that_cannot_be_used_is_one_clear_error(server, settings):
         ({}, "neither command nor url, or both"),
         ({"command": "no-such-program"}, "'no-such-program' is not found"),
         ({"url": "ftp://x"}, "no http address"),
+        ({"url": "ftp://x", "command": None}, "no http address"),
+        ({"command": ["true"]}, "neither command nor url, or both"),
         ({"command": "true", "args": "x"}, "args is no list"),
         ({"command": "true", "env": {"A": 1}}, "env is no object of texts"),
         ({"url": "http://x", "type": "sse"}, "streamable HTTP"),
