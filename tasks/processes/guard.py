@@ -2,6 +2,11 @@
 
 It reads ``+NAME`` and ``-NAME`` in lines from its standard input: process groups by number, and folders by path. At the
 end of the input whatever was not taken back is ended: the run, and launchers on their way, hold the other end.
+
+    guard.py PROGRAM ARGUMENT …
+
+With a program it runs that instead, on its own standard input and output, and ends it with its process group, of which it
+is the first, when the process that started it has ended in any way.
 """
 
 from __future__ import annotations
@@ -11,12 +16,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 GRACE_S = 1.0
 """Seconds between SIGTERM and SIGKILL."""
+_POLL_S = 0.2
 
 
 def left_over(lines: Iterable[bytes]) -> set[bytes]:
@@ -48,6 +54,27 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
         time.sleep(0.05)
 
 
+def supervised(command: Sequence[str]) -> int:
+    """Run a program for as long as the starter lives. Return its exit code; 127 if it cannot be started."""
+    import subprocess  # noqa: PLC0415 - a guard without a program does without
+
+    starter = os.getppid()
+    try:
+        program = subprocess.Popen(command)  # noqa: S603 - the user's own command, without a shell
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+        return 127
+    while os.getppid() == starter:
+        with suppress(subprocess.TimeoutExpired):
+            code = program.wait(_POLL_S)
+            return code if code >= 0 else 128 - code
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal_group(0, signal.SIGTERM)
+    time.sleep(GRACE_S)
+    signal_group(0, signal.SIGKILL)
+    return 1
+
+
 def main() -> None:
     """Wait for the end of the input, then end processes and remove folders."""
     names = left_over(sys.stdin.buffer)
@@ -62,4 +89,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(supervised(sys.argv[1:]))
     main()

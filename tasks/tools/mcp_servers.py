@@ -24,7 +24,7 @@ from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ToolSpec
-from tfgrpo.tasks.processes import supervisor
+from tfgrpo.tasks.processes import guard
 from tfgrpo.tasks.tools.mcp_file import SOURCE, McpServer, read_servers
 from tfgrpo.tasks.tools.schema import ListedTool, Tool
 
@@ -46,16 +46,15 @@ def list_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
     if find_spec("mcp") is None:
         raise SettingsError.one(SOURCE, "servers, without the package mcp", "them after `pip install 'tfgrpo[mcp]'`")
     servers = read_servers(settings.mcp)
+
+    async def listed() -> list[list[ListedTool] | Problem]:
+        return await asyncio.gather(*map(_listed, servers))
+
     with ThreadPoolExecutor(1) as thread:  # the caller may be on an event loop
-        found = thread.submit(asyncio.run, _all_listed(servers)).result()
-    problems = [each for each in found if isinstance(each, Problem)]
-    if problems:
+        found = thread.submit(asyncio.run, listed()).result()
+    if problems := [each for each in found if isinstance(each, Problem)]:
         raise SettingsError(problems)
     return tuple(tool for each in found if not isinstance(each, Problem) for tool in each)
-
-
-async def _all_listed(servers: Sequence[McpServer]) -> list[list[ListedTool] | Problem]:
-    return list(await asyncio.gather(*map(_listed, servers)))
 
 
 async def _listed(server: McpServer) -> list[ListedTool] | Problem:
@@ -157,7 +156,7 @@ async def _opened(server: McpServer, errors: Any) -> AsyncIterator[mcp.Client]:
             http = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
             transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         else:
-            args = ["-I", "-S", supervisor.__file__, *server.command]
+            args = ["-I", "-S", guard.__file__, *server.command]
             started = StdioServerParameters(command=sys.executable, args=args, env=dict(server.env), cwd=server.cwd)
             transport = stdio_client(started, errlog=errors)
         yield await stack.enter_async_context(Client(transport))

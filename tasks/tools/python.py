@@ -18,7 +18,7 @@ from typing import Final
 
 from tfgrpo.pipelines.settings.actor import PythonSettings
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.processes.process import Ended, Guard, Limits, isolation, run_program
+from tfgrpo.tasks.processes.process import Guard, Limits, isolation, run_program
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _MOST_BYTES: Final = 1 << 20
@@ -64,21 +64,15 @@ class PythonProcesses:
                 guard=self._guard,
                 isolated=isolated,
             )
-        return self._text(ended)
-
-    def _text(self, ended: Ended) -> str:
         printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
         if ended.code == 0 and ended.limit is None:
             return printed
-        parts = (self._why(ended), printed.strip(), ended.errors)
-        raise ActorError("\n".join(part for part in parts if part))
-
-    def _why(self, ended: Ended) -> str:
-        if ended.limit == "time":
-            return f"ended after {self._settings.timeout_s} s"
-        if ended.limit == "output":
-            return f"ended, because it printed more than {_MOST_BYTES >> 20} MB"
-        return f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+        why = {
+            "time": f"ended after {self._settings.timeout_s} s",
+            "output": f"ended, because it printed more than {_MOST_BYTES >> 20} MB",
+            None: f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}",
+        }
+        raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))
 
     async def close(self) -> None:
         """End what is left."""

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Dialect, encoded
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, encoded
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, FaultKind, SimulatedOptions, digest_of, prompt_tokens
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
@@ -35,7 +35,7 @@ _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": 
 _STREAM: Final = "text/event-stream"
 
 
-def _dialect_of(path: str) -> Dialect:
+def _dialect_of(path: str) -> ChatDialect:
     # Imported when asked for: most runs speak one dialect, and schemas take time to build.
     if "/messages" in path:
         from tfgrpo.tasks.models.simulated.messages import MessagesDialect  # noqa: PLC0415
@@ -71,7 +71,7 @@ def _answer(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = N
 class _Asked(NamedTuple):
     """A request: as it came, and as a chat request with its digest."""
 
-    dialect: Dialect
+    dialect: ChatDialect
     value: Mapping[str, Any]
     body: ChatBody
     digest: str
@@ -151,7 +151,7 @@ class _Service:
         return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw, headers=headers)
 
 
-def _read(raw: bytes, dialect: Dialect, further: Mapping[str, Any] | None = None) -> _Asked:
+def _read(raw: bytes, dialect: ChatDialect, further: Mapping[str, Any] | None = None) -> _Asked:
     """Return a request with further fields. Raise ``_Refused`` for an invalid one."""
     try:
         value = json.loads(raw)

@@ -6,7 +6,6 @@ A stream is a rendering of the finished completion.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -54,20 +53,16 @@ def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-class Dialect(ABC):
-    """One way to ask and to be answered."""
+class ChatDialect:
+    """``/chat/completions``; the other dialects are what differs from it."""
 
-    @abstractmethod
     def translated(self, value: Any) -> Any:
         """Return the chat request that asks the same, with ``stream``. Raises pydantic's ``ValidationError``."""
+        return value
 
-    @abstractmethod
-    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Return a chat completion as the answer to a request."""
-
-    @abstractmethod
-    def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
-        """Yield the answer as a stream."""
+        return completion
 
     def error(self, status: int, body: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Return an error body, as ``error_body`` makes it, in the form of the dialect."""
@@ -77,20 +72,8 @@ class Dialect(ABC):
         """Return the event with which a stream fails after ``sent`` events."""
         return Event(body)
 
-
-class ChatDialect(Dialect):
-    """``/chat/completions``."""
-
-    def translated(self, value: Any) -> Any:
-        """Return the request itself."""
-        return value
-
-    def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the completion itself."""
-        return completion
-
     def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
-        """Yield chunks: the role, text, one call each, the finish reason, the usage if asked for; then ``[DONE]``."""
+        """Yield the answer as a stream: role, text, one call each, finish reason, usage if asked for; then ``[DONE]``."""
         choice, usage = completion["choices"][0], (asked.get("stream_options") or {}).get("include_usage")
         common = {key: completion[key] for key in ("id", "created", "model", "system_fingerprint")}
         common["object"] = "chat.completion.chunk"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_turn, called, pieces
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, called, pieces
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 
 _ERRORS: Final[Mapping[int, str]] = {
@@ -83,7 +83,7 @@ class MessagesBody(WireBody):
     stop_sequences: list[str] | None = None
 
 
-class MessagesDialect(Dialect):
+class MessagesDialect(ChatDialect):
     """``/messages``."""
 
     def translated(self, value: Any) -> dict[str, Any]:

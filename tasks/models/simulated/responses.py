@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.tasks.models.simulated.dialects import Dialect, Event, assistant_turn, called, pieces
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, called, pieces
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 
 _Status = Literal["in_progress", "completed", "incomplete"]
@@ -104,7 +104,7 @@ class ResponsesBody(WireBody):
     conversation: None = None
 
 
-class ResponsesDialect(Dialect):
+class ResponsesDialect(ChatDialect):
     """``/responses``."""
 
     def translated(self, value: Any) -> dict[str, Any]:
