@@ -28,12 +28,10 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports --no-cache
 
-# The coverage tracer triples the time of tests that prove something at scale or start real processes, and sees little of
-# the latter: they run without it.
+# Four workers on two cores: some wait for processes and servers.
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not untraced" --cov --cov-report=term
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m untraced
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term
 
 # For daily work: less than a minute.
 check: lint types imports quick

@@ -5,14 +5,14 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import coverage
 import hypothesis
 import pytest
 
@@ -69,17 +69,6 @@ UNTRACED_PATHS = (
 """Tests of whole runs, of commands and of whole texts: what the coverage counts comes from the other tests of the rooms."""
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore files without a test of this pass: importing all of them takes each worker ten seconds."""
-    if collection_path.suffix != ".py" or config.option.markexpr not in {"untraced", "not untraced"}:
-        return None
-    whole = collection_path.relative_to(ROOT).as_posix().startswith(UNTRACED_PATHS)
-    if config.option.markexpr == "not untraced":
-        return whole or None
-    marked = re.search("untraced|xdist_group", collection_path.read_text(encoding="utf-8"))
-    return None if whole or marked else True
-
-
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` and pytest-xdist look at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run without the coverage tracer; the longest groups come first, and each other file is a group.
@@ -89,11 +78,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
-        if item.nodeid.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
+        many_examples = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if many_examples or item.nodeid.startswith(UNTRACED_PATHS) or groups & UNTRACED_GROUPS:
             item.add_marker("untraced")
         if not groups:
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT).as_posix()))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] not in UNTRACED_GROUPS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test and its fixtures without the coverage tracer, which would triple its time, if it is marked so."""
+    tracer = coverage.Coverage.current()
+    if tracer is None or item.get_closest_marker("untraced") is None:
+        return (yield)
+    tracer.stop()
+    try:
+        return (yield)
+    finally:
+        tracer.start()
 
 
 def pytest_collection_finish() -> None:

@@ -248,6 +248,7 @@ def tfgrpo(*words, env, code=0):
     return done.stderr + done.stdout
 
 
+@pytest.mark.untraced
 def test_the_example_runs_and_its_replay_needs_no_server(tmp_path):
     needs_mcp()
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
