@@ -31,7 +31,7 @@ class Watch:
 
 def screen(*, terminal):
     return RichConsole(
-        file=io.StringIO(), force_terminal=terminal, width=80, highlight=False, soft_wrap=True, legacy_windows=False
+        file=io.StringIO(), force_terminal=terminal, width=100, highlight=False, soft_wrap=True, legacy_windows=False
     )
 
 

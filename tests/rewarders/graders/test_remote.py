@@ -321,9 +321,9 @@ async def test_an_answer_that_trickles_is_cut_at_the_limit():
             await asyncio.sleep(0.05)
         return response
 
-    grades, service = await asked(lambda samples: trickle, timeout_s=0.3)
+    grades, service = await asked(lambda samples: trickle, timeout_s=2.0)
     assert {grade.error_type for grade in grades} == {"RewarderTimeout"}
-    assert "no whole answer within 0.3 s" in grades[0].reason
+    assert "no whole answer within 2 s" in grades[0].reason
     assert len(service.bodies) == 1
 
 
