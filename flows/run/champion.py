@@ -117,18 +117,24 @@ def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Libr
 
     ``ids`` are those that a run to be continued began with; None: the library in force.
     """
-    paths, store = plan.paths, store_of(plan)
+    store = store_of(plan)
     if ids is None:
-        promoted = champion_library(store, paths, simulated=plan.simulated)
-        lost = champion_problems(store, paths, simulated=plan.simulated)
-    else:
-        promoted = library_of(store, ids)
-        lost = missing(store, [(name, None) for name in ids])
-    library = verified(promoted, store)
-    if retired := [entry.experience_id for entry in promoted.entries if entry not in library.entries]:
-        what = f"{pluralize(len(retired), 'lesson')} retired, stamped for another version of the pack"
-        lost.append(f"{what}: {', '.join(retired)}")
-    return library, lost
+        return library_in_force(store, plan.paths, simulated=plan.simulated)
+    return _verifying(store, library_of(store, ids), missing(store, [(name, None) for name in ids]))
+
+
+def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool) -> tuple[Library, list[str]]:
+    """Return the lessons in force that verify, and warnings for the others."""
+    lost = champion_problems(store, paths, simulated=simulated)
+    return _verifying(store, champion_library(store, paths, simulated=simulated), lost)
+
+
+def _verifying(store: ExperienceStore, library: Library, warnings: list[str]) -> tuple[Library, list[str]]:
+    sound = verified(library, store)
+    if retired := [entry.experience_id for entry in library.entries if entry not in sound.entries]:
+        what = f"{pluralize(len(retired), 'lesson')} kept out, not stamped for the pack in force"
+        warnings = [*warnings, f"{what}: {', '.join(retired)}"]
+    return sound, warnings
 
 
 def write_view(
@@ -273,12 +279,9 @@ def lessons_of(
     Of more lessons than the pack has slots it has the ones that fit the text ``asked`` with, as the task's runs choose them.
     Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
     """
-    library, warnings, retrieval = Library(()), [], RetrievalSettings()
-    if task is not None:
-        retrieval = retrieval_of(task)
-        store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
-        library = champion_library(store, task, simulated=simulated)
-        warnings = champion_problems(store, task, simulated=simulated)
-    made = rendered(pack, library, lessons_for(pack, library, retrieval, asked))
-    skipped = (f"lesson {name} was not injected: {reason}" for name, reason in made.skipped)
-    return made.text, (*warnings, *skipped)
+    if task is None:
+        return rendered(pack, Library(()), ()).text, ()
+    store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
+    library, warnings = library_in_force(store, task, simulated=simulated)
+    lessons = lessons_for(pack, library, retrieval_of(task), asked)
+    return rendered(pack, library, lessons).text, tuple(warnings)

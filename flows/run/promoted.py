@@ -6,14 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.flows.run.champion import (
-    champion_library,
-    champion_problems,
-    lessons_for,
-    pack_of_lessons,
-    retrieval_of,
-    verified,
-)
+from tfgrpo.flows.run.champion import lessons_for, library_in_force, pack_of_lessons, retrieval_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs import merge_experiences
 from tfgrpo.prompt_packs.inject import lessons_block
@@ -98,8 +91,8 @@ class PromotedLessons:
             store = ExperienceStore(
                 self._task.experiences, approved=approved_stamps([pack]), task_id=self._task.root.name
             )
-            library = verified(champion_library(store, self._task, simulated=self._simulated), store)
+            library, warnings = library_in_force(store, self._task, simulated=self._simulated)
             retrieval = retrieval_of(self._task)
-            for warning in champion_problems(store, self._task, simulated=self._simulated):
+            for warning in warnings:
                 self._say(f"warning: {warning}")
         self._pack, self._library, self._retrieval, self._blocks = pack, library, retrieval, {}

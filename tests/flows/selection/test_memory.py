@@ -30,7 +30,7 @@ def test_lessons_that_a_task_promoted_are_in_the_prompt_with_their_own_pack(smal
 def test_lessons_of_another_pack_stay_out_with_a_warning(small_run):
     planned = plan(dry_run=True, task_id="tfgrpo-learning", out=str(small_run.out), pack="general")
     assert planned.spec.pack.experience_ids == ()
-    assert any("was not injected" in warning for warning in planned.warnings)
+    assert any("kept out, not stamped for the pack in force" in warning for warning in planned.warnings)
 
 
 def test_without_a_task_no_file_is_written(tmp_path, monkeypatch):

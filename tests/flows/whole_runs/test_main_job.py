@@ -164,8 +164,8 @@ def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_pat
     history = store(tmp_path)
     third, opened = night(tmp_path, packs, "third", seed=4)
     assert opened["champion"]["experience_ids"] == []
-    (warning,) = [text for text in opened["warnings"] if "retired" in text]
-    assert warning.startswith(f"{len(champion)} lessons retired, ")
+    (warning,) = [text for text in opened["warnings"] if "kept out" in text]
+    assert warning.startswith(f"{len(champion)} lessons kept out, not stamped for the pack in force: ")
     assert warning in third.details["warnings"]
     assert store(tmp_path)[: len(history)] == history, "retiring rewrites nothing"
     assert third.details["gate"]["decision"] == "promote", "it learns again under the new text"
