@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.morning import morning_page
@@ -27,6 +27,7 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import noise_floor
 from tfgrpo.tasks.gate import GateDecision
 
+T = TypeVar("T")
 _LARGEST_LOG: Final = 700.0
 """Of a number that a float can hold."""
 
@@ -66,27 +67,21 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    details = _details(session, status, gate, _report(session), timing)
-    return RunSummary(
-        status, session.run_id, message, {**details, "saturated": saturated, "morning": _morning(session)}
+    report = _written(session, "report", lambda: write_report(session.task, session.paths))
+    morning = _written(
+        session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
     )
+    details = _details(session, status, gate, report, timing)
+    return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
 
-def _report(session: Session) -> Path | None:
-    """Write the report; None with a warning if one of its files is damaged."""
+def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
+    """Return what is written; None with a warning if a file it is made from is damaged."""
     try:
-        return write_report(session.task, session.paths)
-    except (StoreError, OSError) as error:
-        session.books.manifest.warn(f"no report was written: {error}")
-        return None
-
-
-def _morning(session: Session) -> dict[str, Any] | None:
-    """Return the morning page; None with a warning if a file it is made from is damaged."""
-    try:
-        return morning_page(session.task, session.paths, session.store).as_json()
+        return write()
     except (StoreError, OSError, KeyError, TypeError, ValueError) as error:
-        session.books.manifest.warn(f"no morning page was made: {type(error).__name__}: {error}")
+        said = error if isinstance(error, StoreError | OSError) else f"{type(error).__name__}: {error}"
+        session.books.manifest.warn(f"no {what} was written: {said}")
         return None
 
 
@@ -190,9 +185,10 @@ def _details(
                 "text": entry.summary32,
                 "effect": effect_json(session.learning.effects.get(entry.experience_id)),
                 "tokens": lesson_tokens(entry),
-                "account": _account(session, entry.experience_id),
+                "account": account and account.as_json(),
             }
             for entry in session.learning.candidate.entries
+            for account in (session.learning.accounts.get(entry.experience_id),)
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),
@@ -209,8 +205,3 @@ def _details(
         "resume with": resume,
         "warnings": list(books.manifest.read().get("warnings", ())),
     }
-
-
-def _account(session: Session, name: str) -> dict[str, Any] | None:
-    account = session.learning.accounts.get(name)
-    return None if account is None else account.as_json()

@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -136,11 +137,10 @@ def diff(options: argparse.Namespace, console: Console) -> None:
 
 
 def _run_id(experiences: TaskExperiences, name: str) -> str:
-    try:
-        run = run_named(experiences.paths, name)
-    except ValueError:
-        run = None
-    return name if run is None else run.root.name
+    with suppress(ValueError):
+        if run := run_named(experiences.paths, name):
+            return run.root.name
+    return name
 
 
 def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
@@ -179,9 +179,8 @@ def export(options: argparse.Namespace, console: Console) -> int:
     experiences = open_experiences(options)
     library = shown_champion(experiences, console)
     promoted = experiences.promoted.experience_ids if experiences.promoted else ()
-    simulated = experiences.simulated
-    effects = task_effects(experiences.paths, simulated=simulated)
-    lessons = lesson_set(library, experiences.paths.root.name, simulated=simulated, effects=effects)
+    effects = task_effects(experiences.paths, simulated=experiences.simulated)
+    lessons = lesson_set(library, experiences.paths.root.name, simulated=experiences.simulated, effects=effects)
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif library.entries:

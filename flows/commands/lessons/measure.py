@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from threading import Event
 
-from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
+from tfgrpo.flows.commands.lessons.experiences import open_experiences
 from tfgrpo.flows.commands.options import asked_settings, packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress
@@ -20,7 +20,6 @@ from tfgrpo.flows.run.execution import groups_in_process
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.record import ExperienceRecord
 
 
 def execute(options: argparse.Namespace, console: Console) -> int:
@@ -45,7 +44,8 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         prepared = replace(prepared, request=prepared.request.model_copy(update={"measures": asked}))
     runner = partial(groups_in_process, stop=Event())
     summary = execute_run(request, os.environ, Progress(console.people), runner, clock=utc_now, prepared=prepared)
-    shown = [] if options.control else _measured(experiences, named)
+    measured = experiences.entries(named).values() if named else experiences.champion.entries
+    shown = () if options.control else measured
     effects = task_effects(experiences.paths, simulated=prepared.plan.simulated)
     if console.as_json:
         fields = [
@@ -63,7 +63,3 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         console.table(("id", "effect", "lesson"), rows)
     console.say(f"{summary.status}: {summary.message}")
     return summary.exit_code
-
-
-def _measured(experiences: TaskExperiences, named: tuple[str, ...]) -> list[ExperienceRecord]:
-    return list(experiences.entries(named).values()) if named else list(experiences.champion.entries)

@@ -78,11 +78,8 @@ def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], 
     records = {record.experience_id: record for record in history.records}
     begun = {event.experience_id for event in history.events}
     forced = {entry.experience_id for entry in champion.entries}
-    others = [each for each in fold(Library(()), history.records).entries if each.experience_id not in forced]
-    listed = [
-        *champion.entries,
-        *(entry for entry in others if accounts[entry.experience_id].living),
-    ]
+    known = fold(Library(()), history.records).entries
+    others = (each for each in known if each.experience_id not in forced and accounts[each.experience_id].living)
     return [
         Known(
             record=entry,
@@ -91,7 +88,7 @@ def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], 
             in_force=entry.experience_id in forced,
             has_events=entry.experience_id in begun,
         )
-        for entry in listed
+        for entry in (*champion.entries, *others)
         for account in (accounts[entry.experience_id],)
     ]
 
