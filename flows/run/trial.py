@@ -17,7 +17,7 @@ from tfgrpo.flows.run.prepare import run_context
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model import SimulatedSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.pipelines.settings.tree import BudgetSettings, Settings
+from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.prompt_packs.inject import LESSONS_MARK, with_sample_lesson
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SettingsError
@@ -73,16 +73,13 @@ def try_agent(plan: Plan) -> Trial | None:
     if agent is None or not agent.proxied:
         return None
     with tempfile.TemporaryDirectory(prefix="tfgrpo-trial-") as folder:
-        settings = _harmless(plan.settings)
+        actor = plan.settings.actor
+        actor = actor.model_copy(update={"timeout_s": min(actor.timeout_s, _LONGEST_S)})
+        changes = {"dry_run": True, "simulated": SimulatedSettings(), "budget": BudgetSettings(), "actor": actor}
+        settings = plan.settings.model_copy(update=changes)
         context = run_context(plan, "trial", Path(folder), None)
         context = replace(context, settings=settings, models=choose_models(settings))
         return asyncio.run(_tried(plan, context, tuple(agent.warnings(settings.actor))))
-
-
-def _harmless(settings: Settings) -> Settings:
-    actor = settings.actor.model_copy(update={"timeout_s": min(settings.actor.timeout_s, _LONGEST_S)})
-    changes = {"dry_run": True, "simulated": SimulatedSettings(), "budget": BudgetSettings(), "actor": actor}
-    return settings.model_copy(update=changes)
 
 
 async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Trial:

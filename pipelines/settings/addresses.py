@@ -70,18 +70,23 @@ def is_address(text: str) -> bool:
     return not any(SECRET_NAME.search(name) for name, _ in parse_qsl(url.query, keep_blank_values=True))
 
 
+def checked_variable(value: str) -> str:
+    """Return the name of an environment variable. Raise ``ValueError`` for anything else."""
+    if not VARIABLE.fullmatch(value) or looks_like_a_key(value):
+        raise ValueError("the name of an environment variable, not the key itself")
+    return value
+
+
 def checked_headers(value: dict[str, str], *, ours: tuple[str, ...], instead: str = "") -> dict[str, str]:
     """Return headers of requests. Raise ``ValueError`` for names of ``ours``, and for a secret that is no ``env:NAME``."""
     for name, text in value.items():
         if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) or name.lower() in ours:
             raise ValueError(f"names of headers other than {', '.join(ours)}{instead}")
-        secret = name.lower() in _CREDENTIALS or SECRET_NAME.search(name) or looks_like_a_key(text)
-        variable = text.removeprefix(ENV_VALUE) if text.startswith(ENV_VALUE) else None
-        if variable is None and secret:
+        if text.startswith(ENV_VALUE):
+            checked_variable(text.removeprefix(ENV_VALUE))
+        elif name.lower() in _CREDENTIALS or SECRET_NAME.search(name) or looks_like_a_key(text):
             raise ValueError(f"{ENV_VALUE}NAME as the value of {name}: the name of a variable, not the secret itself")
-        if variable is not None and (not VARIABLE.fullmatch(variable) or looks_like_a_key(variable)):
-            raise ValueError("the name of an environment variable, not the key itself")
-        if not text.isascii() or not text.isprintable():
+        elif not text.isascii() or not text.isprintable():
             raise ValueError(f"printable ASCII as the value of {name}")
     return value
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 from pydantic import AfterValidator, Field, JsonValue, create_model
 
 from tfgrpo.pipelines.settings.addresses import (
-    VARIABLE,
     checked_address,
     checked_headers,
+    checked_variable,
     looks_like_a_key,
     refuse_secrets,
 )
@@ -36,12 +36,6 @@ class PriceSettings(Section):
     """USD per million tokens of completion."""
     cached_input: float | None = Field(default=None, ge=0.0)
     """USD per million cached tokens. None: the price of other input."""
-
-
-def _check_key_env(value: str) -> str:
-    if not VARIABLE.fullmatch(value) or looks_like_a_key(value):
-        raise ValueError("the name of an environment variable, not the key itself")
-    return value
 
 
 _OUR_HEADERS: Final = ("accept", "authorization", "connection", "content-length", "content-type", "host")
@@ -75,7 +69,7 @@ class EndpointSettings(Section):
         None, flag="--base-url", env="OPENAI_BASE_URL"
     )
     """OpenAI-compatible root, usually ending in ``/v1``. None, with ``name`` None too: simulated in process."""
-    api_key_env: Annotated[Text, AfterValidator(_check_key_env)] = "OPENAI_API_KEY"
+    api_key_env: Annotated[Text, AfterValidator(checked_variable)] = "OPENAI_API_KEY"
     """Name of the environment variable of the key; the key itself is never a setting."""
     api_key_secret: Annotated[Text, AfterValidator(_check_key_secret)] | None = None
     """Name of a Prefect Secret block with the key; overrides the environment."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -128,10 +129,8 @@ class HttpActor(OwnAgent):
             if not isinstance(value, dict | list):
                 yield data
                 continue
-            try:
+            with suppress(ActorError):
                 yield pointed(value, self._place.where)
-            except ActorError:
-                continue
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG004 - it is sent ``system``

@@ -88,6 +88,7 @@ _ONLY_FOR = {
     "url": ("http",),
     "headers": ("http",),
     "answer": ("command", "http"),
+    "limits": ("command", "http"),
 }
 """Settings that other kinds of actor do not heed."""
 

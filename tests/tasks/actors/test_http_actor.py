@@ -113,8 +113,14 @@ def test_a_header_whose_variable_is_not_set_is_one_clear_error(monkeypatch):
         ActorSettings(kind="http", url="http://localhost:1/a", headers={"Authorization": "env:AGENT_AUTH"})
     )
     assert (problem.source, problem.given) == ("header Authorization", "AGENT_AUTH, which is not set")
-    (alien,) = check_actor(ActorSettings(headers={"X-Team": "blue"}))
-    assert (alien.source, alien.accepted) == ("actor.headers", "it with kind: http")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kinds"), [("headers", {"X-Team": "blue"}, "http"), ("limits", {"cpu_s": 1}, "command or http")]
+)
+def test_a_setting_that_another_kind_of_actor_does_not_heed_is_refused(name, value, kinds):
+    (alien,) = check_actor(ActorSettings(**{name: value}))
+    assert (alien.source, alien.accepted) == (f"actor.{name}", f"it with kind: {kinds}")
 
 
 EVENTS = (
