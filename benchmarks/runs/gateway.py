@@ -2,6 +2,7 @@
 
 Endpoint, gateway and agents run in a process each. The endpoint answers a fixed time after the request, whole or as a stream
 of evenly spaced events. Added latency is the difference of a percentile through the gateway and straight to the endpoint.
+A relay that copies bytes, in the same process with the same HTTP library, says what this machine needs for that at the time.
 
 ``python -m benchmarks.runs.gateway``
 """
@@ -22,6 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
 from benchmarks.table import Row, table
 from tests.support.agents import steps
@@ -174,13 +177,34 @@ async def _through_the_gateway(
             await stack.enter_async_context(AttemptContext(steps.spec(system=SYSTEM), index, runtime).gateway_session())
             for index in range(load.agents)
         ]
-        ways = [(session.base_url, session.api_key) for session in sessions]
-        busy = time.process_time()
-        agents.send((ways, load.calls, stream))
-        measured: Round = await asyncio.to_thread(agents.recv)
-        spent = time.process_time() - busy
+        measured = await _measured([(session.base_url, session.api_key) for session in sessions], agents, load, stream)
     runtime.threads.shutdown()
-    return measured, spent / (load.agents * (load.calls + 1)) * 1e3
+    return measured
+
+
+async def _through_a_bare_relay(url: str, agents: Connection, load: Load, stream: bool) -> tuple[Round, float]:
+    """As ``_through_the_gateway``, through a server that copies bytes."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+
+        async def copy(request: web.BaseRequest) -> web.StreamResponse:
+            async with client.post(f"{url}/chat/completions", data=await request.read()) as reply:
+                response = web.StreamResponse(headers={"content-type": reply.content_type})
+                await response.prepare(request)
+                async for chunk in reply.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                return response
+
+        async with RawTestServer(copy) as server:
+            ways = [(str(server.make_url("/v1")), f"k{number}") for number in range(load.agents)]
+            return await _measured(ways, agents, load, stream)
+
+
+async def _measured(ways: list[tuple[str, str]], agents: Connection, load: Load, stream: bool) -> tuple[Round, float]:
+    busy = time.process_time()
+    agents.send((ways, load.calls, stream))
+    measured: Round = await asyncio.to_thread(agents.recv)
+    return measured, (time.process_time() - busy) / (load.agents * (load.calls + 1)) * 1e3
 
 
 def measure(load: Load = Load(), rounds: int = ROUNDS) -> list[Row]:  # noqa: B008 - frozen
@@ -205,21 +229,24 @@ def measure(load: Load = Load(), rounds: int = ROUNDS) -> list[Row]:  # noqa: B0
 
 def _rows(url: str, agents: Connection, load: Load, rounds: int, stream: bool) -> list[Row]:
     kind = "streams" if stream else "whole replies"
-    cpu_ms, added_ms, first_ms, medians = [], [], [], []
+    cpu_ms, bare_ms, added_ms, first_ms, medians = [], [], [], [], []
     for _ in range(rounds):
         agents.send(([(url, f"k{number}") for number in range(load.agents)], load.calls, stream))
         straight: Round = agents.recv()
         with TemporaryDirectory() as folder:
             through, spent = asyncio.run(_through_the_gateway(url, agents, Path(folder), load, stream))
         cpu_ms.append(spent)
+        bare_ms.append(asyncio.run(_through_a_bare_relay(url, agents, load, stream))[1])
         added_ms.append(_p99(through.last_s) - _p99(straight.last_s))
         first_ms.append(_p99(through.first_s) - _p99(straight.first_s))
         medians.append((statistics.median(through.last_s) - statistics.median(straight.last_s)) * 1e3)
     note = f"{load.agents} at once, {load.agents * load.calls} calls" + (f" of {EVENTS} events" if stream else "")
     middle = f"to the last byte; median {statistics.median(medians):.1f} ms; {note}"
     return [
-        # The bar is for a call; every event of a stream that comes alone wakes three processes once more.
-        Row(f"gateway: {kind}, CPU per call", statistics.median(cpu_ms), "ms", None if stream else BAR_CPU_MS, note),
+        Row(f"gateway: {kind}, CPU per call", statistics.median(cpu_ms), "ms", BAR_CPU_MS, note),
+        Row(
+            f"gateway: {kind}, CPU of a bare relay", statistics.median(bare_ms), "ms", None, "copies bytes with aiohttp"
+        ),
         Row(f"gateway: {kind}, added latency, p99", statistics.median(added_ms), "ms", BAR_P99_MS, middle),
         Row(f"gateway: {kind}, added to the first byte, p99", statistics.median(first_ms), "ms", BAR_P99_MS),
     ]

@@ -85,12 +85,16 @@ class ChatDialect(Dialect):
         for event in events:
             if event.get("error"):
                 return {}
-            body |= {name: event[name] for name in ("id", "model", "usage") if event.get(name)}
+            for name in ("id", "model", "usage"):
+                if value := event.get(name):
+                    body[name] = value
             for choice in rows(event.get("choices")):
                 if choice.get("index", 0) == 0:
                     delta = mapping_of(choice.get("delta"))
-                    texts.append(texts_of(delta.get("content")))
-                    _join_calls(calls, delta)
+                    if content := delta.get("content"):
+                        texts.append(texts_of(content))
+                    if delta.get("tool_calls"):
+                        _join_calls(calls, delta)
                     finish = choice.get("finish_reason") or finish
         if finish is None:
             return {}
