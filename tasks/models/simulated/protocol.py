@@ -166,7 +166,7 @@ class ChatBody(WireBody):
     seed: int | None = None
     tools: list[_OfferedTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: _ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: Literal[0] | None = None
@@ -211,6 +211,8 @@ class ChatBody(WireBody):
             raise ValueError("max_tokens and max_completion_tokens exclude each other")
         if self.tool_choice not in (None, "auto", "none") and self.demanded is None:
             raise ValueError("tool_choice asks for a tool that is not offered")
+        if self.parallel_tool_calls is False and self.demanded is None:
+            raise ValueError("parallel_tool_calls may be false only where tool_choice demands a call")
         return self
 
     @model_validator(mode="after")

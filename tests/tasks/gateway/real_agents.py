@@ -147,6 +147,59 @@ def pydantic_ai_anthropic_tools(prompt):
     return agent.run_sync(prompt).output
 
 
+def structured(agent, prompt):
+    """Return one text of a structured output, which frameworks ask for by a tool that has to be called."""
+    from pydantic import BaseModel
+
+    class Worked(BaseModel):
+        text: str
+        sure: bool
+
+    return agent(Worked, prompt).text
+
+
+def pydantic_ai_structured(prompt):
+    from pydantic_ai import Agent
+
+    def agent(shape, prompt):
+        model = f"anthropic:{MODEL}"
+        return (
+            Agent(model, system_prompt=SYSTEM, output_type=shape, model_settings={"temperature": 0})
+            .run_sync(prompt)
+            .output
+        )
+
+    return structured(agent, prompt)
+
+
+def langchain_structured(prompt):
+    from langchain_openai import ChatOpenAI
+
+    def agent(shape, prompt):
+        model = ChatOpenAI(model=MODEL, temperature=0, top_p=0.9)
+        return model.with_structured_output(shape, method="function_calling").invoke(
+            [("system", SYSTEM), ("user", prompt)]
+        )
+
+    return structured(agent, prompt)
+
+
+def agents_sdk_hosted(prompt):
+    """With a tool that the vendor runs."""
+    from agents import Agent, ModelSettings, Runner, WebSearchTool
+
+    settings = ModelSettings(temperature=0)
+    agent = Agent(name="bookkeeper", instructions=SYSTEM, model=MODEL, model_settings=settings, tools=[WebSearchTool()])
+    return Runner.run_sync(agent, prompt).final_output
+
+
+def smolagents_calling(prompt):
+    from smolagents import OpenAIServerModel, ToolCallingAgent
+
+    model = OpenAIServerModel(MODEL, api_base=os.environ["OPENAI_BASE_URL"], temperature=0)
+    return str(ToolCallingAgent(tools=[], model=model, max_steps=2, verbosity_level=0).run(prompt))
+
+
 def langchain(prompt):
     from langchain_openai import ChatOpenAI
 

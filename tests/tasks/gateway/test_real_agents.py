@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from dataclasses import replace
 
@@ -42,6 +43,10 @@ AGENTS = {
     "pydantic_ai_openai": (RESPONSES, "pydantic_ai", "openai"),
     "pydantic_ai_chat_tools": (CHAT, "pydantic_ai", "openai"),
     "pydantic_ai_anthropic_tools": (MESSAGES, "pydantic_ai", "anthropic"),
+    "agents_sdk_hosted": (RESPONSES, "agents"),
+    "pydantic_ai_structured": (MESSAGES, "pydantic_ai", "anthropic"),
+    "langchain_structured": (CHAT, "langchain_openai"),
+    "smolagents_calling": (CHAT, "smolagents", "openai"),
     "langchain": (CHAT, "langchain_openai"),
     "langgraph_tools": (CHAT, "langchain", "langchain_openai"),
     "smolagents_code": (CHAT, "smolagents", "openai"),
@@ -100,8 +105,8 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opene
         models = [frame for frame in session.attempt.frames if frame.kind == "model"]
         assert len(models) == len(own)
         assert "Answer: " in models[-1].text
-        # DSPy asks for JSON.
-        assert models[-1].text.rpartition("Answer: ")[2].rstrip('"}') in answer
+        # DSPy and structured output ask for JSON.
+        assert re.findall(r'Answer: ([^"}\n]+)', models[-1].text)[-1] in answer
         assert models[-1].added is not None
     assert len(taught.asked) == (left.attempt.usage.calls or 0) + (right.attempt.usage.calls or 0)
     if name in WITH_TOOLS:

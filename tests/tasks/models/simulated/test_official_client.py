@@ -37,7 +37,7 @@ async def test_a_parameter_that_no_answer_has_to_show_is_accepted(given: dict[st
 
 @pytest.mark.parametrize(
     "given",
-    [{"stop": ["x"] * 5}, {"top_logprobs": 2}, {"modalities": ["audio"]}, {"parallel_tool_calls": False}],
+    [{"stop": ["x"] * 5}, {"top_logprobs": 2}, {"modalities": ["audio"]}],
 )
 async def test_a_parameter_that_would_not_be_honoured_is_refused_by_name(given: dict[str, Any]) -> None:
     async with in_process() as client:

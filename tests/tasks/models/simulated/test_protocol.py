@@ -96,6 +96,7 @@ USER = {"role": "user", "content": "hello"}
     ({"response_format": {"type": "json_schema"}}, "response_format"),
     ({"response_format": {"type": "text", "json_schema": {"name": "x"}}}, "response_format"),
     ({"top_q": 0.5}, "top_q"),
+    ({"parallel_tool_calls": False, "tools": TOOLS}, None),
 ])  # fmt: skip
 async def test_bad_requests_are_refused_with_the_reason(changes, param):
     async with in_process() as client:
