@@ -58,15 +58,20 @@ class Conversations:
         ``header``: its name, if the client gives it one.
         """
         given, earlier = body.get("conversation"), body.get("previous_response_id")
-        name = header or _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
-        known = self._known.get(name or _text(earlier))
-        return known or Conversation(name or prompt, prompt, begun_here=bool(name) or earlier is None)
+        own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
+        known = self._known.get(_text(earlier)) or self._known.get(own)
+        if known is None:
+            found = Conversation(header or own or prompt, prompt, begun_here=earlier is None)
+        else:
+            found = known._replace(name=header or own or known.name)
+        self.remember(found, own)
+        return found
 
-    def remember(self, conversation: Conversation, response_id: str | None) -> None:
-        """Remember the conversation of an answer."""
-        for name in filter(None, (conversation.name, response_id)):
+    def remember(self, conversation: Conversation, name: str | None) -> None:
+        """Remember a conversation by its own name, or by that of an answer."""
+        if name:
             self._known[name] = conversation
-        while len(self._known) > _REMEMBERED:
+        if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
 

@@ -273,3 +273,18 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_
     kept.close()
     [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert (item["prompt"], item["system_prompt"], item["metadata"]["reply"]) == ("3 + 4?", "Short.", "seven")
+
+
+async def test_a_name_for_independent_questions_gives_each_its_own_lessons_and_item(
+    endpoint: Endpoint, serving: Serving, tmp_path: Path
+) -> None:
+    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20)
+    client = await serving.client(kept=kept)
+    endpoint.answer = lambda request, raw: response_body("seven", id=f"resp_{len(endpoint.asked)}")
+    for given, after in (("one", None), ("two", None), ("and one?", "resp_1"), ("lost", "resp_of_another_gateway")):
+        body = {"model": "m", "input": given, "previous_response_id": after}
+        await client.post("/v1/responses", json=body, headers={"x-tfgrpo-conversation": "a user"})
+    kept.close()
+    assert serving.asked == ["one", "two", "one", "lost"]
+    items = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
+    assert [item["prompt"] for item in items] == ["one", "two"]
