@@ -95,7 +95,7 @@ def decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
     if "content-encoding" in response.headers or not isinstance(stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
     if isinstance(stream, AiohttpResponseStream):
-        return stream._aiohttp_response.content.iter_any()  # noqa: SLF001
+        return stream._aiohttp_response.content.iter_any()  # noqa: SLF001 - two frames fewer for each event
     return aiter(stream)
 
 
