@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -30,8 +30,6 @@ client would see.
 _RETRY_AFTER_S: Final = 1
 _HEADERS: Final = {"x-simulated": LABEL}
 _MODEL: Final = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": LABEL}
-
-
 _STREAM: Final = "text/event-stream"
 
 
@@ -196,11 +194,6 @@ async def _on_refused(request: Request, error: Exception) -> Response:
     return error.response(request.url.path)
 
 
-def _abort_of(scope: Scope) -> Callable[[], None] | None:
-    abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
-    return abort
-
-
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -217,7 +210,7 @@ class _HangingResponse(Response):
         waits = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._closing.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            abort = _abort_of(scope)
+            abort = scope.get("extensions", {}).get(ABORT)
             if abort is not None:
                 abort()
                 await waits[0]
@@ -234,7 +227,7 @@ class _ResettingResponse(Response):
         headers = [line for line in self.raw_headers if self.media_type != _STREAM or line[0] != b"content-length"]
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": bytes(self.body[: len(self.body) // 2]), "more_body": True})
-        abort = _abort_of(scope)
+        abort = scope.get("extensions", {}).get(ABORT)
         if abort is None:
             raise httpx.ReadError("SIMULATED reset of the connection")
         abort()
