@@ -55,8 +55,12 @@ UNTRACED_GROUPS = {"deployments", "install", "prefect"}
 UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
+    "tests/flows/commands/test_export.py",
+    "tests/flows/run/loop/test_curation.py",
     "tests/flows/run/loop/test_measuring.py",
+    "tests/flows/run/loop/test_retrieval.py",
     "tests/flows/run/test_execution.py",
+    "tests/flows/run/test_judging.py",
     "tests/flows/run/test_replay.py",
     "tests/flows/test_cli.py",
     "tests/flows/whole_runs/",

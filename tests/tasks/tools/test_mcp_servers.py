@@ -18,6 +18,7 @@ import yaml
 
 from tests.support.agents.upstream import needs
 from tests.support.records.tasks import CENTS, UNITS, Task
+from tests.support.runs.running import prefect_server
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import build_actor, listed_tools, tools_of
@@ -248,10 +249,11 @@ def tfgrpo(*words, env, code=0):
     return done.stderr + done.stdout
 
 
-@pytest.mark.untraced
+@pytest.mark.xdist_group("prefect")
 def test_the_example_runs_and_its_replay_needs_no_server(tmp_path):
     needs_mcp()
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": programs, "PREFECT_API_URL": prefect_server()}
     file = yaml.safe_load((ROOT / "examples/agents/mcp-tools.yaml").read_text(encoding="utf-8"))
     servers = tmp_path / "mcp.json"
     servers.write_text((ROOT / file["actor"]["mcp"]).read_text(encoding="utf-8"), encoding="utf-8")
