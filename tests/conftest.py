@@ -55,12 +55,8 @@ UNTRACED_GROUPS = {"deployments", "install", "prefect"}
 UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
-    "tests/flows/commands/test_export.py",
-    "tests/flows/run/loop/test_curation.py",
     "tests/flows/run/loop/test_measuring.py",
-    "tests/flows/run/loop/test_retrieval.py",
     "tests/flows/run/test_execution.py",
-    "tests/flows/run/test_judging.py",
     "tests/flows/run/test_replay.py",
     "tests/flows/test_cli.py",
     "tests/flows/whole_runs/",
@@ -75,10 +71,10 @@ UNTRACED_PATHS = (
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` and pytest-xdist look at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run without the coverage tracer; the longest groups come first, and each other file is a group.
+    """Mark the tests that run without the coverage tracer; the longest groups come first, then whole runs.
 
-    So the fixtures of a module are made once, and not by each worker. With thousands of groups pytest-xdist itself would
-    take half a minute: it counts through all of them after every test.
+    Each file without a group is one, so that the fixtures of a module are made once, and not by each worker. With thousands
+    of groups pytest-xdist itself would take half a minute: it counts through all of them after every test.
     """
     for item in items:
         groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
@@ -87,7 +83,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("untraced")
         if not groups:
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT).as_posix()))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] not in UNTRACED_GROUPS)
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("xdist_group").args[0] not in UNTRACED_GROUPS,
+            not item.nodeid.startswith(UNTRACED_PATHS),
+        )
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -102,10 +102,12 @@ def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]
         return _accepted(session, specs, list(arriving))
 
 
-def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Iterator[list[GroupResult]]:
+def accept_batches(
+    session: Session, batches: Sequence[Sequence[GroupSpec]]
+) -> Generator[list[GroupResult], None, None]:
     """Run independent batches concurrently; record and yield each once it and all before it are complete.
 
-    Raises as ``run_batch`` does, and ``RewarderTimeout`` for a batch that is recorded; running groups are abandoned.
+    Raises as ``run_batch`` does; closing the generator abandons the groups that run.
     """
     batch_of = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     arrived: list[list[GroupResult]] = [[] for _ in batches]
@@ -116,7 +118,6 @@ def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> 
             while turn < len(batches) and len(arrived[turn]) == len(batches[turn]):
                 results = _accepted(session, batches[turn], arrived[turn])
                 record_batch(session, batches[turn], results)
-                raise_timeout(results)
                 yield results
                 arrived[turn] = []
                 turn += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -92,8 +93,12 @@ def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvid
         for first in range(0, len(items), size)
     ]
     results: dict[Arm, dict[str, GroupResult]] = {"champion": {}, "candidate": {}}
-    with open_epoch(session, epoch, "eval", len(items) + sum(differ)) as sums:
-        for accepted in accept_batches(session, batches):
+    with (
+        open_epoch(session, epoch, "eval", len(items) + sum(differ)) as sums,
+        closing(accept_batches(session, batches)) as arriving,
+    ):
+        for accepted in arriving:
+            raise_timeout(accepted)
             sums.add(accepted)
             for result in accepted:
                 results[result.key.arm][result.key.item] = _without_texts(result)

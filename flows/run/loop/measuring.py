@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.champion import lessons_elsewhere, lessons_for, library_of, store_of
 from tfgrpo.flows.run.effects import effect_text, most_uncertain
-from tfgrpo.flows.run.loop.batches import group_spec, prompt, prompts, record_batch, run_batch
+from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, prompt, prompts
 from tfgrpo.flows.run.loop.epochs import draw_items, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
@@ -88,8 +89,8 @@ def measure(
         return prompt(session, halves[0]), prompt(session, halves[1])
 
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
-        for specs in _batches(session, items, groups, ("drawn", "complement"), texts):
-            lines = [_line(session, lessons_at(each[0].item)[1], *each) for each in _sound(session, specs, sums)]
+        for sound in _sound(session, items, groups, ("drawn", "complement"), texts, sums):
+            lines = [_line(session, lessons_at(each[0].item)[1], *each) for each in sound]
             append_measured(session.task.measured, lines)
             learning.measure(lines)
         _conclude(session, lessons)
@@ -120,8 +121,8 @@ def compare_with_control(session: Session, groups: int, control: Control, others
 
     differences: list[float] = []
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
-        for specs in _batches(session, items, groups, ("champion", "control"), texts):
-            for spec, result in _sound(session, specs, sums):
+        for sound in _sound(session, items, groups, ("champion", "control"), texts, sums):
+            for spec, result in sound:
                 before, after = _rewards(spec, result)
                 if before and after:
                     differences.append(sum(before) / len(before) - sum(after) / len(after))
@@ -192,15 +193,23 @@ def _batches(
         yield specs
 
 
-def _sound(session: Session, specs: Sequence[GroupSpec], sums: EpochSums) -> list[tuple[GroupSpec, GroupResult]]:
-    """Run and record a batch, and return the groups that count."""
-    results = run_batch(session, specs)
-    record_batch(session, specs, results)
-    sums.add(results)
-    sound = [each for each in zip(specs, results, strict=True) if not each[1].rewarder_fault]
-    if lost := len(specs) - len(sound):
-        session.books.manifest.warn(f"{pluralize(lost, 'measuring group')} left out: a rewarder timed out")
-    return sound
+def _sound(
+    session: Session,
+    drawn: Sequence[Item],
+    groups: int,
+    arms: tuple[Arm, Arm],
+    texts: Callable[[int, Item], tuple[PackText, PackText]],
+    sums: EpochSums,
+) -> Iterator[list[tuple[GroupSpec, GroupResult]]]:
+    """Run and record groups that are split between two texts, and yield those that count, batch by batch."""
+    batches = list(_batches(session, drawn, groups, arms, texts))
+    with closing(accept_batches(session, batches)) as arriving:
+        for specs, results in zip(batches, arriving, strict=True):
+            sums.add(results)
+            sound = [each for each in zip(specs, results, strict=True) if not each[1].rewarder_fault]
+            if lost := len(specs) - len(sound):
+                session.books.manifest.warn(f"{pluralize(lost, 'measuring group')} left out: a rewarder timed out")
+            yield sound
 
 
 def _rewards(spec: GroupSpec, result: GroupResult) -> tuple[tuple[float, ...], tuple[float, ...]]:
