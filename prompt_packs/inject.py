@@ -50,13 +50,28 @@ def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord])
     its directory has another version by now. Every record's signature is checked against the pack in force. The same
     arguments give the same text, and each further lesson only adds a line before the closing tag.
     """
-    current = in_force(pack)
-    stamp = pack_stamp(pack)
+    return merge_each(pack, [experiences])[0]
+
+
+def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) -> list[MergedPrompt]:
+    """Merge the lessons of each prompt as ``merge_experiences`` does; pack and lessons are verified once for all."""
+    stamp = pack_stamp(pack) if in_force(pack) else None
+    # By identity: what two records have in common says nothing of the signature of the other.
+    records = {id(record): record for experiences in prompts for record in experiences}
+    checked = {
+        key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()
+    }
+    return [_merged(pack, experiences, checked) for experiences in prompts]
+
+
+def _merged(
+    pack: LoadedPack, experiences: Sequence[ExperienceRecord], checked: Mapping[int, tuple[str, str]]
+) -> MergedPrompt:
     lines: list[str] = []
     used: list[str] = []
     skipped: list[tuple[str, str]] = []
     for record in experiences:
-        line, reason = _lesson_line(record, pack, stamp) if current else ("", STALE_STAMP)
+        line, reason = checked[id(record)]
         if not reason and line in lines:
             reason = REPEATED
         if not reason and len(lines) >= pack.manifest.experience_slots:

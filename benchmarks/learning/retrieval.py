@@ -106,8 +106,10 @@ def _systems(library: Library, prompts: Sequence[str], per_item: int, slots: int
     pack = replace(pack, manifest=pack.manifest.model_copy(update={"experience_slots": slots}))
     chosen = [lessons_for(pack, library, RetrievalSettings(per_item=per_item), prompt) for prompt in prompts]
     names = [tuple(lesson.experience_id for lesson in lessons) for lessons in chosen]
-    texts = {ids: rendered(pack, library, lessons) for ids, lessons in dict(zip(names, chosen, strict=True)).items()}
-    return [texts[ids].text.system for ids in names]
+    distinct = dict(zip(names, chosen, strict=True))
+    made = rendered(pack, [(library, lessons) for lessons in distinct.values()])
+    texts = {ids: each.text.system for ids, each in zip(distinct, made, strict=True)}
+    return [texts[ids] for ids in names]
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.inject import merge_experiences
+from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
@@ -170,9 +170,15 @@ def lessons_for(
     return [*chosen.settled, *chosen.retrieved]
 
 
-def rendered(pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRecord]) -> RenderedPrompt:
-    """Render a pack with these lessons of a library."""
-    merged = merge_experiences(pack, lessons)
+def rendered(pack: LoadedPack, chosen: Sequence[tuple[Library, Sequence[ExperienceRecord]]]) -> list[RenderedPrompt]:
+    """Return a prompt for each library and the lessons chosen from it. The pack is verified once for all."""
+    merged = merge_each(pack, [lessons for _, lessons in chosen])
+    return [_rendered(pack, *each, text) for each, text in zip(chosen, merged, strict=True)]
+
+
+def _rendered(
+    pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRecord], merged: MergedPrompt
+) -> RenderedPrompt:
     entries = {entry.experience_id: entry for entry in lessons}
     text = PackText(
         system=merged.text,
@@ -280,8 +286,8 @@ def lessons_of(
     Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
     """
     if task is None:
-        return rendered(pack, Library(()), ()).text, ()
+        return rendered(pack, [(Library(()), ())])[0].text, ()
     store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
     library, warnings = library_in_force(store, task, simulated=simulated)
     lessons = lessons_for(pack, library, retrieval_of(task), asked)
-    return rendered(pack, library, lessons).text, tuple(warnings)
+    return rendered(pack, [(library, lessons)])[0].text, tuple(warnings)

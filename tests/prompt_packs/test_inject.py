@@ -20,6 +20,7 @@ from tfgrpo.prompt_packs.inject import (
     REPEATED,
     STALE_STAMP,
     UNSTAMPED,
+    merge_each,
     merge_experiences,
     render_pack,
     with_lessons_of_others,
@@ -131,6 +132,16 @@ def test_a_record_edited_after_signing_is_not_injected(
 ) -> None:
     record = make_record(pack, 1).model_copy(update=change)
     assert merge_experiences(pack, [record]).skipped == ((record.experience_id, STALE_STAMP),)
+
+
+def test_several_prompts_are_those_of_one_by_one_and_a_copy_proves_nothing_for_its_original(
+    pack: LoadedPack, make_record: MakeRecord
+) -> None:
+    lessons = [make_record(pack, number) for number in range(3)]
+    edited = lessons[0].model_copy(update={"summary32": "Check nothing."})
+    asked = [lessons, lessons[1:], [], [edited, lessons[0]], [lessons[0], edited]]
+    assert merge_each(pack, asked) == [merge_experiences(pack, each) for each in asked]
+    assert [merged.experience_ids for merged in merge_each(pack, asked)][3:] == [(lessons[0].experience_id,)] * 2
 
 
 def test_a_text_that_has_no_bytes_is_not_injected(pack: LoadedPack, make_record: MakeRecord) -> None:

@@ -10,12 +10,13 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 
-from tfgrpo.flows.run.champion import RenderedPrompt, lessons_for, rendered
+from tfgrpo.flows.run.champion import lessons_for, rendered
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.stores.errors import BudgetRefused, RewarderTimeout, RunAborted
 from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.outcomes import REWARDER_BROKE, Arm, Failed, GroupKey, Phase, Ungraded
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
@@ -27,34 +28,34 @@ _LEAST_LEARNING_LOST = 3
 def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequence[PackText]:
     """Render pack and library for groups of these items: one text for all, or with the lessons that fit each."""
     if not session.outgrown_by(library):
-        return [prompt(session, library)] * len(items)
+        return prompts_of(session, [library]) * len(items)
     pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
-    texts: dict[tuple[str, ...], PackText] = {}
-    chosen = []
-    for item in items:
-        lessons = lessons_for(pack, library, retrieval, item.prompt)
-        chosen.append(tuple(entry.experience_id for entry in lessons))
-        if chosen[-1] not in texts:
-            texts[chosen[-1]] = _recorded(session, rendered(pack, library, lessons))
-    return [texts[ids] for ids in chosen]
+    chosen = [lessons_for(pack, library, retrieval, item.prompt) for item in items]
+    names = [tuple(entry.experience_id for entry in lessons) for lessons in chosen]
+    distinct = dict(zip(names, chosen, strict=True))
+    texts = _recorded(session, [(library, lessons) for lessons in distinct.values()])
+    text_of = dict(zip(distinct, texts, strict=True))
+    return [text_of[each] for each in names]
 
 
-def prompt(session: Session, library: Library) -> PackText:
-    """Render pack and library for the groups of a batch, record the text and warn of lessons that do not verify."""
-    pack = session.plan.pack
-    lessons = lessons_for(pack, library, session.settings.tfgrpo.retrieval, None)
-    return _recorded(session, rendered(pack, library, lessons))
+def prompts_of(session: Session, libraries: Sequence[Library]) -> list[PackText]:
+    """Render the pack with each library, record the texts and warn of lessons that do not verify."""
+    pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
+    return _recorded(session, [(library, lessons_for(pack, library, retrieval, None)) for library in libraries])
 
 
-def _recorded(session: Session, made: RenderedPrompt) -> PackText:
-    if made.too_long:
-        long = f"{pluralize(len(made.too_long), 'lesson')} kept out, longer than is allowed now"
-        session.books.manifest.warn(f"{long}: {', '.join(made.too_long)}")
-    for experience_id, reason in made.skipped:
-        session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
-        session.telemetry.record("guardrail", rule="injection")
-    session.books.prompt(made.text)
-    return made.text
+def _recorded(session: Session, chosen: Sequence[tuple[Library, Sequence[ExperienceRecord]]]) -> list[PackText]:
+    made = rendered(session.plan.pack, chosen)
+    for each in made:
+        if each.too_long:
+            long = f"{pluralize(len(each.too_long), 'lesson')} kept out, longer than is allowed now"
+            session.books.manifest.warn(f"{long}: {', '.join(each.too_long)}")
+        for experience_id, reason in each.skipped:
+            session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
+            session.telemetry.record("guardrail", rule="injection")
+    texts = [each.text for each in made]
+    session.books.prompts(texts)
+    return texts
 
 
 def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:

@@ -79,17 +79,19 @@ class Books:
         self._cohorts[str(epoch)] = {"items": items, "sampling": dict(cohort.metadata)}
         self.manifest.update(cohorts=self._cohorts)
 
-    def prompt(self, pack: PackText) -> None:
-        """Write a system text as sent, once."""
-        row = {
-            "digest": pack.digest,
-            "pack_id": pack.pack_id,
-            "stamp": pack.stamp,
-            "experience_ids": list(pack.experience_ids),
-            "library_id": Library(pack.experiences).library_id,
-            "system": replace_surrogates(pack.system),
-        }
-        self._prompts.append([row])
+    def prompts(self, packs: Iterable[PackText]) -> None:
+        """Write system texts as sent, once each."""
+        self._prompts.append(
+            {
+                "digest": pack.digest,
+                "pack_id": pack.pack_id,
+                "stamp": pack.stamp,
+                "experience_ids": list(pack.experience_ids),
+                "library_id": Library(pack.experiences).library_id,
+                "system": replace_surrogates(pack.system),
+            }
+            for pack in packs
+        )
 
     def items(self, items: Iterable[Item]) -> None:
         """Write the items, once each, so that the run can be exported without its dataset."""

@@ -6,7 +6,7 @@ A measuring group attempts one item under a random half of the lessons and under
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, islice
@@ -18,7 +18,7 @@ from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.champion import lessons_elsewhere, lessons_for, library_of, store_of
 from tfgrpo.flows.run.effects import effect_text, most_uncertain
-from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, prompt, prompts
+from tfgrpo.flows.run.loop.batches import accept_batches, group_spec, prompts, prompts_of
 from tfgrpo.flows.run.loop.epochs import draw_items, open_epoch
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
@@ -38,6 +38,8 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
 _FEWEST_LESSONS: Final = 2
 _Verdict: TypeAlias = Literal["retired", "restored"]
+_Texts: TypeAlias = Callable[[Sequence[Item]], Iterable[tuple[PackText, PackText]]]
+"""The two texts of each group, by the items of the groups in their order."""
 
 
 def measure_lessons(session: Session) -> None:
@@ -82,11 +84,14 @@ def measure(
     if not items:
         return False
 
-    def texts(position: int, item: Item) -> tuple[PackText, PackText]:
-        # Not by the name of the run: another one of this night goes on from what this one has measured.
-        coin = stream(session.settings.tfgrpo.seed_of("measure"), "halves", known + position)
-        halves = random_halves(*lessons_at(item), coin)
-        return prompt(session, halves[0]), prompt(session, halves[1])
+    def texts(drawn: Sequence[Item]) -> Iterator[tuple[PackText, PackText]]:
+        halves: list[Library] = []
+        for position, item in enumerate(drawn, known):
+            # Not by the name of the run: another one of this night goes on from what this one has measured.
+            coin = stream(session.settings.tfgrpo.seed_of("measure"), "halves", position)
+            halves += random_halves(*lessons_at(item), coin)
+        rendered = prompts_of(session, halves)
+        return zip(rendered[::2], rendered[1::2], strict=True)
 
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
         for sound in _sound(session, items, groups, ("drawn", "complement"), texts, sums):
@@ -107,17 +112,21 @@ def compare_with_control(session: Session, groups: int, control: Control, others
     elsewhere = lessons_elsewhere(session.plan.paths.root.parent, others, root)
     approved = stamps_in_force(root) if others else {}
 
-    def texts(_: int, item: Item) -> tuple[PackText, PackText]:
-        (champion,) = prompts(session, session.learning.champion, [item])
-        if control == "no-lessons":
-            return champion, prompt(session, Library(()))
+    def controlled(champion: PackText) -> PackText:
         if control == "same":
-            return champion, champion
+            return champion
         system = champion.system
         system = with_lessons_of_others(system, elsewhere, approved) if others else without_meaning(system)
-        other = replace(champion, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
-        session.books.prompt(other)
-        return champion, other
+        return replace(champion, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
+
+    def texts(drawn: Sequence[Item]) -> Iterator[tuple[PackText, PackText]]:
+        champions = prompts(session, session.learning.champion, drawn)
+        if control == "no-lessons":
+            controls = prompts_of(session, [Library(())]) * len(champions)
+        else:
+            controls = [controlled(champion) for champion in champions]
+            session.books.prompts(controls)
+        return zip(champions, controls, strict=True)
 
     differences: list[float] = []
     with open_epoch(session, session.settings.tfgrpo.epochs, "measure", groups) as sums:
@@ -175,22 +184,19 @@ def _batches(
     drawn: Sequence[Item],
     groups: int,
     arms: tuple[Arm, Arm],
-    texts: Callable[[int, Item], tuple[PackText, PackText]],
-) -> Iterator[list[GroupSpec]]:
-    """Yield batches of groups, each split between two texts, on items that no learning epoch of the run has drawn."""
+    texts: _Texts,
+) -> list[list[GroupSpec]]:
+    """Return batches of groups, each split between two texts, on items that no learning epoch of the run has drawn."""
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     start = len(session.learning.measured) % len(drawn)
-    items = enumerate(islice(cycle(drawn), start, start + groups))
-    draws = Counter[str]()
-    for batch in range(-(-groups // size)):
-        specs = []
-        for position, item in islice(items, size):
-            key = GroupKey(epoch, "measure", "measure", batch, item.id, draws[item.id], session.run_id)
-            draws[item.id] += 1
-            first, second = texts(position, item)
-            spec = group_spec(session, key, position, item, second, MEASURING_SIZE)
-            specs.append(replace(spec, champion=first, arms=arms))
-        yield specs
+    items = list(islice(cycle(drawn), start, start + groups))
+    draws, specs = Counter[str](), []
+    for position, (item, (first, second)) in enumerate(zip(items, texts(items), strict=True)):
+        key = GroupKey(epoch, "measure", "measure", position // size, item.id, draws[item.id], session.run_id)
+        draws[item.id] += 1
+        spec = group_spec(session, key, position, item, second, MEASURING_SIZE)
+        specs.append(replace(spec, champion=first, arms=arms))
+    return [specs[at : at + size] for at in range(0, groups, size)]
 
 
 def _sound(
@@ -198,11 +204,11 @@ def _sound(
     drawn: Sequence[Item],
     groups: int,
     arms: tuple[Arm, Arm],
-    texts: Callable[[int, Item], tuple[PackText, PackText]],
+    texts: _Texts,
     sums: EpochSums,
 ) -> Iterator[list[tuple[GroupSpec, GroupResult]]]:
     """Run and record groups that are split between two texts, and yield those that count, batch by batch."""
-    batches = list(_batches(session, drawn, groups, arms, texts))
+    batches = _batches(session, drawn, groups, arms, texts)
     with closing(accept_batches(session, batches)) as arriving:
         for specs, results in zip(batches, arriving, strict=True):
             sums.add(results)

@@ -67,9 +67,7 @@ async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) ->
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]
     books = Books(run, "run")
-    for spec in specs:
-        for half, _ in spec.halves:
-            books.prompt(half.pack)
+    books.prompts(half.pack for spec in specs for half, _ in spec.halves)
     books.items(spec.item for spec in specs)
     books.groups(results)
     write_manifest(run, running)

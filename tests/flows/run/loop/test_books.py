@@ -95,8 +95,8 @@ def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
 def test_a_prompt_is_kept_once_as_it_is_sent(place):
     text = PackText("Be careful.\n", "d1", "arithmetic", "ab", ("e1",))
     books = Books(place, "run")
-    books.prompt(text)
-    books.prompt(text)
+    books.prompts([text, text])
+    books.prompts([text])
     (row,) = lines(place.prompts)
     assert (row["system"], row["digest"], row["experience_ids"]) == ("Be careful.\n", "d1", ["e1"])
 

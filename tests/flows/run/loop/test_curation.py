@@ -13,7 +13,7 @@ from tfgrpo.flows.run import champion
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.learn import reason_label
-from tfgrpo.prompt_packs.inject import MergedPrompt
+from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -64,15 +64,14 @@ def test_the_rule_without_a_failure_warns_of_no_usable_answer(tmp_path, monkeypa
     assert any("curated (no usable answer)" in text for text in manifest(tmp_path)["warnings"])
 
 
-def test_a_lesson_that_is_not_injected_is_a_warning_and_the_run_continues(tmp_path, monkeypatch):
-    real = champion.merge_experiences
-
-    def leaves_one_out(pack, experiences):
-        merged = real(pack, experiences[1:])
+def without_the_first(pack, prompts):
+    for merged, experiences in zip(merge_each(pack, [each[1:] for each in prompts]), prompts, strict=True):
         skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
-        return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
+        yield MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
 
-    monkeypatch.setattr(champion, "merge_experiences", leaves_one_out)
+
+def test_a_lesson_that_is_not_injected_is_a_warning_and_the_run_continues(tmp_path, monkeypatch):
+    monkeypatch.setattr(champion, "merge_each", without_the_first)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
 
@@ -80,15 +79,8 @@ def test_a_lesson_that_is_not_injected_is_a_warning_and_the_run_continues(tmp_pa
 def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
-    real = champion.merge_experiences
-
-    def leaves_one_out(pack, experiences):
-        merged = real(pack, experiences[1:])
-        skipped = tuple((record.experience_id, "stamp of another pack version") for record in experiences[:1])
-        return MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
-
     holds = ExperienceStore.verify_stamp
-    monkeypatch.setattr(champion, "merge_experiences", leaves_one_out)
+    monkeypatch.setattr(champion, "merge_each", without_the_first)
     # The second epoch writes under a stamp that is not in force.
     monkeypatch.setattr(ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
