@@ -151,11 +151,7 @@ def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -
         return "", OTHER_PACK
     if not record.stamp_signature:
         return "", UNSTAMPED
-    try:
-        signed = signature_holds(record, stamp)
-    except UnicodeEncodeError:  # half a surrogate pair has no bytes, so it cannot have been signed
-        signed = False
-    if not signed:
+    if not signature_holds(record, stamp):
         return "", STALE_STAMP
     screened = screen_lesson(record.summary32, max_words=pack.max_words, max_chars=pack.max_chars)
     if isinstance(screened, Rejection):

@@ -18,56 +18,21 @@ EPSILON: Final = 1e-8
 """Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 
 Kind: TypeAlias = Literal[
-    "group_std",
-    "mean_only",
-    "batch_std",
-    "batch_whiten",
-    "leave_one_out",
-    "token_whiten",
-    "length_baseline",
-    "greedy_baseline",
-    "gpg",
-    "top_gap",
-    "rank",
-]
+    "group_std", "mean_only", "batch_std", "batch_whiten", "leave_one_out", "token_whiten", "length_baseline",
+    "greedy_baseline", "gpg", "top_gap", "rank",
+]  # fmt: skip
 Singleton: TypeAlias = Literal["zero", "reward", "refuse"]
 Need: TypeAlias = Literal["token_lengths", "batch", "greedy"]
 
 EstimatorName: TypeAlias = Literal[
-    "grpo_population_eps1e-8",
-    "grpo_sample_eps1e-4",
-    "grpo_sample_eps1e-6",
-    "grpo_sample_eps1e-6_variance_floor",
-    "grpo_sample_eps1e-9",
-    "mean_only",
-    "batch_std_sample_eps1e-4",
-    "group_center_then_batch_whiten_population_eps1e-8",
-    "rloo",
-    "rloo_keep_single",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "opo_length_weighted",
-    "remax",
-    "gpg",
-    "pass_at_k_top1_minus_top2",
-    "pass_at_k_normalised",
-    "centered_rank",
-    "normal_score",
-    "grpo",
-    "trl",
-    "verl",
-    "verl_vectorized",
-    "openrlhf",
-    "dr_grpo",
-    "trl_batch",
-    "batch_whiten",
-    "verl_rloo",
-    "reinforce++",
-    "reinforce++_baseline",
-    "opo",
-    "pass_at_k",
+    "grpo_population_eps1e-8", "grpo_sample_eps1e-4", "grpo_sample_eps1e-6", "grpo_sample_eps1e-6_variance_floor",
+    "grpo_sample_eps1e-9", "mean_only", "batch_std_sample_eps1e-4",
+    "group_center_then_batch_whiten_population_eps1e-8", "rloo", "rloo_keep_single", "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline", "opo_length_weighted", "remax", "gpg", "pass_at_k_top1_minus_top2",
+    "pass_at_k_normalised", "centered_rank", "normal_score", "grpo", "trl", "verl", "verl_vectorized", "openrlhf",
+    "dr_grpo", "trl_batch", "batch_whiten", "verl_rloo", "reinforce++", "reinforce++_baseline", "opo", "pass_at_k",
     "rank",
-]
+]  # fmt: skip
 
 _NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
     {

@@ -14,17 +14,9 @@ from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, Activity, Model, O
 
 Severity: TypeAlias = Literal["error", "warning"]
 Code: TypeAlias = Literal[
-    "ancestor-id",
-    "repeated-id",
-    "label-not-allowed",
-    "no-activity",
-    "too-deep",
-    "too-large",
-    "repeated-label",
-    "similar-label",
-    "single-child",
-    "nothing-ordered",
-]
+    "ancestor-id", "repeated-id", "label-not-allowed", "no-activity", "too-deep", "too-large", "repeated-label",
+    "similar-label", "single-child", "nothing-ordered",
+]  # fmt: skip
 ERRORS: Final = frozenset({"ancestor-id", "label-not-allowed", "no-activity", "too-deep", "too-large"})
 """Codes that make a model invalid; the others are warnings."""
 _Doubt: TypeAlias = tuple[Code, str]

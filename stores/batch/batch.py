@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.checks import check_groups, check_sizes, size_problems
@@ -214,7 +215,7 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[Roll
     while len(copies) < missing:
         copies.extend(rng.sample(kept, min(len(kept), missing - len(copies))))
     taken = {rollout.index for rollout in kept}
-    free = (index for index in range(len(taken) + missing + max(taken)) if index not in taken)
+    free = (index for index in count() if index not in taken)
     again = [
         replace(
             rollout,

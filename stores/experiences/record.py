@@ -173,8 +173,14 @@ def stamp_record(record: ExperienceRecord, pack: PackStamp) -> ExperienceRecord:
     return record.model_copy(update={"stamp_signature": sign_record(record.model_dump(mode="json"), pack)})
 
 
+def is_signed(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
+    """Return whether fields have their signature under this version of the pack; what is no JSON cannot have any."""
+    try:
+        return bool(record_fields.get("stamp_signature") == sign_record(record_fields, pack))
+    except (TypeError, ValueError):  # NaN, half a surrogate pair, a schema version that is a list: edited by hand
+        return False
+
+
 def signature_holds(record: ExperienceRecord, pack: PackStamp) -> bool:
     """Return whether the record was signed under exactly this version of this pack, and is unchanged."""
-    return record.pack_id == pack.pack_id and record.stamp_signature == sign_record(
-        record.model_dump(mode="json"), pack
-    )
+    return record.pack_id == pack.pack_id and is_signed(record.model_dump(mode="json"), pack)

@@ -55,7 +55,7 @@ def read_json(path: Path, what: str) -> dict[str, Any] | None:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{path}: is not {what}: {error}") from error
     if not isinstance(value, dict):
         raise CorruptFile(f"{path}: is not {what}: not an object")

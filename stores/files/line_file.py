@@ -165,21 +165,19 @@ class Line(NamedTuple):
 class LineReader:
     """Lines of a file by byte offset, for indexes that keep such offsets.
 
-    ``read(offset, length)`` reads bytes, fewer at the end of the file.
-    ``unended``: a last line without newline is a line; by default it is one that is still being written.
+    ``read(offset, length)`` reads bytes, fewer at the end of the file. A last line without newline is no line yet.
     """
 
-    def __init__(self, path: Path, read: Callable[[int, int], bytes], *, start: int = 0, unended: bool = False) -> None:
+    def __init__(self, path: Path, read: Callable[[int, int], bytes], *, start: int = 0) -> None:
         self.path = path
         self.end = start
         """Byte after the last line that ``unread`` gave."""
         self._read = read
-        self._unended = unended
 
     @classmethod
-    def of_fd(cls, path: Path, fd: int, *, start: int = 0, unended: bool = False) -> LineReader:
+    def of_fd(cls, path: Path, fd: int, *, start: int = 0) -> LineReader:
         """Return a reader on an open descriptor, which stays the caller's."""
-        return cls(path, lambda offset, length: os.pread(fd, length, offset), start=start, unended=unended)
+        return cls(path, lambda offset, length: os.pread(fd, length, offset), start=start)
 
     def unread(self, until: int | None = None) -> Iterator[Line]:
         """Yield the lines from ``end`` on that end before byte ``until`` (None: the end of the file); ``end`` follows."""
@@ -193,19 +191,14 @@ class LineReader:
                 start += len(data) + 1
                 self.end = start
                 yield line
-        if rest and self._unended:
-            self.end = at
-            yield Line(start, rest)
 
     def at(self, offset: int) -> bytes:
         """Return the line at a byte, without its newline. Raises ``CorruptFile`` when its end is missing."""
         read = b""
         while b"\n" not in read:
             block = self._read(offset + len(read), max(_FIRST_READ, len(read)))
-            if not block and not (read and self._unended):
-                raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while the file was open")
             if not block:
-                break
+                raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while the file was open")
             read += block
         return read.partition(b"\n")[0]
 

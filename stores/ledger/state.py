@@ -243,9 +243,5 @@ def add_costs(costs: Iterable[float | None]) -> float | None:
 
 def add_counts(counts: Iterable[int | None]) -> int | None:
     """Return the sum, or None if any part is unknown."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))

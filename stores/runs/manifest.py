@@ -27,7 +27,7 @@ class ManifestFile:
         content = read_json(self.path, "a manifest")
         if content is None:
             return {}
-        if not 1 <= content.get("schema_version", 0) <= SCHEMA_VERSION:
+        if content.get("schema_version") not in range(1, SCHEMA_VERSION + 1):
             raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION} or older")
         return content
 

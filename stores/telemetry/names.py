@@ -15,19 +15,9 @@ from typing import Annotated, Final, Literal, TypeAlias, TypedDict, get_args, ge
 from tfgrpo.stores.outcomes import Arm, OutcomeName, Phase, Signal
 
 RoleName: TypeAlias = Literal[
-    "rollout",
-    "agent",
-    "gateway",
-    "tool",
-    "judge",
-    "summarize",
-    "digest",
-    "reflect",
-    "curate",
-    "shorten",
-    "repair",
+    "rollout", "agent", "gateway", "tool", "judge", "summarize", "digest", "reflect", "curate", "shorten", "repair",
     "other",
-]
+]  # fmt: skip
 ToolOutcome: TypeAlias = Literal["ok", "error"]
 ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected", "retired", "restored"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
@@ -42,8 +32,6 @@ Event: TypeAlias = Literal[
 ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
 OTHER: Final = "other"
 """Replaces every name beyond the bound of an open set."""
-SERIES_BUDGET: Final = 1500
-"""Limit of time series of one run, over the whole catalogue."""
 
 
 class Attributes(TypedDict, total=False):

@@ -129,9 +129,6 @@ def test_a_reader_continues_after_the_last_line_that_it_gave(tmp_path):
         with path.open("ab") as more:
             more.write(b"ee\nfour")
         assert list(reader.unread()) == [(9, b"three")]
-        unended = LineReader.of_fd(path, opened.fileno(), start=9, unended=True)
-        assert list(unended.unread()) == [(9, b"three"), (15, b"four")]
-        assert unended.at(15) == b"four"
 
 
 # --- many at once

@@ -82,7 +82,7 @@ def test_an_invalid_manifest_is_refused_and_the_file_unchanged(
     assert [file.name for file in path.parent.iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 2}', '{"schema_version": "1"}'])
 def test_a_file_that_is_no_manifest_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(text)
