@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,32 +18,31 @@ from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
-Calling: TypeAlias = Literal["output and answer", "context"]
-
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SIGNATURES: Final = "(output, answer), or (context) with that name; further parameters need a default"
 
 
 @dataclass(frozen=True, slots=True)
-class CallableRewarder:
-    """A function as a rewarder.
-
-    It is called with ``(output, answer)`` once for each attempt, or with ``(context)`` once for the group. Its value for
-    an attempt is a number, a bool, None to abstain, or a verdict.
-    """
-
+class _Adapted:
     rewarder_id: str
     function: Callable[..., Any]
-    calling: Calling
+    by_context: bool
+    """Called with ``(context)`` once for the group; else with ``(output, answer)`` once for each attempt."""
 
     @property
     def score_range(self) -> Range:
         """Range that the function declares as an attribute."""
         return declared_range(self.function)
 
+
+class CallableRewarder(_Adapted):
+    """A function as a rewarder. Its value for an attempt is a number, a bool, None to abstain, or a verdict."""
+
+    __slots__ = ()
+
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts of the function; an abstention where it raised or returned no verdict."""
-        if self.calling == "context":
+        if self.by_context:
             return _verdicts(self.rewarder_id, self.function(context))
         return _verdicts(self.rewarder_id, [self._one(attempt.output, context.answer) for attempt in context.outputs])
 
@@ -54,22 +53,14 @@ class CallableRewarder:
             return error
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncCallableRewarder:
+class AsyncCallableRewarder(_Adapted):
     """An asynchronous function as a rewarder, under the rules of ``CallableRewarder``; attempts run concurrently."""
 
-    rewarder_id: str
-    function: Callable[..., Awaitable[Any]]
-    calling: Calling
-
-    @property
-    def score_range(self) -> Range:
-        """Range that the function declares as an attribute."""
-        return declared_range(self.function)
+    __slots__ = ()
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Return the verdicts, as ``CallableRewarder.score`` does."""
-        if self.calling == "context":
+        if self.by_context:
             return _verdicts(self.rewarder_id, await self.function(context))
         asked = (self._one(attempt.output, context.answer) for attempt in context.outputs)
         return _verdicts(self.rewarder_id, await asyncio.gather(*asked))
@@ -92,7 +83,7 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
         raise OptionError(f"a function of {signature}", SIGNATURES)
     kind = AsyncCallableRewarder if is_async(function) else CallableRewarder
-    return kind(name, function, "context" if by_context else "output and answer")
+    return kind(name, function, by_context)
 
 
 def _verdicts(name: str, values: object) -> Sequence[Verdict]:

@@ -226,14 +226,10 @@ def _score_text(verdict: Verdict) -> str:
 
 def _row(verdict: Verdict) -> dict[str, Any]:
     """Return a member's verdict as a row of the record."""
-    if isinstance(verdict, Abstained):
-        return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
-    return {
-        "name": verdict.rewarder_id,
-        "score": verdict.score,
-        "evidence": verdict.evidence,
-        "details": verdict.details,
-    }
+    evidence, details = (
+        (verdict.evidence, verdict.details) if isinstance(verdict, RewardScore) else (verdict.reason, None)
+    )
+    return {"name": verdict.rewarder_id, "score": _score(verdict), "evidence": evidence, "details": details}
 
 
 def build_composite(options: Mapping[str, Any], where: str, build: Build) -> CompositeRewarder:

@@ -43,11 +43,11 @@ _HANDED_OVER: Final[list[dict[str, object]]] = []
 _LOCK: Final = threading.Lock()
 
 
-def load_object(name: str, where: str, *, folder: Path | None = None) -> object:
+def load_object(name: str, where: str) -> object:
     """Return the object that a name stands for; dots in ``attr`` reach into it.
 
-    Loading runs the module or file. A file is relative to ``folder``, by default the working directory. Raises
-    ``PipelineError`` for what cannot be loaded; ``where`` is the place of the name in messages.
+    Loading runs the module or file; a file is relative to the working directory. Raises ``PipelineError`` for what cannot
+    be loaded; ``where`` is the place of the name in messages.
     """
     if is_handed_over(name):
         return ChainMap(*_HANDED_OVER)[name]
@@ -57,7 +57,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None) -> object:
         raise PipelineError([Problem(where, given, accepted)])
     module_name, _, attribute = name.rpartition(":")
     if _is_file(module_name):
-        return load_from_file(name, where, folder=folder or Path.cwd())
+        return load_from_file(name, where, folder=Path.cwd())
     try:
         found: object = attrgetter(attribute)(_imported(module_name))
     except (Exception, SystemExit) as error:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 from tfgrpo.rewarders.base import Rewarder, pop_rewarder_id
+from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
 from tfgrpo.rewarders.relative import RelativeRewarder, Variant
@@ -150,9 +151,11 @@ def _construct(build: Callable[..., T], options: dict[str, OptionValue], where: 
         return build(**options)
     except OptionError as error:
         raise PipelineError([Problem(f"{where}: options", error.given, error.accepted)]) from error
-    except Exception as error:
-        given = str(error) or type(error).__name__
-        raise PipelineError([Problem(f"{where}: options", given, "values the rewarder takes")]) from error
+    except (Exception, SystemExit) as error:  # a user's class may do anything
+        given = str(error) if isinstance(error, ValueError) else ""
+        raise PipelineError(
+            [Problem(f"{where}: options", given or described(error), "values the rewarder takes")]
+        ) from error
 
 
 def _check_options(

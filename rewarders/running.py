@@ -10,7 +10,6 @@ import inspect
 import math
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -38,7 +37,7 @@ Verdicts: TypeAlias = tuple[Verdict, ...]
 
 
 async def run_rewarder(
-    executor: Executor, timeout_s: float | None, rewarder: Rewarder, context: RewardContext
+    threads: RewarderThreads, timeout_s: float | None, rewarder: Rewarder, context: RewardContext
 ) -> Verdicts:
     """Return the verdicts of a rewarder, one per attempt.
 
@@ -51,7 +50,7 @@ async def run_rewarder(
     combine = getattr(rewarder, "combine", None)
     if combine is not None:
         # Without a limit: it waits only for others, each of which has its own.
-        return await _contained(rewarder, combine(context, partial(run_rewarder, executor, timeout_s)), expected)
+        return await _contained(rewarder, combine(context, partial(run_rewarder, threads, timeout_s)), expected)
     limit = timeout_s
     if limit is None:
         limit = MODEL_TIMEOUT_S if declares(rewarder, "asks_model") else TIMEOUT_S
@@ -68,15 +67,12 @@ async def run_rewarder(
         return verdicts
     if quick:
         return _answer(rewarder, limited, limit)
-    return await _in_thread(executor, rewarder, limited, limit)
+    return await _in_thread(threads, rewarder, limited, limit)
 
 
-async def _in_thread(executor: Executor, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
-    call = partial(_answer, rewarder, context, limit_s)
+async def _in_thread(threads: RewarderThreads, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
     try:
-        if isinstance(executor, RewarderThreads):
-            return await executor.run(call, limit_s, watch=False)
-        return await asyncio.wait_for(asyncio.wrap_future(executor.submit(call)), limit_s)
+        return await threads.run(partial(_answer, rewarder, context, limit_s), limit_s, watch=False)
     except TimeoutError:
         raise _late(rewarder, limit_s) from None
 

@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from tfgrpo.rewarders.base import (
     weighted_mean,
 )
 from tfgrpo.rewarders.running import run_rewarder
+from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem, RewardError, RewarderTimeout
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -120,21 +120,22 @@ def total_range(rewarders: Iterable[WeightedRewarder], *, or_zero: bool = False)
     return low, weighted_mean([(weight, ends[1]) for weight, ends in ranges])
 
 
-async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardContext, executor: Executor) -> GroupScores:
+async def score_group(
+    rewarders: Sequence[WeightedRewarder], context: RewardContext, threads: RewarderThreads
+) -> GroupScores:
     """Score the attempts of one group with every rewarder; blocking ones run off the event loop.
 
     Rewarders of outputs run concurrently; those with a class attribute ``ranks = True`` run afterwards and read the totals
     so far from ``context.prior_scores``. Rewarders with ``quick = True`` run inline when the outputs are short, those with
     ``async def score`` on the event loop.
 
-    ``executor`` should be a ``RewarderThreads``, which abandons a call past its time limit. With any other executor a
-    hanging call keeps its thread, and waiting for a thread counts towards the limit. Errors of rewarders become faults.
+    Errors of rewarders become faults; a call past its time limit is abandoned.
     """
     first = [weighted for weighted in rewarders if not declares(weighted.rewarder, "ranks")]
     last = [weighted for weighted in rewarders if declares(weighted.rewarder, "ranks")]
-    scored = await asyncio.gather(*(_run(weighted, context, executor) for weighted in first))
+    scored = await asyncio.gather(*(_run(weighted, context, threads) for weighted in first))
     prior = replace(context, prior_scores=_totals(scored, context))
-    scored += await asyncio.gather(*(_run(weighted, prior, executor) for weighted in last))
+    scored += await asyncio.gather(*(_run(weighted, prior, threads) for weighted in last))
     by_rewarder = {id(each.weighted): each for each in scored}
     scored = [by_rewarder[id(weighted)] for weighted in rewarders]
     faults = {each.weighted.rewarder.rewarder_id: str(each.fault) for each in scored if each.fault}
@@ -143,13 +144,13 @@ async def score_group(rewarders: Sequence[WeightedRewarder], context: RewardCont
     return GroupScores(verdicts, _totals(scored, context), faults, late)
 
 
-async def _run(weighted: WeightedRewarder, context: RewardContext, executor: Executor) -> _Scored:
+async def _run(weighted: WeightedRewarder, context: RewardContext, threads: RewarderThreads) -> _Scored:
     rewarder = weighted.rewarder
     if declares(rewarder, "ranks") and len(context.prior_scores) < 2:
         abstained = abstain_on_all(rewarder, context, "fewer than two attempts have a total to rank")
         return _Scored(weighted, tuple(abstained))
     try:
-        verdicts = await run_rewarder(executor, weighted.timeout_s, rewarder, context)
+        verdicts = await run_rewarder(threads, weighted.timeout_s, rewarder, context)
     except RewardError as error:
         # An exceeded time limit has another consequence: it voids the epoch.
         broke = weighted.weight > 0 and not isinstance(error, RewarderTimeout)

@@ -207,18 +207,12 @@ def _rejects(error: BaseException) -> bool:
     return raised_by_call or GraderInput.__name__ in str(error)
 
 
-def build_grader(
-    name: str,
-    init_kwargs: Mapping[str, Any] | None = None,
-    *,
-    source: str = "graders",
-    options_key: str = "init_kwargs",
-) -> Grader:
-    """Build the built-in grader called ``name`` with ``init_kwargs``.
+def build_grader(name: str, init_kwargs: Mapping[str, Any] | None = None, *, source: str = "graders") -> Grader:
+    """Build the built-in grader called ``name`` with ``init_kwargs``; ``source`` is the location of the name in messages.
 
-    ``source`` is the location of the name in messages, ``options_key`` the key of its options. Raises ``PipelineError``
-    with every problem: an unknown name; unknown and missing options, and values that an option does not accept.
+    Raises ``PipelineError`` with every problem: an unknown name; unknown and missing options, and values that an option
+    does not accept.
     """
     if name not in BUILT_IN:
         raise PipelineError.one(source, repr(name), ", ".join(sorted(BUILT_IN)))
-    return constructed(BUILT_IN[name], init_kwargs or {}, f"{source}: {name}", f": {options_key}")
+    return constructed(BUILT_IN[name], init_kwargs or {}, f"{source}: {name}", ": init_kwargs")

@@ -18,12 +18,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import Grade, Grader, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_async, grade_blocking, isolated_inputs
 from tfgrpo.rewarders.graders.grades import NO_GRADE
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
-
-__all__ = ["TIMEOUT_S", "Grade", "Graded", "GraderRunner", "NotGraded"]
 
 T = TypeVar("T")
 

@@ -95,13 +95,14 @@ def lesson_effects(groups: Sequence[MeasuredGroup], night: int, *, spread: float
     membership = np.array([[(name in one.drawn) - float(name in one.complement) for name in names] for one in counted])
     differences = np.array([group.difference for group in counted])
     # The variance of a difference of halves of n and m attempts is s^2 (1 / n + 1 / m), which is 4 s^2 / attempts.
-    weights = np.array([DISCOUNT ** (night - group.night) * group.attempts / 4.0 for group in counted])
+    precisions = np.array([group.attempts / 4.0 for group in counted])
+    weights = precisions * [DISCOUNT ** (night - group.night) for group in counted]
     noise = _noise(counted, spread)
     covariance = _covariance(membership, weights, noise, spread)
     means = covariance @ (membership.T @ (weights * differences)) / noise
     residuals = differences - membership @ means
     freedom = len(counted) - float(np.sum(covariance * (membership.T @ (weights[:, None] * membership)).T)) / noise
-    misfit = float(np.sum(residuals**2 * weights / _discounts(counted, night))) / noise
+    misfit = float(np.sum(residuals**2 * precisions)) / noise
     worse = (misfit + _PRIOR_COUNT) / (max(freedom, 0.0) + _PRIOR_COUNT)
     if worse > 1.0:
         noise *= worse
@@ -119,10 +120,6 @@ def _covariance(membership: Floats, weights: Floats, noise: float, spread: float
     information = membership.T @ (weights[:, None] * membership) / noise
     prior = np.eye(membership.shape[1]) / (PRIOR_SD * spread) ** 2
     return np.asarray(np.linalg.inv(information + prior), dtype=np.float64)
-
-
-def _discounts(groups: Sequence[MeasuredGroup], night: int) -> Floats:
-    return np.array([DISCOUNT ** (night - group.night) for group in groups])
 
 
 def _noise(groups: Sequence[MeasuredGroup], spread: float) -> float:

@@ -193,6 +193,7 @@ def test_a_function_of_anything_is_refused_because_its_meaning_is_unknown():
     [
         ("ValueError('a is 1; accepted: 2')", "a is 1; accepted: 2", "values the rewarder takes"),
         ("OptionError('a is 1', '2')", "a is 1", "2"),
+        ("SystemExit(3)", "SystemExit: 3", "values the rewarder takes"),
     ],
 )
 def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, accepted):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,17 +241,6 @@ async def test_a_rewarder_that_reports_its_own_timeout_counts_as_timed_out(make_
     remote = WeightedRewarder(raising("remote", RewarderTimeout("remote: no reply")))
     result = await score_group([remote], make_context(["x"]), threads)
     assert result.timed_out == "remote: no reply"
-
-
-async def test_any_executor_will_do_and_its_time_limit_holds(make_context, release):
-    hanging = Scripted("slow", lambda context: release.wait(60) and [])
-    rewarders = [WeightedRewarder(hanging, 0.0, timeout_s=0.05), WeightedRewarder(fixed("good", 1.0))]
-    pool = ThreadPoolExecutor(2)
-    result = await score_group(rewarders, make_context(["x"]), pool)
-    release.set()
-    pool.shutdown()
-    assert result.timed_out is not None
-    assert result.totals == {"r0": 1.0}
 
 
 async def test_quick_rewarders_stay_on_the_loop_and_others_leave_it(make_context, threads):

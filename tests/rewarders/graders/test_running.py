@@ -10,10 +10,10 @@ import weakref
 import pytest
 
 from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
+from tfgrpo.rewarders.graders.base import Graded, GradeResult, GraderInput, ItemGrader, grader
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
 from tfgrpo.rewarders.graders.loading import build_grader
-from tfgrpo.rewarders.graders.running import Graded, GraderRunner
+from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import GraderUnavailable, RewardError
 
 

@@ -58,8 +58,8 @@ def test_every_option_that_is_wrong_unknown_or_missing_is_named():
         "s: category_match: init_kwargs.allowed_categories: got nothing; accepted: a value: this option has no default",
         "s: category_match: init_kwargs.require_answer: got 1; accepted: true or false",
     ]
-    assert problems("math_exact", {"tolerance": 1}, source="s", options_key="options") == [
-        "s: math_exact: options.tolerance: got 1; accepted: no options"
+    assert problems("math_exact", {"tolerance": 1}, source="s") == [
+        "s: math_exact: init_kwargs.tolerance: got 1; accepted: no options"
     ]
     assert problems("xml_schema", {"reward_if_no_schema": float("inf"), "require_answer": None}, source="s") == [
         "s: xml_schema: init_kwargs.reward_if_no_schema: got inf; accepted: a finite number",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tfgrpo.rewarders.graders.base import GradeResult, GraderInput
-from tfgrpo.rewarders.graders.running import Grade, Graded, NotGraded
+from tfgrpo.rewarders.graders.base import Grade, Graded, GradeResult, GraderInput, NotGraded
 
 
 def items(count: int = 4, record: dict[str, Any] | None = None) -> list[GraderInput]:
