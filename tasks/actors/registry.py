@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
@@ -13,6 +12,7 @@ from tfgrpo.rewarders.importing import is_name, load_callable
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
+from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 from tfgrpo.tasks.tools.schema import PYTHON, ListedTool, Tool, load_tools
@@ -55,7 +55,7 @@ class ToolActor:
             if not calls or reply.finish_reason in CUT_OFF:
                 return Trajectory(reply.message.content or "", attempt.frames, reply.finish_reason)
             messages.append(reply.message)
-            messages.extend(await asyncio.gather(*(self._answer(attempt, call) for call in calls)))
+            messages.extend(await gathered(self._answer(attempt, call) for call in calls))
         raise ActorError(f"no answer after {self._max_turns} turns")
 
     async def _answer(self, attempt: AttemptContext, call: ToolCall) -> Message:

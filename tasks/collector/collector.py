@@ -238,7 +238,7 @@ class _Collection:
             return self._row(position, prompt, row, indexes)
         if getattr(policy, "accepts_n", True):
             return await self._request(policy, position, prompt, indexes, refill)
-        rows = await asyncio.gather(*(self._request(policy, position, prompt, [index], refill) for index in indexes))
+        rows = await gathered(self._request(policy, position, prompt, [index], refill) for index in indexes)
         return [generation for row in rows for generation in row]
 
     async def _request(
@@ -307,8 +307,7 @@ class _Collection:
             if isinstance(returned, _Raised):
                 return [f"reward: {returned.text}"] * len(states)
             return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
-        pairs = zip(states, completions, strict=True)
-        return list(await asyncio.gather(*(self._reward(self.reward, *pair) for pair in pairs)))
+        return await gathered(self._reward(self.reward, *pair) for pair in zip(states, completions, strict=True))
 
     async def _reward(self, function: RewardFunction, state: Json, completion: Json) -> RolloutReward | str:
         returned = await self._call(function, state, completion)

@@ -85,8 +85,7 @@ class _ManyClient(ChatClient):
             return call  # pragma: no cover - the policy asks for nothing else
         more = {"n": request.n, **request.fields} if request.n > 1 else dict(request.fields)
         body = json.dumps({**json.loads(call.body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
-        nano = call.price.cost(len(body), request.max_tokens * request.n, 0) if call.price is not None else None
-        return replace(call, body=body, tokens=len(body) + request.max_tokens * request.n, nano_usd=nano)
+        return replace(call, body=body, bound=self.bound(call.model, len(body), request.max_tokens * request.n))
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None

@@ -6,7 +6,7 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
@@ -25,11 +25,11 @@ from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.chat import OVERLOADED, ChatClient
+from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, read_whole
-from tfgrpo.tasks.models.wire import is_plausible, json_of, mapping_of, usage_of
+from tfgrpo.tasks.models.wire import json_of, mapping_of, usage_of
 
 _DECODED = ("identity", "gzip", "deflate")
 """Content encodings of replies that are read."""
@@ -56,8 +56,7 @@ class Call:
     _key: AnswerKey = field(init=False)
     _answered: bool = False
     """Whether there is an answer with this key."""
-    _bound: int = 0
-    """Most tokens that it can use."""
+    _bound: Bound = field(init=False)
     _span: SpanHandle = field(init=False)
     _reservation: Reservation | None = None
     """Until the call is charged for."""
@@ -104,13 +103,10 @@ class Call:
             return await self._whole(headers, known.body, finished)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
-        client, size = upstream.client, len(self.out.raw)
-        most = self.out.max_tokens or self.session.max_tokens
-        self._bound = size + most  # no tokenizer makes more tokens than there are bytes
-        price = client.prices.get(self.out.model)
-        nano_usd = price.cost(size, most, 0) if price is not None else None
+        client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
+        self._bound = bound = client.bound(self.out.model, len(self.out.raw), most)
         async with client.limiter.slot() as started:
-            self._reservation = await client.ledger.reserve(calls=1, tokens=self._bound, nano_usd=nano_usd)
+            self._reservation = await client.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:
                 return await self._exchange(upstream, started)
             finally:
@@ -193,14 +189,8 @@ class Call:
             self._failed(ModelReplyMalformed.__name__)
             return
         client.answering.add(self.out.model)
-        price = client.prices.get(self.out.model)
-        usage = reply.usage if reply.usage is not None and is_plausible(reply.usage, self._bound) else None
-        nano_usd = price.cost(usage.prompt, usage.completion, usage.cached) if price and usage else None
-        if usage is not None:
-            self._charge(lambda reservation: reservation.settle(usage.total, nano_usd))
-        elif reply.usage is not None:
-            worst = price.cost(self._bound, 0, 0) if price else None
-            self._charge(lambda reservation: reservation.settle(self._bound, worst, believed=False))
+        usage, nano_usd, charge = self._bound.settled(reply.usage)
+        self._charge(charge)
         cost_usd, counts = None if nano_usd is None else nano_usd / NANO, None if usage is None else astuple(usage)
         self._key = self.session.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
         self._answered = True
@@ -243,7 +233,7 @@ class Call:
     def _count(self, result: ChatReply | str) -> None:
         self.session.count(self.out.model, result, perf_counter() - self._began)
 
-    def _charge(self, how: Callable[[Reservation], None]) -> None:
+    def _charge(self, how: Charge) -> None:
         """End the reservation, the first time that this is called."""
         reservation, self._reservation = self._reservation, None
         if reservation is not None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText
 from tfgrpo.tasks.gateway.splice import Document
 
@@ -38,6 +39,8 @@ class Outgoing:
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
     max_tokens: int | None
+    """Of one completion; None if the request does not say."""
+    completions: int
     temperature: float | None
     added: str | None
     """Digest of the lessons that were added; None without any."""
@@ -79,6 +82,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         model,
         hides_usage,
         dialect.max_tokens(body),
+        count_or_none(body.get("n")) or 1,
         temperature if isinstance(temperature := body.get("temperature"), int | float) else None,
         added,
         tuple(dialect.results(body)),

@@ -43,6 +43,8 @@ class Server(ABC):
     def __init__(self, upstream: Upstream | None, closing_s: float = _CLOSING_S) -> None:
         """``closing_s``: seconds that calls in flight have to end when it closes."""
         self._upstream = upstream
+        # A client that goes away cancels its handler, and with it the call at the endpoint. Idle connections are closed
+        # long before the library's hour.
         server = web.Server(
             self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=75.0
         )
@@ -166,7 +168,7 @@ def method_path(path: str) -> str:
 
 def is_key_of(request: web.BaseRequest, key: str) -> bool:
     """Return whether a client sent this key. Comparing takes constant time."""
-    return any(hmac.compare_digest(sent.encode(), key.encode()) for sent in keys_in(request))
+    return any(hmac.compare_digest(sent.encode("utf-8", "replace"), key.encode()) for sent in keys_in(request))
 
 
 def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:

@@ -29,7 +29,7 @@ class Upstream:
         self._dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
         self._url = lru_cache(maxsize=64)(client.endpoint.url)
         own = {name.lower(): value for name, value in client.endpoint.headers().items()}
-        own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}
+        own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
         # A compressed stream could not be passed on event by event.
         self._headers = {**own, "accept-encoding": "identity"}
         self._with_x_api_key = dict(self._headers)
@@ -41,18 +41,19 @@ class Upstream:
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
         own = self._with_x_api_key if "x-api-key" in request.headers else self._headers
+        # aiohttp reads bytes of headers that are no UTF-8 as surrogates, and httpx encodes texts as ASCII only.
         headers = [
-            (name, value)
+            (name.encode(), value.encode("utf-8", "surrogateescape"))
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
             if name not in self._dropped and name not in own and not name.startswith(_OWN_PREFIX)
         ]
-        headers += own.items()
+        headers += ((name.encode(), value.encode()) for name, value in own.items())
         # Azure clients say which version they speak; the endpoint's own address says which one it has.
         query = httpx.QueryParams(request.query_string).remove("api-version")
         url = self._url(path).copy_merge_params(query) if query else self._url(path)
         if body is None or len(body) <= _PIECE:
             return httpx.Request(request.method, url, content=body, headers=headers)
-        headers.append(("content-length", str(len(body))))
+        headers.append((b"content-length", b"%d" % len(body)))  # else httpx sends chunked encoding
         return httpx.Request(request.method, url, content=_pieces(body), headers=headers)
 
 

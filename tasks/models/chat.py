@@ -55,15 +55,30 @@ _SHOULD_RETRY = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """Most that a call can use: no tokenizer makes more tokens than there are bytes."""
+
+    tokens: int
+    nano_usd: int | None
+    price: Price | None
+
+    def settled(self, usage: TokenUsage | None) -> tuple[TokenUsage | None, int | None, Charge]:
+        """Return reported usage, unknown if it is implausible, its cost, and how the reservation ends."""
+        if usage is None:
+            return None, None, Reservation.lose
+        if not is_plausible(usage, self.tokens):
+            return None, None, _settled(self.tokens, self.nano_usd, believed=False)
+        nano_usd = self.price.cost(usage.prompt, usage.completion, usage.cached) if self.price is not None else None
+        return usage, nano_usd, _settled(usage.total, nano_usd)
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
     """One encoded request: what all attempts at it share."""
 
     model: str
     body: bytes
-    price: Price | None
-    tokens: int
-    """Upper bound of its usage: no tokenizer makes more tokens than there are bytes."""
-    nano_usd: int | None
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +219,17 @@ class ChatClient:
 
     def _prepare(self, request: ChatRequest) -> _Call:
         body = encode_request(request, self.endpoint.wire)
-        price = self.prices.get(request.model)
-        nano_usd = price.cost(len(body), request.max_tokens, 0) if price is not None else None
-        return _Call(request.model, body, price, len(body) + request.max_tokens, nano_usd)
+        return _Call(request.model, body, self.bound(request.model, len(body), request.max_tokens))
+
+    def bound(self, model: str, size: int, completion: int) -> Bound:
+        """Return the most that a request of ``size`` bytes can use with so many tokens of completion."""
+        price = self.prices.get(model)
+        return Bound(size + completion, None if price is None else price.cost(size, completion, 0), price)
 
     async def _attempt(self, call: _Call) -> ChatReply | FailedAttempt:
         async with self.limiter.slot() as started:
-            reservation = await self.ledger.reserve(calls=1, tokens=call.tokens, nano_usd=call.nano_usd)
+            bound = call.bound
+            reservation = await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:
                 attempt = await self._send(call)
             except BaseException:
@@ -271,15 +290,8 @@ class ChatClient:
             refusal = read_refusal(hidden, received.content)
             return _Attempt(self.refused(call.model, received, refusal), Reservation.lose, status=hidden)
         self.answering.add(call.model)
-        usage = decode_usage(body)
-        known = usage if usage is not None and is_plausible(usage, call.tokens) else None
-        cost = call.price.cost(known.prompt, known.completion, known.cached) if call.price and known else None
-        result = self._read(body, call.model, known, latency_s, cost)
-        if usage is None:
-            return _Attempt(result, Reservation.lose, status=status)
-        if known is None:
-            return _Attempt(result, _settled(call.tokens, call.nano_usd, believed=False), status)
-        return _Attempt(result, _settled(known.total, cost), status)
+        usage, nano_usd, charge = call.bound.settled(decode_usage(body))
+        return _Attempt(self._read(body, call.model, usage, latency_s, nano_usd), charge, status)
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None

@@ -71,6 +71,7 @@ class Conversations:
         """Remember a conversation by its own name, or by that of an answer."""
         if name:
             self._known[name] = conversation
+            self._known.move_to_end(name)
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 

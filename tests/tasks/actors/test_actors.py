@@ -17,6 +17,7 @@ from tfgrpo.stores.errors import (
     ModelServerFault,
     ReplayMiss,
     SettingsError,
+    StoreError,
 )
 from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
 from tfgrpo.stores.runs.journal import Journal
@@ -234,6 +235,31 @@ async def test_a_replay_does_not_run_a_tool_that_was_never_recorded(tmp_path):
     assert rollout.fatal is not None
     assert rollout.fatal.startswith(ReplayMiss.__name__)
     assert agents.CALLS == []
+
+
+async def test_a_call_that_ends_the_run_ends_the_other_calls_of_its_turn(tmp_path):
+    finished = []
+
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.05)
+        finished.append("slow")
+        return "done"
+
+    actor = ToolActor([tool_from_function(slow), tool_from_function(agents.add)], max_turns=3)
+    made = runtime(tool_script(calling(("slow", "{}"), ("add", '{"left":1}')), "never"), tmp_path, actor=actor)
+    append, fails = made.journal.append, StoreError("no space left")
+
+    def full(key, payload):
+        if "/tool/" in key:
+            raise fails
+        append(key, payload)
+
+    made.journal.append = full
+    rollout = await run_rollout(spec(), 0, made)
+    await asyncio.sleep(0.1)
+    assert rollout.fatal == "StoreError: no space left"
+    assert finished == []
 
 
 async def test_anybodys_agent_fits_in_five_lines(tmp_path):

@@ -122,6 +122,24 @@ async def test_an_error_that_every_further_call_would_share_ends_the_collection(
             await collect(Policy(), rewards)
 
 
+@pytest.mark.parametrize("of", ["policy", "rewards"])
+async def test_the_other_calls_of_a_group_end_with_the_one_that_ends_the_collection(of):
+    begun, finished = [], []
+
+    async def answer(*_, **__):
+        begun.append(0)
+        if len(begun) == 1:
+            await asyncio.sleep(0.01)
+            raise ModelAuthRefused("401")
+        await asyncio.sleep(0.05)
+        finished.append(0)
+
+    with pytest.raises(ModelAuthRefused):
+        await collect(*((answer, lambda *_: 1.0) if of == "policy" else (None, answer)), states=["a"], size=4)
+    await asyncio.sleep(0.1)
+    assert (len(begun), finished) == (4, [])
+
+
 async def test_a_storage_error_in_a_users_model_fails_its_own_call_only():
     def refuse(*_):
         raise RecordRejected("out/mine.jsonl: NaN is no JSON")

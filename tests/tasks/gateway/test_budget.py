@@ -53,6 +53,14 @@ async def test_tokens_are_reserved_by_the_requests_own_limit(endpoint: Endpoint,
     assert (await refused.post("/chat/completions", json=ASK)).status_code == 402
 
 
+async def test_every_completion_that_a_request_asks_for_is_reserved(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url, budget=Budget(max_tokens=5_000))))
+    several = {**ASK, "max_tokens": 1_000, "n": 8}
+    assert (await agent.post("/chat/completions", json={**several, "n": 2})).status_code == 200
+    assert (await agent.post("/chat/completions", json=several)).status_code == 402
+    assert len(endpoint.asked) == 1
+
+
 async def test_the_cost_of_a_call_is_that_of_its_usage(endpoint: Endpoint, opened: Opener) -> None:
     runtime = opened.runtime(endpoint.url, prices={"m": Price.per_million(100.0, 200.0)})
     session = await opened.session(runtime)
@@ -69,12 +77,15 @@ async def test_unknown_and_implausible_usage_is_unknown(
     endpoint: Endpoint, opened: Opener, usage: Any, known: int | None, lost: int
 ) -> None:
     endpoint.answer = lambda request, raw: {**chat_body("7"), "usage": usage}
-    runtime = opened.runtime(endpoint.url)
+    price = Price(10, 2_000)
+    runtime = opened.runtime(endpoint.url, prices={"m": price})
     session = await opened.session(runtime)
-    await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    await (await opened.agent(session)).post("/chat/completions", json={**ASK, "max_tokens": 100})
     assert session.attempt.usage == Usage(1, None, None, None)
     totals = runtime.ledger.totals()
     assert (totals.lost_calls, totals.implausible_usage) == (lost, 1 - lost)
+    # Either way the worst is counted: every byte a token of the prompt, and a completion to its limit.
+    assert totals.nano_usd + totals.at_risk_nano == price.cost(len(endpoint.asked[0].raw), 100, 0)
 
 
 async def test_a_refused_call_costs_nothing(endpoint: Endpoint, opened: Opener) -> None:

@@ -263,6 +263,16 @@ async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint: 
     assert sent["authorization"] == f"Bearer {KEY}"
 
 
+@pytest.mark.parametrize("sent", ["Café", b"Caf\xe9"])
+async def test_a_header_that_is_not_ascii_passes_and_is_no_key(endpoint: Endpoint, opened: Opener, sent: Any) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    title = sent if isinstance(sent, bytes) else sent.encode()
+    assert (await agent.post("/chat/completions", json=ASK, headers={"x-title": title})).status_code == 200
+    assert {name.lower(): value for name, value in endpoint.asked[0].headers.items()}["x-title"] == "Café"
+    assert (await agent.post("/messages", json=ASK, headers={"authorization": title})).status_code == 403
+
+
 async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused(endpoint: Endpoint, opened: Opener) -> None:
     headers = {"content-encoding": "xz", "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=b"?", headers=headers)

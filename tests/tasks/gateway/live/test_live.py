@@ -30,6 +30,7 @@ from tests.support.records.otlp_receiver import OtlpReceiver
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
+from tfgrpo.tasks.gateway.live import conversations
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import Traffic
@@ -273,6 +274,16 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_
     kept.close()
     [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert (item["prompt"], item["system_prompt"], item["metadata"]["reply"]) == ("3 + 4?", "Short.", "seven")
+
+
+async def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_REMEMBERED", 2)
+    client = await serving.client()
+    for name, given in (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more")):
+        await client.post("/v1/responses", json={"model": "m", "input": given, "conversation": name})
+    assert serving.asked == ["one", "two", "one", "three", "one", "more"]
 
 
 async def test_a_name_for_independent_questions_gives_each_its_own_lessons_and_item(
