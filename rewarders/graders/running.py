@@ -11,8 +11,7 @@ import asyncio
 import inspect
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -27,6 +26,10 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 60.0
 """Default time limit of one batch at one grader."""
+CALLS: Final = 8
+"""Concurrent batches of one plain grader."""
+MOST_HANGING: Final = 4
+"""Abandoned calls of one grader that still run, at which it is no longer called."""
 _GRACE_S: Final = 1.0
 """Extra time for an event loop to answer, before it counts as blocked."""
 _CLOSE_S: Final = 2.0
@@ -38,17 +41,11 @@ class GraderRunner:
     Close it at the end; a forgotten one is closed when it is collected, or when the process ends.
     """
 
-    def __init__(self, *, timeout_s: float = TIMEOUT_S, calls: int = 8, hanging: int = 4) -> None:
-        """``timeout_s``: default limit of a batch. ``calls``: concurrent batches of one plain grader.
-
-        ``hanging``: abandoned calls of one grader that still run, at which it is no longer called.
-        """
-        for name, value in (("timeout_s", timeout_s), ("calls", calls), ("hanging", hanging)):
-            if not value > 0:
-                raise ValueError(f"{name} is {value}; accepted: more than 0")
+    def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
+        """``timeout_s``: default limit of a batch."""
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s is {timeout_s}; accepted: more than 0")
         self._timeout_s = timeout_s
-        self._calls = calls
-        self._hanging = hanging
         self._lock = threading.Lock()  # guards the two fields below
         self._workers: dict[int, _GraderWorker] = {}
         self._closed = False
@@ -65,15 +62,6 @@ class GraderRunner:
         worker = self._worker(name, grader)
         return await worker.grade(inputs, self._timeout_s if timeout_s is None else timeout_s) if inputs else ()
 
-    def hanging(self) -> Mapping[str, int]:
-        """Return the number of abandoned calls that still run, by name of the grader; only those above 0."""
-        with self._lock:
-            workers = list(self._workers.values())
-        counts: Counter[str] = Counter()
-        for worker in workers:
-            counts[worker.name] += worker.hanging
-        return +counts
-
     def close(self) -> None:
         """Accept no more calls, and release threads, loops and connections. Does not wait for hanging graders."""
         with self._lock:
@@ -81,7 +69,7 @@ class GraderRunner:
         self._close()
 
     def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
-        return partial(type(self), timeout_s=self._timeout_s, calls=self._calls, hanging=self._hanging), ()
+        return partial(type(self), timeout_s=self._timeout_s), ()
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +84,7 @@ class GraderRunner:
             worker = self._workers.get(id(grader))
             if worker is None:
                 # A worker references its grader, so no other object can get the same id.
-                worker = _GraderWorker(name, grader, calls=self._calls, hanging=self._hanging)
-                self._workers[id(grader)] = worker
+                worker = self._workers[id(grader)] = _GraderWorker(name, grader)
             return worker
 
 
@@ -109,11 +96,10 @@ def _close_all(workers: dict[int, _GraderWorker]) -> None:
 class _GraderWorker:
     """Threads or an event loop of one grader, and the calls of it that were abandoned."""
 
-    def __init__(self, name: str, grader: Grader, *, calls: int, hanging: int) -> None:
+    def __init__(self, name: str, grader: Grader) -> None:
         self.name = name
         self._grader = grader
-        self._threads = RewarderThreads(calls)
-        self._max_hanging = hanging
+        self._threads = RewarderThreads(CALLS)
         self._lock = threading.Lock()  # guards the three fields below
         self._loop: LoopThread | None = None
         self._closed = False
@@ -223,7 +209,7 @@ class _GraderWorker:
 
     def _refusal(self) -> NotGraded | None:
         """Return the grade of every item while too many calls hang; None when the grader may be called."""
-        if (hanging := self.hanging) < self._max_hanging:
+        if (hanging := self.hanging) < MOST_HANGING:
             return None
         reason = f"{self.name}: {hanging} calls of it hang; it is not called until one of them ends"
         return NotGraded(reason, "GraderUnavailable", broke=True)
@@ -280,4 +266,5 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     if tasks:
+        # Half, so that the thread itself ends within the time that ``close`` waits for it.
         await asyncio.wait(tasks, timeout=_CLOSE_S / 2)

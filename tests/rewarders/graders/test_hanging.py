@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
 from tests.support.rewards.rewarder_examples import freeze
+from tfgrpo.rewarders.graders import running as running_module
 from tfgrpo.rewarders.graders.base import grader
 from tfgrpo.rewarders.graders.running import GraderRunner
 
@@ -23,12 +24,17 @@ def runner():
         yield runner
 
 
+def hanging(runner: GraderRunner) -> dict[str, int]:
+    """Calls that were given up on and still run, by name of the grader."""
+    return {worker.name: worker.hanging for worker in [*runner._workers.values()] if worker.hanging}
+
+
 async def settled(runner: GraderRunner) -> None:
     """Once nothing of a call that was given up on runs any more."""
 
     def wait():
         until = time.monotonic() + 10
-        while runner.hanging():
+        while hanging(runner):
             assert time.monotonic() < until
             time.sleep(0.01)
 
@@ -57,7 +63,7 @@ async def test_a_hanging_grader_is_given_up_on_and_holds_up_no_other(runner):
     )
     assert reasons(late) == {f"RewarderTimeout: hangs: no reward within {SOON:g} s"}
     assert rewards(graded) == [0.0, 1.0, 2.0, 3.0]
-    assert runner.hanging() == {"hangs": 1}
+    assert hanging(runner) == {"hangs": 1}
     hangs.release.set()
     await settled(runner)
 
@@ -116,9 +122,11 @@ async def test_an_item_that_hangs_when_asked_alone_costs_an_async_grader_only_th
     ]
 
 
-async def test_a_grader_that_keeps_hanging_is_not_asked_for_ever():
+async def test_a_grader_that_keeps_hanging_is_not_asked_for_ever(monkeypatch):
+    monkeypatch.setattr(running_module, "CALLS", 2)
+    monkeypatch.setattr(running_module, "MOST_HANGING", 3)
     hangs, others = Hangs("d:0"), threading.active_count()
-    with GraderRunner(calls=2, hanging=3) as runner:
+    with GraderRunner() as runner:
         late = await asyncio.gather(*(runner.grade("hangs", hangs, items(2), SOON) for _ in range(12)))
         assert {grade.error_type for grades in late for grade in grades} == {"RewarderTimeout", "GraderUnavailable"}
         assert hangs.started <= 4  # the third that is given up on may have one beside it
@@ -147,7 +155,7 @@ async def test_a_coroutine_that_blocks_its_loop_is_left_behind_with_it(runner):
 
     each = AsyncBatch(blocks)
     assert rewards(await runner.grade("blocks", each, items(), SOON)) == [None] * 4
-    assert runner.hanging() == {"blocks": 1}
+    assert hanging(runner) == {"blocks": 1}
     assert rewards(await runner.grade("blocks", each, items()[1:])) == [1.0, 2.0, 3.0]  # on a new loop
     release.set()
     await settled(runner)
@@ -186,7 +194,7 @@ async def test_a_coroutine_that_will_not_be_cancelled_counts_as_hanging(runner):
         return []
 
     assert rewards(await runner.grade("stubborn", AsyncBatch(stubborn), items(), SOON)) == [None] * 4
-    assert runner.hanging() == {"stubborn": 1}
+    assert hanging(runner) == {"stubborn": 1}
     enough.set()
     await settled(runner)
 
@@ -204,9 +212,10 @@ async def test_a_grader_that_stops_its_loop_gets_a_new_one(runner):
     assert rewards(await runner.grade("stops", each, items(2))) == [0.0, 1.0]
 
 
-async def test_a_caller_that_leaves_takes_the_calls_that_wait_with_it():
+async def test_a_caller_that_leaves_takes_the_calls_that_wait_with_it(monkeypatch):
+    monkeypatch.setattr(running_module, "CALLS", 1)
     hangs = Hangs()
-    with GraderRunner(calls=1) as runner:
+    with GraderRunner() as runner:
         running = asyncio.create_task(runner.grade("hangs", hangs, items(), SOON))
         waiting = asyncio.create_task(runner.grade("hangs", hangs, items(), SOON))
         await asyncio.sleep(0.05)
@@ -216,7 +225,7 @@ async def test_a_caller_that_leaves_takes_the_calls_that_wait_with_it():
                 await task
         await asyncio.sleep(2 * SOON)
         assert hangs.started == 1
-        assert runner.hanging() == {"hangs": 1}  # though nobody waits for it
+        assert hanging(runner) == {"hangs": 1}  # though nobody waits for it
         hangs.release.set()
 
 
