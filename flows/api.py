@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import threading
@@ -19,7 +18,6 @@ from tfgrpo.flows.arguments import (
     SelectOptions,
     lists_options,
     prepared_run,
-    python_names,
     run_fields,
     select_request,
 )
@@ -29,22 +27,22 @@ from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, prefect_settings, quiet_prefect
 from tfgrpo.flows.orchestration.local_server import start_server
 from tfgrpo.flows.orchestration.named_server import in_background
-from tfgrpo.flows.result import Result, task_paths
+from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.flows.run.index import known_tasks, run_named
+from tfgrpo.flows.run.index import known_tasks, run_named, task_named
 from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.flows.run.resume import settings_of
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan, load_pack
-from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
 from tfgrpo.stores.experiences.library import in_force, promotions
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
 
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 _POLL_S: Final = 0.2
@@ -133,23 +131,25 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
         return in_background(work).result()
 
 
+@python_names()
 def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> str:
     """Return the system prompt of a task: its prompt pack with the lessons that the gate promoted.
 
     ``item``: the text that the model will be asked. If more lessons are in force than a prompt has slots, they are chosen
     for it, as in the run that compared them; without it the most valuable ones stand in for them.
 
-    Before any promotion it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without runs.
+    Before any promotion it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without runs,
+    ``StoreError`` for files that cannot be read.
 
     Example:
         >>> messages = [{"role": "system", "content": tfgrpo.prompt("my-task")}, {"role": "user", "content": "…"}]
     """
-    task = task_paths(task_id, out)
+    task = task_named(task_id, out)
     newest = run_named(task, "latest")
     if newest is None:
         known = ", ".join(known_tasks(task.root.parent)) or "there is none"
         raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {known}")
-    settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read()["settings"]))
+    settings = settings_of(newest)
     promoted = in_force(promotions(task.promotions))
     simulated = promoted is not None and promoted.simulated
     pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)

@@ -7,12 +7,10 @@ import hashlib
 import inspect
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -20,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
-from tfgrpo.flows.result import task_paths
+from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, shown
@@ -33,8 +31,6 @@ from tfgrpo.stores.files.atomic import replace_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
-_NAMES: Final = {"--actor": "agent", "--set actor.tools": "tools", "--set rewarders": "rewarders", "--dataset": "items"}
-"""Names of options in messages of the command line that Python names otherwise."""
 _ELSEWHERE: Final = {
     "dataset": "items, the first argument",
     "measures": "the command tfgrpo experiences measure",
@@ -220,7 +216,7 @@ def prepared_run(items: Items | None, fields: Mapping[str, Any], *, starts: bool
     if starts:
         request = _request_of(RunRequest, fields)
         asked = resolve_settings(cli=request.options(), env=os.environ, pipeline_path=find_pipeline(request.pipeline))
-        path = task_paths(asked.settings.task_id, asked.settings.out).dataset(name)
+        path = task_named(asked.settings.task_id, asked.settings.out).dataset(name)
     else:
         path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
         atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
@@ -266,22 +262,3 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     if problems:
         raise DatasetError(problems)
     return "".join(f"{line}\n" for line in lines)
-
-
-@contextmanager
-def python_names() -> Iterator[None]:
-    """Name arguments in messages as Python does, not as the command line does."""
-    try:
-        yield
-    except ConfigError as error:
-        problems = [replace(problem, source=_python_name(problem.source)) for problem in error.problems]
-        raise type(error)(problems) from error.__cause__
-
-
-def _python_name(source: str) -> str:
-    for option, name in _NAMES.items():
-        if source == option or source.startswith(f"{option}."):
-            return f"{name}{source[len(option) :]}"
-    if source.startswith("--set "):
-        return f"settings[{source.removeprefix('--set ')!r}]"
-    return re.sub("^--([a-z-]+)", lambda match: match[1].replace("-", "_"), source)

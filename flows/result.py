@@ -6,7 +6,6 @@ import html
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.run.champion import library_of
-from tfgrpo.flows.run.index import find_run, known_runs
-from tfgrpo.pipelines.settings.layers import resolve_settings
+from tfgrpo.flows.run.index import find_run, known_runs, task_named
+from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -160,20 +159,24 @@ class Result:
         return f"<table>{page}</table>{known}{link}"
 
     def _morning(self) -> Sequence[tuple[str, str]]:
-        """Return the morning page of the run, as of now; without its files, how it ended."""
+        """Return the morning page of the run, as of now; without its files, how it ended and why there is no page."""
         run = RunPaths(self.folder)
-        with suppress(StoreError, OSError, KeyError, TypeError, ValueError):
-            if run.manifest.is_file():
-                lines = morning_page(TaskPaths(run.root.parent.parent), run).lines
-                return [(label, visible(text)) for label, text in lines]
-        simulated = "SIMULATED " if self.simulated else ""
-        return [("run", f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}")]
+        try:
+            if not run.manifest.is_file():
+                raise CorruptFile(f"{run.manifest}: there is no such file")
+            lines: Sequence[tuple[str, str]] = morning_page(TaskPaths(run.root.parent.parent), run).lines
+        except (StoreError, OSError) as error:
+            simulated = "SIMULATED " if self.simulated else ""
+            ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
+            lines = (("run", ended), ("look at", str(error)))
+        return [(label, visible(text)) for label, text in lines]
 
 
 def _html_row(cells: tuple[str, str]) -> str:
     return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
 
 
+@python_names()
 def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | None = None) -> Result:
     """Return the result of an earlier run by its folder, its id or ``latest``.
 
@@ -186,7 +189,7 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
     folder = Path(run)
     if (folder / "manifest.json").is_file():
         return Result.of_run(RunPaths(folder))
-    task = task_paths(task_id, out)
+    task = task_named(task_id, out)
     try:
         found = find_run(task, os.fspath(run), everywhere=task_id is None)
     except ValueError:
@@ -195,15 +198,3 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
         accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
         raise SettingsError.one("run", repr(os.fspath(run)), accepted)
     return Result.of_run(found)
-
-
-def task_paths(task_id: str | None, out: str | None) -> TaskPaths:
-    """Return the folder of a task; what is None comes from the environment or the defaults. Raises ``SettingsError``."""
-    given = {"task_id": task_id, "out": out}
-    settings = resolve_settings(
-        cli={key: text for key, text in given.items() if text is not None}, env=os.environ
-    ).settings
-    try:
-        return TaskPaths.of(settings.out, settings.task_id)
-    except ValueError as error:
-        raise SettingsError.one("task_id", repr(settings.task_id), "a name without path separators") from error

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
@@ -13,6 +16,13 @@ _MAX_SHOWN = 80
 _MAX_SUGGESTIONS = 30
 _MAX_NAMES = 20
 _NAME_CHARS = 60
+_PYTHON_NAMES: Final = {
+    "--actor": "agent",
+    "--set actor.tools": "tools",
+    "--set rewarders": "rewarders",
+    "--dataset": "items",
+}
+"""Names of options in messages of the command line that Python names otherwise."""
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -97,3 +107,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown(source: str, what: str, name: str, known: Iterable[str]) -> Problem:
     """Return the problem of an unknown name. Its value is not shown: it may be a misplaced secret."""
     return Problem(source, f"an unknown {what}", did_you_mean(name, known))
+
+
+@contextmanager
+def python_names() -> Iterator[None]:
+    """Name arguments in messages as Python does, not as the command line does."""
+    try:
+        yield
+    except ConfigError as error:
+        problems = [replace(problem, source=_python_name(problem.source)) for problem in error.problems]
+        raise type(error)(problems) from error.__cause__
+
+
+def _python_name(source: str) -> str:
+    for option, name in _PYTHON_NAMES.items():
+        if source == option or source.startswith(f"{option}."):
+            return f"{name}{source[len(option) :]}"
+    if source.startswith("--set "):
+        return f"settings[{source.removeprefix('--set ')!r}]"
+    return re.sub("^--([a-z-]+)", lambda match: match[1].replace("-", "_"), source)

@@ -22,7 +22,7 @@ from tests.support.runs.running import Server, prefect_server
 from tfgrpo.flows.arguments import RunOptions, SelectOptions
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError
+from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3}
@@ -233,6 +233,15 @@ def test_the_promoted_prompt_holds_the_lessons():
     text = tfgrpo.prompt("t")
     assert result.decision == "promote"
     assert all(lesson.text in text for lesson in result.lessons)
+    manifest = result.folder / "manifest.json"
+    older = json.loads(manifest.read_text())
+    older["settings"]["model"] = {"reflection_name": older["settings"]["model"]["reflection"]["name"]}
+    manifest.write_text(json.dumps(older))
+    assert tfgrpo.prompt("t") == text, "a run from before the setting was renamed"
+    manifest.write_text(json.dumps({**older, "tfgrpo": 5, "settings": {"model": 5}}))
+    with pytest.raises(StoreError, match="no settings that this version knows"):
+        tfgrpo.prompt("t")
+    assert f"look at  {result.folder}: a file has not the expected shape" in str(result)
 
 
 def test_select_takes_callables_and_names_and_says_what_else_it_was_given():

@@ -9,12 +9,13 @@ import random
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfgrpo.flows.commands.batches import check_output_file
 from tfgrpo.flows.commands.options import asked_settings
-from tfgrpo.flows.commands.serve_data import saying_to, token_of
+from tfgrpo.flows.commands.serve_data import token_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.run.prepare import read_api_key
@@ -81,7 +82,7 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
 
 
 async def _serve(options: argparse.Namespace, checked: _Checked, console: Console) -> None:
-    settings, say = checked.settings, saying_to(console)
+    settings, say = checked.settings, partial(console.say, wrap=False)
     telemetry = configure(
         TelemetryOptions(
             service_version=installed_version(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tfgrpo.stores.experiences.library import in_force, promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:  # noqa: ARG001 - standard output is the protocol's
+def execute(options: argparse.Namespace, console: Console) -> None:
     """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
     settings = resolve_settings(cli=asked_settings(options), env=os.environ, pipeline_path=None).settings
     if find_spec("mcp") is None:
@@ -28,19 +27,15 @@ def execute(options: argparse.Namespace, console: Console) -> None:  # noqa: ARG
     packs_root = Path(settings.packs_root) if settings.packs_root else None
     server = MCPServer("tfgrpo")
 
+    def say(text: str) -> None:
+        console.say(f"[mcp] {text}", wrap=False)  # to people: standard output is the protocol's
+
     def lessons(task: str) -> str:
         """Return notes from earlier attempts that fit a task. Call it first, with the text of the task, and weigh them."""
-        return _lessons(paths, packs_root, task) or "There are no lessons yet."
+        promoted = in_force(promotions(paths.promotions))
+        simulated = promoted is not None and promoted.simulated
+        found = PromotedLessons(paths, packs_root, say, simulated=simulated).block(task)
+        return found or "There are no lessons yet."
 
     server.add_tool(lessons, structured_output=False)
     server.run()
-
-
-def _lessons(task: TaskPaths, packs_root: Path | None, asked: str) -> str:
-    promoted = in_force(promotions(task.promotions))
-    simulated = promoted is not None and promoted.simulated
-    return PromotedLessons(task, packs_root, _say, simulated=simulated).block(asked)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"[mcp] {text}\n")

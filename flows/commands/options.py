@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.console.parsing import Parser
-from tfgrpo.flows.run.index import find_run, known_runs, known_tasks
-from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key, setting_fields
+from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, task_named
+from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import IDENTIFIER_RULE, clean_text
@@ -82,7 +82,7 @@ def prepared_run(options: argparse.Namespace, *, preflight: bool = True, test: b
 
 def existing_task(options: argparse.Namespace) -> TaskPaths:
     """Return the task that the options, else the environment, else the defaults name. Raise ``SettingsError``."""
-    task = task_of(options)
+    task = task_named(options.task_id, options.out)
     if task.root.is_dir():
         return task
     out, name = task.root.parent, repr(task.root.name)
@@ -93,21 +93,6 @@ def existing_task(options: argparse.Namespace) -> TaskPaths:
     if names_task(options):
         raise SettingsError.one("--task-id", name, f"a task that was run; there are no runs in {out} yet, {first}")
     raise SettingsError.one(str(out), "no runs yet", f"a directory with runs; {first}")
-
-
-def task_of(options: argparse.Namespace) -> TaskPaths:
-    """Return the same task, which need not exist yet. Raise ``SettingsError`` for an invalid name."""
-    defaults = {leaf.flag: str(leaf.default) for leaf in setting_fields()}
-    if options.out is not None and not options.out.strip():
-        raise SettingsError.one("--out", repr(options.out), "a directory for tasks")
-    out = options.out or os.environ.get("TFGRPO_OUT") or defaults["--out"]
-    task = options.task_id
-    if task is None:
-        task = os.environ.get("TFGRPO_TASK_ID") or defaults["--task-id"]
-    try:
-        return TaskPaths.of(out, task)
-    except ValueError as error:
-        raise SettingsError.one("--task-id", repr(task), IDENTIFIER_RULE) from error
 
 
 def names_task(options: argparse.Namespace) -> bool:
@@ -121,7 +106,8 @@ def run_of(options: argparse.Namespace) -> RunPaths:
     Raise ``SettingsError``.
     """
     try:
-        run = find_run(task_of(options), options.run, everywhere=not names_task(options))
+        task = task_named(options.task_id, options.out)
+        run = find_run(task, options.run, everywhere=not names_task(options))
     except ValueError as error:
         raise SettingsError.one("RUN", repr(options.run), IDENTIFIER_RULE) from error
     if run is None:

@@ -58,7 +58,7 @@ def render(options: argparse.Namespace, console: Console) -> None:
     if options.task_id is not None:
         experiences = open_experiences(options)
         champion = shown_champion(experiences, console)
-        lessons = lessons_for(pack, champion, retrieval_of(experiences.paths), options.item)
+        lessons = lessons_for(pack, champion, retrieval_of(experiences.paths, console.say), options.item)
     text = render_pack(pack, lessons)
     console.answer({"pack": pack.manifest.id, "text": text}, text)
 

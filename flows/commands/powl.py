@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 def _models(options: argparse.Namespace, console: Console) -> Iterator[_Read]:
     """Yield models and refusals, each with the number of its line."""
     if sys.stdin.isatty():
-        sys.stderr.write("Reading from the terminal; end with Ctrl-D.\n")
+        console.say("Reading from the terminal; end with Ctrl-D.")
     if not options.lines:
         yield None, _model(None, sys.stdin.buffer.read(), options, console)
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from tfgrpo.flows.commands.options import existing_task, names_task, run_of, task_of
+from tfgrpo.flows.commands.options import existing_task, names_task, run_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
+from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of, task_named
 from tfgrpo.stores.files.layout import TaskPaths
 
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
@@ -15,7 +15,7 @@ _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "resul
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Print a row for each run, or one JSON object with all of them."""
-    out = task_of(options).root.parent
+    out = task_named(options.task_id, options.out).root.parent
     tasks = [existing_task(options)] if names_task(options) else [TaskPaths(out / name) for name in known_tasks(out)]
     entries = sorted(
         (entry for task in tasks for entry in runs_of(task)),

@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +52,7 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = GraderRunner(timeout_s=options.grader_timeout)
     service = DataService(config, runner)
-    say = saying_to(console)
+    say = partial(console.say, wrap=False)
     app = data_app(
         service,
         limits=limits_of(options),
@@ -132,15 +133,3 @@ def _facts(url: str, config: MixConfig, token: str | None) -> dict[str, Any]:
         "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
         "warnings": list(config.warnings),
     }
-
-
-def saying_to(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a line to people, with any text; a closed terminal does not stop the server."""
-
-    def say(text: str) -> None:
-        try:
-            console.say(text.encode("utf-8", "backslashreplace").decode(), wrap=False)
-        except OSError:
-            return
-
-    return say

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from tfgrpo.stores.errors import ConfigError
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
 """Rows of a table that are kept in memory."""
 _MAX_WIDTH = 40
@@ -29,7 +29,10 @@ _MAX_WIDTH = 40
 
 
 def visible(text: str) -> str:
-    """Return the text with control and direction characters, which could steer a terminal, replaced."""
+    """Return the text without what could steer a terminal, or has no bytes: each such character is replaced.
+
+    They are control and direction characters, and halves of surrogate pairs, which a model may write as JSON.
+    """
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

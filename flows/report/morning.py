@@ -17,6 +17,7 @@ from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import told
 from tfgrpo.flows.report.figures import smallest_gain
+from tfgrpo.flows.report.files import expected_shape
 from tfgrpo.flows.report.nights import decisions_until
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
@@ -96,29 +97,32 @@ class Morning:
 
 def morning_page(task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Morning:
     """Return the page of a run. ``store`` finds lessons faster, by its index. Raises ``CorruptFile``."""
-    night = _Night.read(task, run, store or ExperienceStore(task.experiences, approved={}))
-    facts = {
-        "changed": _changed(night),
-        "better": _better(night),
-        "missing": _missing(night),
-        "since": _since(night),
-        "cost": _cost(night),
-        "judging": "; ".join(f"{judge}: {said}" for judge, said in told(night.block("tfgrpo", "calibration") or None)),
-    }
-    return Morning(
-        verdict=night.verdict,
-        headline=_headline(night),
-        about=_about(night),
-        added=night.added,
-        removed=night.removed,
-        in_force=night.now,
-        since=night.origin.run_id if night.origin else None,
-        nights_unchanged=night.unchanged,
-        facts=tuple(Line(label, text) for label, text in facts.items() if text),
-        look=tuple(_look(night)),
-        report=str(run.report),
-        next=_next(night),
-    )
+    with expected_shape(run):
+        night = _Night.read(task, run, store or ExperienceStore(task.experiences, approved={}))
+        facts = {
+            "changed": _changed(night),
+            "better": _better(night),
+            "missing": _missing(night),
+            "since": _since(night),
+            "cost": _cost(night),
+            "judging": "; ".join(
+                f"{judge}: {said}" for judge, said in told(night.block("tfgrpo", "calibration") or None)
+            ),
+        }
+        return Morning(
+            verdict=night.verdict,
+            headline=_headline(night),
+            about=_about(night),
+            added=night.added,
+            removed=night.removed,
+            in_force=night.now,
+            since=night.origin.run_id if night.origin else None,
+            nights_unchanged=night.unchanged,
+            facts=tuple(Line(label, text) for label, text in facts.items() if text),
+            look=tuple(_look(night)),
+            report=str(run.report),
+            next=_next(night),
+        )
 
 
 @dataclass(frozen=True, slots=True)

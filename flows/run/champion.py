@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tfgrpo.flows.run.resume import settings_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
-from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -32,8 +30,7 @@ from tfgrpo.stores.experiences.library import (
 )
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore, best_of
-from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import count_words, pluralize
 from tfgrpo.tasks.shapes import PackText
 
@@ -138,11 +135,15 @@ def _verifying(store: ExperienceStore, library: Library, warnings: list[str]) ->
 
 
 def write_view(
-    store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None, *, clock: Clock = utc_now
+    store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None = None, *, clock: Clock = utc_now
 ) -> None:
-    """Write the library in force into ``state.json``, whichever run promoted it. Raises ``StoreError``."""
+    """Write the library in force into ``state.json``, whichever run promoted it. Raises ``StoreError``.
+
+    ``last_run`` None: as it was.
+    """
     promoted = in_force(promotions(paths.promotions))
     library, simulated = promoted_library(store, promoted), promoted is not None and promoted.simulated
+    last_run = last_run or (read_state(paths.state) or {}).get("last_run")
     write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
 
 
@@ -193,17 +194,17 @@ def _rendered(
     return RenderedPrompt(text, tuple(too_long), tuple(merged.skipped))
 
 
-def retrieval_of(task: TaskPaths) -> RetrievalSettings:
-    """Return how the newest run of a task that can be read chose the lessons of a prompt; the default without runs.
+def retrieval_of(task: TaskPaths, warn: Callable[[str], object]) -> RetrievalSettings:
+    """Return how the newest run of a task chose the lessons of a prompt; the default without runs.
 
-    Under older learning rules lessons are chosen without regard to the item.
+    ``warn`` gets a sentence for each run that cannot be read; then the run before it counts.
     """
     # By the file's time: reading the manifests of all nights to serve one call would take seconds.
     for path in sorted(task.root.glob("runs/*/manifest.json"), key=lambda path: -path.stat().st_mtime):
-        with suppress(StoreError, OSError, LookupError, ValueError):
-            manifest = ManifestFile(path).read()
-            chosen = Settings.model_validate_json(json.dumps(manifest["settings"])).tfgrpo.retrieval
-            return chosen if manifest.get("learning_rules", 1) >= 4 else chosen.model_copy(update={"per_item": 0})
+        try:
+            return settings_of(RunPaths(path.parent)).tfgrpo.retrieval
+        except (StoreError, OSError) as error:
+            warn(f"lessons are chosen for prompts as in an older run: {error}")
     return RetrievalSettings()
 
 
@@ -289,5 +290,5 @@ def lessons_of(
         return rendered(pack, [(Library(()), ())])[0].text, ()
     store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
     library, warnings = library_in_force(store, task, simulated=simulated)
-    lessons = lessons_for(pack, library, retrieval_of(task), asked)
+    lessons = lessons_for(pack, library, retrieval_of(task, warnings.append), asked)
     return rendered(pack, [(library, lessons)])[0].text, tuple(warnings)

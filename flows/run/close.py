@@ -76,12 +76,11 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
 
 
 def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
-    """Return what is written; None with a warning if a file it is made from is damaged."""
+    """Return what is written; None with a warning if the disk refuses, or a file that it is made from is damaged."""
     try:
         return write()
-    except (StoreError, OSError, KeyError, TypeError, ValueError) as error:
-        said = error if isinstance(error, StoreError | OSError) else f"{type(error).__name__}: {error}"
-        session.books.manifest.warn(f"no {what} was written: {said}")
+    except (StoreError, OSError) as error:
+        session.books.manifest.warn(f"no {what} was written: {error}")
         return None
 
 

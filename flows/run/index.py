@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import IDENTIFIER_RULE
 
 LATEST: Final = "latest"
 """Name of the newest run of a task, unless a run is called that."""
@@ -60,6 +63,23 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
         found = [run for each in others if (run := run_named(each, name)) is not None]
         return found[0] if len(found) == 1 else None
     return run
+
+
+def task_named(task_id: str | None, out: str | None) -> TaskPaths:
+    """Return the task of these names, else of those in the environment, else of the defaults. It need not exist.
+
+    Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen beside a bad one.
+    """
+    if out is not None and not out.strip():
+        raise SettingsError.one("--out", repr(out), "a directory for tasks")
+    fields = Settings.model_fields
+    out = out or os.environ.get("TFGRPO_OUT") or fields["out"].default
+    if task_id is None:
+        task_id = os.environ.get("TFGRPO_TASK_ID") or fields["task_id"].default
+    try:
+        return TaskPaths.of(out, task_id)
+    except ValueError as error:
+        raise SettingsError.one("--task-id", repr(task_id), IDENTIFIER_RULE) from error
 
 
 def known_tasks(out: Path) -> list[str]:

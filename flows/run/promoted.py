@@ -92,7 +92,7 @@ class PromotedLessons:
                 self._task.experiences, approved=approved_stamps([pack]), task_id=self._task.root.name
             )
             library, warnings = library_in_force(store, self._task, simulated=self._simulated)
-            retrieval = retrieval_of(self._task)
+            retrieval = retrieval_of(self._task, warnings.append)
             for warning in warnings:
                 self._say(f"warning: {warning}")
         self._pack, self._library, self._retrieval, self._blocks = pack, library, retrieval, {}

@@ -90,13 +90,21 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     try:
         resolved = Resolved(Settings.model_validate_json(json.dumps(stored)), sources)
     except ValidationError as error:
-        raise _unusable(
-            request, f"a run whose settings this version knows ({error.error_count()} do not fit)"
-        ) from error
+        accepted = f"a run whose settings this version knows ({error.error_count()} do not fit)"
+        raise _unusable(request, accepted) from error
     named: dict[str, Any] = {"replay" if request.resume is None else "resume": run.root.name}
     if manifest.get("measures") is not None and request.measures is None:
         named["measures"] = Measuring.model_validate_json(json.dumps(manifest["measures"]))
     return Earlier(request.model_copy(update=named), manifest, resolved)
+
+
+def settings_of(run: RunPaths) -> Settings:
+    """Return the settings of a run, of an older version too. Raises ``CorruptFile`` where this version cannot read them."""
+    manifest = ManifestFile(run.manifest).read()
+    try:
+        return Settings.model_validate_json(json.dumps(_as_then(manifest)))
+    except (KeyError, ValidationError) as error:
+        raise CorruptFile(f"{run.manifest}: has no settings that this version knows") from error
 
 
 def _as_then(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +121,7 @@ def _as_then(manifest: Mapping[str, Any]) -> dict[str, Any]:
         gate.setdefault("group_size", learning["group_size"])
     # Older learning rules choose the lessons of a prompt without regard to the item.
     if isinstance(learning, dict) and manifest.get("learning_rules", 1) < 4:
-        learning.setdefault("retrieval", {}).setdefault("per_item", 0)
+        learning["retrieval"] = learning.get("retrieval", {}) | {"per_item": 0}
     return stored
 
 

@@ -62,15 +62,14 @@ def saturated_before(settings: Settings) -> bool:
 
     It is another library for another model or another version of the pack. What cannot be read is no saturation.
     """
-    # Whatever is wrong with settings or files is reported where it matters more.
-    with suppress(ConfigError, StoreError, OSError, ValueError, LookupError, TypeError):
+    # A bad task id, a damaged file or no pack: ``prepare`` and the plan report it, whatever this night takes.
+    with suppress(ConfigError, StoreError, OSError, ValueError):
         models, task = choose_models(settings), TaskPaths.of(settings.out, settings.task_id)
         decisions, nights = _unchanged(task, simulated=models.answers_simulated)
-        if nights < _NIGHTS:
-            return False
-        last = ManifestFile(task.run(decisions[-1].run_id).manifest).read()
-        stamp = load_pack(settings, settings.pack).manifest.stamp
-        return (last["model"], last["pack"]["stamp"]) == (models.name, stamp) and last["saturated"] is not None
+        last = ManifestFile(task.run(decisions[-1].run_id).manifest).read() if nights >= _NIGHTS else {}
+        if last.get("saturated"):  # no manifest from before there was such a field has it
+            stamp = load_pack(settings, settings.pack).manifest.stamp
+            return (last["model"], last["pack"]["stamp"]) == (models.name, stamp)
     return False
 
 

@@ -258,8 +258,10 @@ def _judge_loads(rewarders: Sequence[WeightedRewarder], size: int) -> list[Judge
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: Settings) -> Forecast:
     """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
-    with suppress(StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
-        last = ManifestFile(task.run((read_state(task.state) or {})["last_run"]).manifest).read()
+    # A forecast needs no history: files of an older version lack some of it, and a run that was killed its ledger.
+    with suppress(StoreError, OSError, ValueError, LookupError):
+        run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task
+        last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
             ahead = ahead.after(last)
             if ahead.gain is not None:

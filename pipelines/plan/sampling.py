@@ -7,7 +7,6 @@ zero, because a flat item may become informative once lessons are learned.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
 
 FLOOR: Final = 0.1
 """Weight of an item whose groups were all flat; new items and those without flat groups have 1."""
@@ -230,13 +230,15 @@ def difficulty_so_far(task: TaskPaths, *, model: str, simulated: bool) -> Diffic
     """Return the counts of a task's newest runs with this model: groups flat for one may differ for another."""
     runs = []
     for path in task.root.glob("runs/*/manifest.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            if (manifest["model"], manifest["simulated"]) == (model, simulated):
-                runs.append((str(manifest["started_at"]), path.parent))
+        with suppress(
+            CorruptFile, OSError
+        ):  # `tfgrpo runs` names such a run; without it items are only drawn more evenly
+            manifest = ManifestFile(path).read()
+            if (manifest.get("model"), manifest.get("simulated")) == (model, simulated):
+                runs.append((str(manifest.get("started_at")), path.parent))
     difficulty = Difficulty()
     for _, root in sorted(runs)[-RUNS:]:
-        with suppress(CorruptFile, ValueError, KeyError, TypeError):
+        with suppress(CorruptFile, LookupError):
             difficulty = difficulty.with_run(RunPaths(root))
     return difficulty
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.flows.commands.lessons.experiences import accounts_now, lesson_set
-from tfgrpo.flows.commands.options import checked_text, packs_root_of, task_of
+from tfgrpo.flows.commands.options import checked_text, packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
+from tfgrpo.flows.run.index import task_named
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack, stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
@@ -32,7 +33,6 @@ from tfgrpo.stores.experiences.library import (
     in_force,
     nights_before,
     promotions,
-    read_state,
     record_decided,
     uncompared,
 )
@@ -149,7 +149,7 @@ def _read_store(options: argparse.Namespace) -> _Import:
     if not theirs.experiences.is_file() or (given.is_file() and given.name != theirs.experiences.name):
         accepted = f"the directory of a task with lessons, or its {theirs.experiences.name}"
         raise SettingsError.one("STORE", repr(options.store), accepted)
-    if theirs.root == task_of(options).root.resolve():
+    if theirs.root == task_named(options.task_id, options.out).root.resolve():
         raise SettingsError.one("STORE", repr(options.store), "another task than the one that takes the lessons in")
     store = ExperienceStore(theirs.experiences, approved=stamps_in_force(packs_root_of(options)))
     decided = list(promotions(theirs.promotions))
@@ -170,7 +170,7 @@ def _read_store(options: argparse.Namespace) -> _Import:
 
 
 def _screened(options: argparse.Namespace, name: str, content: bytes, lessons: LessonSet) -> _Import:
-    paths = task_of(options)
+    paths = task_named(options.task_id, options.out)
     pack = _pack(options, paths)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
@@ -257,8 +257,7 @@ def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -
 
     promoted = record_decided(source.paths.promotions, decide)
     if promoted is not None:
-        last_run = (read_state(source.paths.state) or {}).get("last_run")
-        write_view(source.store, source.paths, review.task_id, last_run)
+        write_view(source.store, source.paths, review.task_id)
     return champion_library(source.store, source.paths, simulated=simulated)
 
 

@@ -27,7 +27,6 @@ from tfgrpo.stores.experiences.library import (
     in_force,
     nights_before,
     promotions,
-    read_state,
     record_decided,
     uncompared,
 )
@@ -152,8 +151,7 @@ def _line(
 def _finish(experiences: TaskExperiences, console: Console, done: Promotion | None, unchanged: str) -> None:
     """Write the view, and print what is in force now; ``unchanged``: why that is what it was."""
     if done is not None:
-        paths = experiences.paths
-        write_view(experiences.store, paths, paths.root.name, (read_state(paths.state) or {}).get("last_run"))
+        write_view(experiences.store, experiences.paths, experiences.paths.root.name)
     if console.as_json:
         console.result({"change": done.model_dump(mode="json", exclude={"signatures", "previous"}) if done else None})
     elif done is None:

@@ -70,6 +70,17 @@ def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys: pyte
     assert not any("nothing is learned" in warning for warning in facts["warnings"])
 
 
+def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "general.yaml"
+    other.write_text(find_pipeline("general").read_text().replace("dataset: #", "# data\ndataset: #"))
+    monkeypatch.setattr("tfgrpo.flows.commands.init.find_pipeline", lambda _: other)
+    data = csv("items.csv", "question,answer", "ask {n},{n}")
+    assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9", "--model", "m", "--yes"]) == 2
+    assert f'path: "{data}"' in Path("tfgrpo.yaml").read_text()
+
+
 def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: pytest.CaptureFixture[str]) -> None:
     Path("d.jsonl").write_text("".join(json.dumps({"a": f"ask {number}", "b": 1}) + "\n" for number in range(ROWS)))
     with ChatServer(lambda number, body: "7") as server:

@@ -100,6 +100,12 @@ def test_json_is_one_ascii_line_without_nan():
         console.result({"nan": float("nan")})
 
 
+def test_half_a_surrogate_pair_is_shown_as_a_replacement(tmp_path):
+    with (tmp_path / "out").open("w", encoding="utf-8") as file:
+        Console(stdout=RichConsole(file=file)).text("a \ud83d b")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "a \ufffd b\n"
+
+
 def test_a_failure_prints_to_stdout_only_with_json():
     console, out, err = voices()
     console.failure("it broke")

@@ -135,15 +135,17 @@ def promoted(folder: Path, *ids: str, **more) -> TaskPaths:
 
 
 def test_what_is_served_is_chosen_as_in_the_newest_run_whose_manifest_can_be_read(tmp_path):
-    task = TaskPaths(tmp_path)
-    assert retrieval_of(task) == RetrievalSettings()
+    task, warnings = TaskPaths(tmp_path), []
+    assert retrieval_of(task, warnings.append) == RetrievalSettings()
     for number, (per_item, rules) in enumerate([(1, 4), (7, 3), (9, 4)]):
         run = task.run(f"n{number}")
         run.root.mkdir(parents=True)
         settings = {"tfgrpo": {"retrieval": {"per_item": per_item}}}
         run.manifest.write_text(json.dumps({"schema_version": 1, "settings": settings, "learning_rules": rules}))
         os.utime(run.manifest, (number, number))
-    assert retrieval_of(task).per_item == 9
+    assert (retrieval_of(task, warnings.append).per_item, warnings) == (9, [])
     run.manifest.write_text("{")
     os.utime(run.manifest, (9, 9))
-    assert retrieval_of(task).per_item == 0, "older learning rules choose without regard to the item"
+    assert retrieval_of(task, warnings.append).per_item == 0, "older learning rules choose without regard to the item"
+    (warning,) = warnings
+    assert warning.startswith(f"lessons are chosen for prompts as in an older run: {run.manifest}: is not a manifest")

@@ -28,7 +28,13 @@ def record(task: TaskPaths, run_id: str, groups: list[tuple[int, str, str]], **m
     """A run on disk: its groups as (epoch, item, signal)."""
     run = task.run(run_id)
     run.root.mkdir(parents=True, exist_ok=True)
-    said = {"model": "m", "simulated": False, "started_at": f"2026-01-01T00:00:00+{run_id}", **manifest}
+    said = {
+        "schema_version": 1,
+        "model": "m",
+        "simulated": False,
+        "started_at": f"2026-01-01T00:00:00+{run_id}",
+        **manifest,
+    }
     run.manifest.write_text(json.dumps(said), encoding="utf-8")
     lines = [
         json.dumps({"epoch": epoch, "item_id": item, "signal": signal, "phase": "eval" if epoch == 9 else "train"})
