@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import inspect
 import json
 import os
@@ -23,9 +22,8 @@ from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, shown
 from tfgrpo.pipelines.settings.fields import fields_by_key
-from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.importing import is_handed_over
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
 
@@ -121,7 +119,7 @@ def lists_options(options: type) -> Callable[[F], F]:
         declared = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=...)
         listed = [
-            keyword(name, annotation=getattr(type_, "__forward_arg__", type_))
+            keyword(name, annotation=getattr(type_, "__forward_arg__", type_))  # annotations are postponed here
             for name, type_ in options.__annotations__.items()
         ]
         setattr(function, "__signature__", own.replace(parameters=[*declared, *listed]))  # noqa: B010 - mypy knows no such attribute
@@ -188,7 +186,7 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
     checks = ProblemCollector()
     checks.refuse([_problem(kind, name, each["type"], each["input"]) for name, each in found.items()])
     readable = kind(**{name: value for name, value in fields.items() if name not in found})
-    checks.run(lambda: resolve_settings(cli=readable.options(), env=os.environ))
+    checks.run(readable.resolved, os.environ)
     checks.raise_problems()
     raise AssertionError("unreachable")
 
@@ -212,11 +210,10 @@ def prepared_run(items: Items | None, fields: Mapping[str, Any], *, starts: bool
     if not lines:
         checks.run(_checked, fields, preflight=False)
         checks.raise_problems()
-    name = f"{hashlib.sha256(lines[0].encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.jsonl"
+    name = f"{sha256_hex(lines[0])[:16]}.jsonl"
     if starts:
-        request = _request_of(RunRequest, fields)
-        asked = resolve_settings(cli=request.options(), env=os.environ, pipeline_path=find_pipeline(request.pipeline))
-        path = task_named(asked.settings.task_id, asked.settings.out).dataset(name)
+        asked = _request_of(RunRequest, fields).resolved(os.environ).settings
+        path = task_named(asked.task_id, asked.out).dataset(name)
     else:
         path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
         atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
@@ -256,7 +253,8 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     lines, problems = [], []
     for number, item in enumerate(items):
         try:
-            lines.append(json.dumps(dict(item), ensure_ascii=False, allow_nan=False))
+            line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
+            lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
         except (TypeError, ValueError) as error:
             problems.append(Problem(f"items[{number}]", str(error), "a dict of JSON values"))
     if problems:

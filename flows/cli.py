@@ -53,7 +53,8 @@ def build_parser(command: str | None = None) -> Parser:
     if "settings" in declared:
         from tfgrpo.flows.commands.options import add_settings  # noqa: PLC0415 - the settings are not every command's
 
-        add_settings(parser, named(declared["settings"]).KEYS)
+        keys = named(declared["settings"]).KEYS
+        add_settings(parser, {name: keys[name] for name in declared.get("only", keys)})
     return parser
 
 

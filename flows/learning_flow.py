@@ -156,7 +156,7 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         returned = kept if isinstance(kept, GroupReturn) else future.result()
     except TfgrpoError:
         raise
-    except Exception as error:
+    except Exception as error:  # of Prefect, Dask or Ray; what goes wrong in a group is in its result
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
     flow_run = FlowRunContext.get()
     if flow_run is not None:

@@ -173,13 +173,18 @@ def test_pandas_goes_in_and_comes_out():
 def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
     with pytest.raises(tfgrpo.ConfigError) as caught:
         tfgrpo.learn(
-            [*ROWS, {"id": object()}, 7], epoch=3, epochs="x", seed=[1], settings={"nope": 1, "gate.confidence": 7}
+            [*ROWS, {"id": object()}, 7, {"prompt": "\ud800"}],
+            epoch=3,
+            epochs="x",
+            seed=[1],
+            settings={"nope": 1, "gate.confidence": 7},
         )
     said = str(caught.value)
     assert isinstance(caught.value, DatasetError)
     for part in (
         "items[20]: got ",
         "items[21]: got ",
+        "items[22]: got 'utf-8' codec can't encode",
         "epoch: got an unknown option; accepted: epochs",
         "epochs: got 'x'; accepted: a whole number",
         "seed: got ",

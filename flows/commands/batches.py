@@ -34,6 +34,7 @@ _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
 }
 """Options that mean something for some targets only."""
 _MAX_LINE_BYTES: Final = 1 << 26
+"""Most bytes of a first line that are looked at: another kind of file may be a single line."""
 _EXPORTS: Final = "exports"
 _DIRECTORIES: Final = ("runs", "replays", _EXPORTS)
 

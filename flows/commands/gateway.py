@@ -18,15 +18,14 @@ from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.commands.serve_data import token_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
+from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.promoted import PromotedLessons
 from tfgrpo.pipelines.server.listening import bound_socket
 from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
 from tfgrpo.pipelines.settings.addresses import is_loopback
-from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
@@ -61,8 +60,7 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
     """Return what is served. Raise ``ConfigError`` with every problem."""
-    pipeline = None if options.pipeline is None else find_pipeline(options.pipeline)
-    settings = resolve_settings(cli=asked_settings(options), env=env, pipeline_path=pipeline).settings
+    settings = FlowRequest(settings=dict(asked_settings(options)), pipeline=options.pipeline).resolved(env).settings
     model = settings.model.of("actor")
     problems: list[Problem] = list(options.out_of_bounds)
     token = token_of(options, env, problems)
@@ -77,6 +75,7 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
         )
     if problems or model.base_url is None:
         raise SettingsError(problems)
+    # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
     key = read_api_key(model) if token is not None else None
     return _Checked(settings, model, endpoint_of(model, model.base_url, key), token)
 
@@ -124,7 +123,7 @@ async def _listening(
             checked.endpoint,
             open_transport(concurrency=options.concurrency),
             concurrency=options.concurrency,
-            ledger=Ledger(Budget()),
+            ledger=Ledger(Budget()),  # counts only: there is no budget here
             prices=PriceList(model.prices, None if is_local(checked.endpoint.base_url) else checked.endpoint.base_url),
             retry=RetryPolicy(),
             rng=random.Random(),

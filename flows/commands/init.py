@@ -113,6 +113,7 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -
         raise DatasetError.one(data, "conversations or traces", accepted)
     if not columns:
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
+    # Reversed: of columns that differ in case and punctuation only the first counts.
     by_name = {re.sub(r"[\W_]+", "_", column.lower()).strip("_"): column for column in reversed(columns)}
     answers = [column for name, column in by_name.items() if name.endswith("_answer")]
     by_name |= {"*_answer": answers[0]} if len(answers) == 1 else {}
@@ -135,7 +136,7 @@ def _text(asked: _Asked) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
     _, *template = find_pipeline("general").read_text(encoding="utf-8").split("\n\n")
     task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
-    sample = max(2, min(_SAMPLE, len(asked.dataset.items) * 7 // 10))
+    sample = max(2, min(_SAMPLE, len(asked.dataset.items) * 7 // 10))  # the items that are not held out
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
     fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(FieldMap(), name)}
     blocks = {block.partition(":")[0]: (block,) for block in template} | {

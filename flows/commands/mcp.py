@@ -18,7 +18,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
-    settings = resolve_settings(cli=asked_settings(options), env=os.environ, pipeline_path=None).settings
+    settings = resolve_settings(cli=asked_settings(options), env=os.environ).settings
     if find_spec("mcp") is None:
         raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra

@@ -132,6 +132,7 @@ def checked_text(option: str, text: str | None) -> str:
 
 
 def _help(leaf: SettingField) -> str:
+    # The texts are Python's: on a command line None is an option that is not there, and argparse formats by %.
     text = leaf.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent")
     default = f" [{leaf.default}]" if leaf.default is not None and leaf.type is not bool else ""
     variable = f" ({leaf.env})" if leaf.env else ""

@@ -85,7 +85,7 @@ def _declared(home: Path, source: str) -> list[_Declared]:
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
         return [_Declared(each["name"], each["entrypoint"], each["work_pool"]["name"]) for each in declared]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
         accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
         raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
 

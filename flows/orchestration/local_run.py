@@ -102,7 +102,7 @@ class _FlowRun:
         """Do the run; the flow run ends as it does."""
         try:
             summary = run()
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: Prefect's thread waits for a summary
             status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             self._summary.set_result(RunSummary(status, None, f"ended by {type(error).__name__}", {}))
             raise

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
 
 Scalar: TypeAlias = str | int | float | bool
@@ -28,6 +30,8 @@ class FlowRequest(BaseModel):
     """Dotted key of the setting behind each field that sets one."""
     settings: dict[str, Scalar] = Field(default_factory=dict)
     """Any other setting by its dotted key, such as ``{"tfgrpo.min_spread": 0.1}``."""
+    pipeline: str | None = None
+    """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
     model: str | None = None
     base_url: str | None = None
     out: str | None = None
@@ -55,6 +59,11 @@ class FlowRequest(BaseModel):
         if problems:
             raise SettingsError(problems)
         return asked | {self.KEYS[name]: text for name, text in fields.items()}
+
+    def resolved(self, env: Mapping[str, str]) -> Resolved:
+        """The settings: as asked for, else of the environment, the pipeline file or the defaults. Raises ``ConfigError``."""
+        path = None if self.pipeline is None else find_pipeline(self.pipeline)
+        return resolve_settings(cli=self.options(), env=env, pipeline_path=path)
 
     def laid_over(self, below: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of this request over those of another, setting by setting: what this one leaves out stays.
@@ -89,7 +98,6 @@ class RunRequest(FlowRequest):
     }
 
     pipeline: str = "tfgrpo-learning"
-    """Name of a shipped pipeline, or path of a pipeline file."""
     run_id: str | None = None
     """Name of the run; made from the time when absent."""
     resume: str | None = None
@@ -122,20 +130,6 @@ class RunRequest(FlowRequest):
     def earlier(self) -> str | None:
         """Id of the run that is resumed or replayed; None for a new one."""
         return self.replay if self.resume is None else self.resume
-
-
-class GatewayRequest(FlowRequest):
-    """What a gateway in production takes as options; every other setting is set by ``--set``."""
-
-    KEYS: ClassVar[Mapping[str, str]] = {
-        name: RunRequest.KEYS[name] for name in ("task_id", "out", "packs_root", "base_url", "model")
-    }
-
-
-class LessonsRequest(FlowRequest):
-    """What a server of lessons takes as options; every other setting is set by ``--set``."""
-
-    KEYS: ClassVar[Mapping[str, str]] = {name: RunRequest.KEYS[name] for name in ("task_id", "out", "packs_root")}
 
 
 def option_text(value: Scalar) -> str:

@@ -25,8 +25,6 @@ from prefect.futures import PrefectConcurrentFuture, PrefectFuture
 from prefect.task_engine import run_task_async
 from prefect.task_runners import TaskRunner
 
-from tfgrpo.stores.errors import SettingsError
-
 if TYPE_CHECKING:
     from prefect.tasks import Task
 
@@ -168,7 +166,7 @@ async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> Non
             ready.set_result(served)
             await served.closing.wait()
             await served.cancel()
-    except BaseException as error:
+    except BaseException as error:  # whatever it is: ``submit`` waits for it
         if ready.done():
             raise
         ready.set_exception(error)
@@ -177,15 +175,7 @@ async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> Non
 def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
     """The runner of the task runs, with at most ``at_once`` in progress where that is ours to say.
 
-    On Dask only the work of a group leaves this process (see ``dask_workers``), its task run does not.
-    Raises ``SettingsError`` when the extra is not installed.
+    On Dask only the work of a group leaves this process (see ``dask_workers``), its task run does not. That the extra is
+    installed was checked before the run began.
     """
-    if name == "threads":
-        return EventLoopTaskRunner(at_once)
-    try:
-        module = importlib.import_module(f"prefect_{name}")
-    except ImportError as error:
-        raise SettingsError.one(
-            "--task-runner", name, f"threads, or {name} after `pip install 'tfgrpo[{name}]'` ({error})"
-        ) from error
-    return EventLoopTaskRunner(at_once) if name == "dask" else module.RayTaskRunner()
+    return importlib.import_module("prefect_ray").RayTaskRunner() if name == "ray" else EventLoopTaskRunner(at_once)

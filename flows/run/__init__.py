@@ -10,5 +10,6 @@ __all__ = [
     "ping",
     "prepare",
     "promoted",
+    "resume",
     "trial",
 ]

@@ -64,7 +64,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     ids = None if prepared.earlier is None else prepared.earlier["champion"]["experience_ids"]
     champion, retired = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
-    telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint
+    telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     if request.replay is not None:
         _refuse_damage(context.paths)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
@@ -72,7 +72,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     with ExitStack() as undo:
         lock = _lock(context.paths)
         undo.callback(lock.release)
-        refuse_taken(request, task)
+        refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)

@@ -24,9 +24,8 @@ from tfgrpo.flows.run.saturation import saturated_before
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
-from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ModelSettings
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import nights_before, promotions
@@ -71,8 +70,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         learning = settings.tfgrpo.model_copy(update={"night": None})
         resolved = _with_night(Resolved(settings.model_copy(update={"tfgrpo": learning}), found.resolved.sources))
     else:
-        resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
-        resolved = _with_night(resolved)
+        resolved = _with_night(request.resolved(env))
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
     measuring = None if request.measures is None else max(1, request.measures.rollouts // MEASURING_SIZE)
     nightly = earlier is None or int(earlier.get("learning_rules", 1)) > SAME_SWEEPS
@@ -105,7 +103,7 @@ class _McpTools:
         try:
             if not self._known:
                 self.listed = listed_tools(settings.actor)
-            without = check_actor(settings.actor)
+            without = check_actor(settings.actor)  # what ``_CHECKS`` has reported
             return [each for each in check_actor(settings.actor, listed=self.listed) if each not in without]
         except SettingsError as error:
             return tuple(error.problems)

@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.index import find_run, known_runs
 from tfgrpo.pipelines.settings.fields import setting_fields
-from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
+from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ROLES
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -62,7 +61,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
 
     Raises ``SettingsError`` that names the existing runs, or every option that a run cannot take on.
     """
-    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline))
+    asked = request.resolved(env)
     run, manifest = _find(request, asked)
     stored = _as_then(manifest)
     sources = {leaf.key: "default" for leaf in setting_fields()} | dict(manifest["sources"])
@@ -132,7 +131,7 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     """
     if request.flow_run_id is None or request.run_id is None:
         return request
-    asked = resolve_settings(cli=request.options(), env=env, pipeline_path=find_pipeline(request.pipeline)).settings
+    asked = request.resolved(env).settings
     with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
         manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
         if manifest.get("flow_run_id") == request.flow_run_id:
@@ -162,11 +161,10 @@ def _unusable(request: RunRequest, accepted: str) -> SettingsError:
     return SettingsError([Problem(option, repr(request.earlier), accepted)])
 
 
-def _leaf(tree: Mapping[str, Any], key: str) -> Any:
-    value: Any = tree
+def _leaf(tree: Any, key: str) -> Any:
     for part in key.split("."):
-        value = value.get(part, _MISSING) if isinstance(value, dict) else _MISSING
-    return value
+        tree = tree.get(part, _MISSING) if isinstance(tree, dict) else _MISSING
+    return tree
 
 
 def _set_leaf(tree: dict[str, Any], key: str, value: Any) -> None:

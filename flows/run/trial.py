@@ -92,7 +92,7 @@ async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Tr
     try:
         client = (await open_clients(context, opened.ledger))["actor"]
         opened.resources.push_async_callback(client.aclose)
-        client.http.event_hooks = {"request": [record], "response": []}
+        client.http.event_hooks = {"request": [record], "response": []}  # as they leave, with the lessons
         rollout = await run_rollout(_spec(plan), 0, replace(opened, gateway=Gateway(client)))
     finally:
         await opened.aclose()

@@ -24,14 +24,8 @@ from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
 from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
-from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
-from tfgrpo.pipelines.settings.model_choice import (
-    ModelChoice,
-    choose_models,
-    dry_run_warnings,
-    key_warnings,
-)
-from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
+from tfgrpo.pipelines.settings.layers import Resolved
+from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, key_warnings
 from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -104,7 +98,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     rewarders = checks.run(_built, settings)
     checks.refuse(_without_reference(item, settings))
     checks.raise_problems()
-    models = choose_models(settings)
+    models = choose_models(settings)  # again: now the judges are known
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
@@ -144,9 +138,8 @@ def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:
 
     Problems name the option of the command.
     """
-    path = find_pipeline(request.pipeline) if request.pipeline is not None else None
     try:
-        resolved = resolve_settings(cli=request.options(), env=env, pipeline_path=path)
+        resolved = request.resolved(env)
     except ConfigError as error:
         problems = [replace(problem, source=_FLAGS.get(problem.source, problem.source)) for problem in error.problems]
         raise type(error)(problems) from None

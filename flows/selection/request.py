@@ -45,8 +45,6 @@ class SelectRequest(FlowRequest):
     """File with the reference instead: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
     rewarders: list[str] = Field(default_factory=list)
     """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""
-    pipeline: str | None = None
-    """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
     k: int | None = None
     min_success: int | None = None
     format: Literal["text", "json", "powl"] | None = None

@@ -156,7 +156,7 @@ def _line(error: ErrorDetails, keys: Mapping[str, object]) -> InitErrorDetails:
         refused = refusal("text, in quotes where it looks like a number", f"{shown(error['input'])} as a key")
     return InitErrorDetails(
         type=refused, loc=tuple(part for part in error["loc"] if part != "[key]"), input=error["input"]
-    )
+    )  # "[key]" is pydantic's mark of an error in a key
 
 
 def _text(value: object) -> str:

@@ -93,7 +93,7 @@ class MixSampler:
             raise DatasetError.one(str(self._config.datasets[name].path), f"no record of {name!r} to draw", "a record")
         if name in self._sums:
             return name, self._rng.choices(numbers, cum_weights=self._sums[name], k=1)[0]
-        return name, numbers[self._rng.randint(0, len(numbers) - 1)]
+        return name, numbers[self._rng.randint(0, len(numbers) - 1)]  # as samplers of this form have always drawn
 
 
 def sample_id(dataset_id: str, index: int) -> str:

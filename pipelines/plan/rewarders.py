@@ -62,7 +62,7 @@ def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Re
 
 
 def close_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
-    """Close threads and connections of the rewarders, ignoring errors."""
+    """Close threads and connections of the rewarders, ignoring errors: they may be a user's, and every reward is in."""
     for weighted in rewarders:
         close = getattr(weighted.rewarder, "close", None)
         if callable(close):

@@ -51,6 +51,7 @@ class VisibleGain:
             return self
         low, high = gate["score_range"]
         size = manifest["settings"]["gate"]["group_size"]
+        # The variance of one attempt: of two arms of ``size`` attempts at each pair, the noise floor is its standard error.
         variance = gate["noise_floor"] ** 2 * gate["pairs"] * size / 2 / (high - low) ** 2
         return self.at((variance, variance), confidence)
 

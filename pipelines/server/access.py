@@ -25,6 +25,7 @@ def require_token(app: ASGIApp, token: str) -> ASGIApp:
 
     def refusal(path: str, headers: Headers) -> Response | None:
         kind, _, given = headers.get("authorization", "").partition(" ")
+        # Headers are decoded as Latin-1: so the bytes are those that came. The token is ASCII.
         right = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
         if path in _OPEN_PATHS or (kind.lower() == "bearer" and right):
             return None

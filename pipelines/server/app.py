@@ -146,6 +146,7 @@ def describe(config: MixConfig, limits: Limits, version: str, *, token: bool) ->
     document: dict[str, Any] = packaged_yaml(__file__, "openapi.yaml")
     document["info"]["version"] = version
     shapes = document["components"]["schemas"]
+    # Any of an integer, a truth value and digits, as the models read them.
     integer, _, text = shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]
     integer["maximum"] = limits.max_batch
     text["pattern"] = text["pattern"].replace("MAX", up_to(limits.max_batch))

@@ -159,7 +159,7 @@ async def _body(request: Request, max_body: int, within_s: float, slot: QueueSlo
     """Return the whole body, when it is its turn. Raise ``HTTPException``: 413 if too large, 408 if late."""
     too_large = HTTPException(413, f"the body is larger than {max_body} bytes")
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > max_body:
+    if length.isdecimal() and int(length[:20]) > max_body:  # Python refuses to convert more than 4,300 digits
         raise too_large
     read = bytearray()
     try:

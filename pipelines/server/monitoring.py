@@ -98,7 +98,7 @@ def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[Ite
     lost = len(items) - len(rewards)
     figures = "no rewards"
     if rewards:
-        mean = sum(reward / len(rewards) for reward in rewards)
+        mean = sum(reward / len(rewards) for reward in rewards)  # the sum of large ones would be infinite
         figures = f"avg={mean:.3f} min={min(rewards):.3f} max={max(rewards):.3f}"
     yield f"{head} {len(items)} | {figures}{f' ungraded={lost}' if lost else ''}"
     yield from (f"  {_item_name(item)} {_grade_text(grade)}" for item, grade in zip(items, grades, strict=True))

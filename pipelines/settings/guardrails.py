@@ -205,7 +205,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
         )
     dearest = max((found.price.cost(0, max_tokens) for *_, found in models.priced if found is not None), default=0)
     one_call = Decimal(dearest) / NANO
-    if Decimal(repr(cap)) < one_call:
+    if Decimal(repr(cap)) < one_call:  # as written: the float 0.1 is more than a tenth
         yield Problem(
             key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens"
         )

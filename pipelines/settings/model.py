@@ -148,7 +148,7 @@ class ModelSettings(EndpointSettings):
         ask the same endpoint.
         """
         own = self.own(role)
-        if "api_key_env" in own:
+        if "api_key_env" in own:  # else the Secret of this section, which is read first, would be taken
             own.setdefault("api_key_secret", None)
         if role == "reflection":
             own.setdefault("max_tokens", self.learner_max_tokens)

@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
 from tfgrpo.flows.learning_flow import group_task, mapped_groups
-from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
+from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import RunAborted, SettingsError
 from tfgrpo.tasks.runtime.runtime import RunContext
@@ -188,13 +188,6 @@ def test_a_loop_that_cannot_start_says_why(monkeypatch):
         with pytest.raises(ConnectionError, match="no API"):
             runner.submit(quiet_task(one), {})
         runner.cancel_all()
-
-
-@pytest.mark.parametrize("name", ["ray"])
-def test_a_runner_whose_extra_is_missing_says_how_to_get_it(name, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, f"prefect_{name}", None)
-    with pytest.raises(SettingsError, match=rf"pip install 'tfgrpo\[{name}\]'"):
-        task_runner_for(name)
 
 
 def groups_of(tmp_path, monkeypatch, run_group):
