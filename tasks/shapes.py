@@ -44,6 +44,11 @@ def model_frame(reply: ChatReply) -> Frame:
     )
 
 
+def tool_frame(name: str, text: str, latency_ms: float, cost_usd: float | None, *, failed: bool) -> Frame:
+    """Return the frame of a tool call."""
+    return Frame("tool", name, text, estimated_tokens(text), cost_usd, latency_ms, text[:200] if failed else None)
+
+
 def estimated_tokens(text: str) -> int:
     """Return tokens of a text at four characters each, rounded up: no tokenizer is at hand."""
     return -(-len(text) // 4)

@@ -20,7 +20,7 @@ from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.telemetry.setup import SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
-from tfgrpo.tasks.gateway.relay import EventRelay, Finished, send
+from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
@@ -128,7 +128,7 @@ class Call:
                     return await self._passed_on(client, reply, timer)
                 finally:
                     await reply.aclose()
-        except TimeoutError:
+        except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
             raise self._broken("ModelTimeout", 504, "timeout_error", text, retry=True) from None
         except TRANSPORT_ERRORS as error:
@@ -158,21 +158,23 @@ class Call:
 
     async def _whole(self, headers: Mapping[str, str], body: bytes, finished: Finished) -> web.StreamResponse:
         finished(body)
-        return await send(self.request, web.Response(body=body, headers=headers))
+        response = web.Response(body=body, headers=headers)
+        with noticing_the_client():  # sent here, not by the library, to learn whether the agent is there to take it
+            await response.prepare(self.request)
+            await response.write_eof()
+        return response
 
     def _refused(self, client: ChatClient, received: Received) -> web.Response:
         """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
         refusal = read_refusal(received.status, received.content)
-        error = client.refused(self.out.model, received, refusal).error
+        failed, charge = client.refused(self.out.model, received, refusal)
+        error = failed.error
         # A key that is good for one model may not be for another one that the agent tries.
         other_model = received.status == 403 and bool(client.answering)
         if isinstance(error, BudgetRefused) or (isinstance(error, ModelAuthRefused) and not other_model):
             self.session.stop(error)
         self._failed(type(error).__name__)
-        if refusal.unreadable:
-            self._charge(Reservation.lose)
-        else:
-            self._charge(lambda reservation: reservation.settle(0, 0))
+        self._charge(charge)
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub_bytes(received.content)
@@ -185,7 +187,7 @@ class Call:
         """Settle and journal a whole answer, before the agent sees the end of it."""
         latency_s = perf_counter() - self._began
         reply = self._read(content_type, body)
-        if reply is None:  # a stream that broke off, or an error behind a success status
+        if reply is None:  # a stream that broke off, or an error behind a success status: it stays reserved, as lost
             self._failed(ModelReplyMalformed.__name__)
             return
         client.answering.add(self.out.model)

@@ -33,6 +33,8 @@ def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, st
         for name, value in base.items()
         if name not in left_out and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
     }
+    # Every name of an address: with OPENAI_API_BASE alone the openai SDK calls its vendor. Of Anthropic's credentials one:
+    # the key and the token may not be set together. The Agents SDK would send its traces to the vendor.
     v1, root, key = session.base_url, session.root_url, session.api_key
     without_proxy = ",".join(filter(None, (kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1,localhost")))
     return {

@@ -56,7 +56,7 @@ class MessagesDialect(Dialect):
         usage = mapping_of(body.get("usage"))
         cached = count_or_none(usage.get("cache_read_input_tokens")) or 0
         written = count_or_none(usage.get("cache_creation_input_tokens")) or 0
-        fresh = count_or_none(usage.get("input_tokens"))
+        fresh = count_or_none(usage.get("input_tokens"))  # without what the cache read and took in, unlike OpenAI's
         prompt = None if fresh is None else fresh + cached + written
         known = usage_of([prompt, usage.get("output_tokens"), cached, None])
         return reply_of(text, calls, _FINISHES.get(body.get("stop_reason"), "other"), known, body)
@@ -75,6 +75,7 @@ class MessagesDialect(Dialect):
                 _join(blocks.setdefault(event.get("index"), {}), mapping_of(event.get("delta")))
             elif kind == "message_delta":
                 body |= mapping_of(event.get("delta"))
+                # Its counts are of the whole message, and take the place of those at its start.
                 counted = {name: count for name, count in mapping_of(event.get("usage")).items() if count is not None}
                 body["usage"] = {**mapping_of(body.get("usage")), **counted}
             elif kind == "error":

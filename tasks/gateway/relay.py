@@ -64,10 +64,8 @@ class EventRelay:
                 self._last = perf_counter()
                 self.first = self.first or self._last
                 if shown := self._shown(reader.feed(chunk)):
-                    try:
+                    with noticing_the_client():
                         await response.write(shown)
-                    except ConnectionError:
-                        raise ClientGone from None
                 if self._ended:
                     break
         finally:
@@ -78,7 +76,7 @@ class EventRelay:
         with noticing_the_client():
             await response.write_eof(rest)
         if self._ended:
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # the connection is closed then, and not used again
                 async with asyncio.timeout(_DRAIN_S):
                     async for _ in chunks:
                         pass
@@ -86,7 +84,7 @@ class EventRelay:
 
     def _shown(self, events: bytes) -> bytes:
         """Keep events; finish with the last one. Return what the agent sees of them."""
-        events = self._masked(events)
+        events = self._masked(events)  # whole events: a chunk may end within a key
         if self._dialect.is_plain(events):
             self._kept.append(events)
             return events
@@ -114,16 +112,8 @@ class EventRelay:
                     said, quiet_s = perf_counter(), 0.0
                     await response.write(_COMMENT)
                 await asyncio.sleep(min(left_s, SILENCE_S - quiet_s))
-            if self._timer is not None:
+            if self._timer is not None:  # now: the call's own task raises the TimeoutError
                 self._timer.reschedule(asyncio.get_running_loop().time())
-
-
-async def send(request: web.BaseRequest, response: web.Response) -> web.Response:
-    """Send a whole answer now, to learn whether the agent is there to take it. Raises ``ClientGone``."""
-    with noticing_the_client():
-        await response.prepare(request)
-        await response.write_eof()
-    return response
 
 
 @contextmanager

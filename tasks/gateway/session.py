@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import TfgrpoError
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.telemetry.names import SentArm
+from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
 from tfgrpo.tasks.models.journaled import count_call
-from tfgrpo.tasks.shapes import Frame, estimated_tokens, model_frame
+from tfgrpo.tasks.shapes import model_frame, tool_frame
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -174,7 +174,8 @@ class Session(Caller):
             if called is not None and (called.tool in request.tools or not request.tools):
                 text = self.scrub(result.text)
                 failed = result.error or text[:5].lower() == "error"
-                self.attempt.fill_frame(self.attempt.open_frame(), _tool_frame(called, text, now, failed=failed))
+                frame = tool_frame(called.tool, text, (now - called.since) * 1000.0, None, failed=failed)
+                self.attempt.fill_frame(self.attempt.open_frame(), frame)
         return self.attempt.open_frame(turn=True)
 
     def answered(self, place: int, request: Outgoing, reply: ChatReply) -> None:
@@ -188,7 +189,9 @@ class Session(Caller):
 
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count a call in the metrics."""
-        count_call(self.telemetry, self.attempt.key(ROLE, 0, 0), model, self.provider, result, took_s)
+        group, provider = self.attempt.key(ROLE, 0).group, self.provider
+        where: Facts = {"epoch": group.epoch, "phase": group.phase, "role": ROLE, "model": model, "provider": provider}
+        count_call(self.telemetry, result, took_s, **where)
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:
         """Return the next answer that no other request got, if the journal holds it, and its key."""
@@ -234,16 +237,4 @@ def _additions(attempt: AttemptContext) -> Additions:
         models={"*": context.models.name} if context.models.simulated else settings.models,
         auxiliary=settings.auxiliary,
         sampling=sampling,
-    )
-
-
-def _tool_frame(called: _OpenCall, text: str, now: float, *, failed: bool) -> Frame:
-    return Frame(
-        kind="tool",
-        name=called.tool,
-        text=text,
-        tokens=estimated_tokens(text),
-        cost_usd=None,
-        latency_ms=(now - called.since) * 1000.0,
-        error=text[:200] if failed else None,
     )

@@ -90,11 +90,13 @@ class Document:
             return self.raw
         parts: list[str] = []
         at = 0
-        for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):
+        for start, end, text in sorted(
+            self._edits, key=lambda edit: edit[:2]
+        ):  # stable: additions at one place in turn
             parts += (self._text[at:start], text)
             at = end
         parts.append(self._text[at:])
-        return "".join(parts).encode("utf-8", "replace")
+        return "".join(parts).encode("utf-8", "replace")  # lessons and names may hold lone surrogates
 
     def _grow(self, whole: Value, text: str) -> None:
         # Several members may be added to one empty object: only the first goes without a comma.
@@ -117,6 +119,7 @@ class Document:
             at = self._after(end)
 
     def _end_of(self, start: int, members: dict[str, Value]) -> int:
+        # Not the last of them: of two members with one name the second is in the place of the first.
         last = max((span.end for span in members.values()), default=start + 1)
         return self._skip(last) + 1
 

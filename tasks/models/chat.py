@@ -252,7 +252,7 @@ class ChatClient:
                 # Not ``build_request``, which merges the same headers again for every call.
                 request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
                 received = await exchange(self.http, request)
-        except TimeoutError:
+        except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _failed(late, Reservation.lose, retryable=True)
         except TRANSPORT_ERRORS as error:
@@ -279,16 +279,15 @@ class ChatClient:
         status = received.status
         if not received.ok:
             refusal = read_refusal(status, received.content)
-            charge = Reservation.lose if refusal.unreadable else _settled(0, 0)
-            return _Attempt(self.refused(call.model, received, refusal), charge, status)
+            return _Attempt(*self.refused(call.model, received, refusal), status)
         try:
             body = parse_body(received.content)
         except ModelReplyMalformed as error:
             return _failed(ModelReplyMalformed(str(error)), Reservation.lose, retryable=True, status=status)
         hidden = hidden_status(body)
         if hidden is not None:
-            refusal = read_refusal(hidden, received.content)
-            return _Attempt(self.refused(call.model, received, refusal), Reservation.lose, status=hidden)
+            failed, _ = self.refused(call.model, received, read_refusal(hidden, received.content))
+            return _Attempt(failed, Reservation.lose, status=hidden)  # a success to its books, perhaps
         self.answering.add(call.model)
         usage, nano_usd, charge = call.bound.settled(decode_usage(body))
         return _Attempt(self._read(body, call.model, usage, latency_s, nano_usd), charge, status)
@@ -305,8 +304,9 @@ class ChatClient:
             return FailedAttempt(malformed, retryable=not repeats_empty(body))
         return self.endpoint.without_key(reply)
 
-    def refused(self, model: str, received: Received, refusal: Refusal) -> FailedAttempt:
-        """Return the failure that a refusal of a call to ``model`` is."""
+    def refused(self, model: str, received: Received, refusal: Refusal) -> tuple[FailedAttempt, Charge]:
+        """Return the failure that a refusal of a call to ``model`` is, and how its reservation ends."""
+        charge = Reservation.lose if refusal.unreadable else _settled(0, 0)
         reason = self.endpoint.excerpt(refusal.message) or "an empty body"
         moved = received.moved_to
         if moved is not None:
@@ -314,14 +314,14 @@ class ChatClient:
         text = f"{refusal.status} from {self.endpoint.display_url}: {reason}{hint_of(refusal.status, refusal.words)}"
         if refusal.no_credit:
             text = f"the account at the endpoint has nothing left: {text}; once it has, the run can be resumed"
-            return FailedAttempt(BudgetRefused(text), retryable=False)
+            return FailedAttempt(BudgetRefused(text), retryable=False), charge
         now = self.clock()
         after_s = retry_after(received.headers, now)
         if after_s is None and refusal.status == 429:
             after_s = reset_after(refusal.headers or received.headers, now)
         failed = classify(refusal, text, after_s, answered=model in self.answering)
         should_retry = _SHOULD_RETRY.get(received.headers.get("x-should-retry", ""))
-        return failed if should_retry is None else replace(failed, retryable=should_retry)
+        return failed if should_retry is None else replace(failed, retryable=should_retry), charge
 
 
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:

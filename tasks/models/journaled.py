@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelCallError, ReplayMiss, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry, TelemetryOptions
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolCall
 from tfgrpo.tasks.models.wire import encode_request, is_plausible, messages_text, request_digest, usage_of
@@ -96,15 +97,16 @@ class JournaledModel:
         return reply
 
     async def _observed(self, inner: ChatModel, request: ChatRequest, key: CallKey) -> ChatReply:
-        count = partial(count_call, self.telemetry, key, request.model, self.provider)
+        about: Facts = {"epoch": key.group.epoch, "phase": key.group.phase, "role": key.role}
+        about |= {"model": request.model, "provider": self.provider}
         with self._span(request, key) as span:
             started = self.timer()
             try:
                 reply = await inner.complete(request, key)
             except ModelCallError as error:
-                count(type(error).__name__, self.timer() - started)
+                count_call(self.telemetry, type(error).__name__, self.timer() - started, **about)
                 raise
-            count(reply)
+            count_call(self.telemetry, reply, reply.latency_s, **about)
             describe_reply(span, reply)
             return reply
 
@@ -124,34 +126,15 @@ class JournaledModel:
             yield span
 
 
-def count_call(
-    telemetry: Telemetry,
-    key: CallKey,
-    model: str,
-    provider: str,
-    result: ChatReply | str,
-    duration_s: float = 0.0,
-) -> None:
-    """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``duration_s``."""
-    count = partial(
-        telemetry.record,
-        "llm_call",
-        epoch=key.group.epoch,
-        phase=key.group.phase,
-        role=key.role,
-        model=model,
-        provider=provider,
-    )
+def count_call(telemetry: Telemetry, result: ChatReply | str, took_s: float, **about: Unpack[Facts]) -> None:
+    """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
     if isinstance(result, str):
-        count(duration_s=duration_s, error_type=result)
+        telemetry.record("llm_call", **(about | {"duration_s": took_s, "error_type": result}))
         return
-    usage = result.usage
-    count(
-        duration_s=result.latency_s,
-        input_tokens=usage.prompt if usage else None,
-        output_tokens=usage.completion if usage else None,
-        llm_cost_usd=result.cost_usd,
-    )
+    about |= {"duration_s": result.latency_s, "llm_cost_usd": result.cost_usd}
+    if result.usage is not None:
+        about |= {"input_tokens": result.usage.prompt, "output_tokens": result.usage.completion}
+    telemetry.record("llm_call", **about)
 
 
 def describe_reply(span: SpanHandle, reply: ChatReply) -> None:

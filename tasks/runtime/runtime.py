@@ -45,7 +45,7 @@ from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message,
 from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
-from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, estimated_tokens, model_frame
+from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, model_frame, tool_frame
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
 
 if TYPE_CHECKING:
@@ -328,7 +328,8 @@ class AttemptContext:
             encode=asdict,
             decode=lambda value: ToolResult(**value),
         )
-        self.fill_frame(slot, _tool_frame(tool, result))
+        frame = tool_frame(tool.spec.name, result.text, result.latency_ms, result.cost_usd, failed=not result.ok)
+        self.fill_frame(slot, frame)
         return result
 
     def adopt(self, calls: Sequence[Usage], frames: Sequence[Frame]) -> None:
@@ -382,15 +383,3 @@ class Actor(Protocol):
         failure.
         """
         ...
-
-
-def _tool_frame(tool: Tool, result: ToolResult) -> Frame:
-    return Frame(
-        kind="tool",
-        name=tool.spec.name,
-        text=result.text,
-        tokens=estimated_tokens(result.text),
-        cost_usd=result.cost_usd,
-        latency_ms=result.latency_ms,
-        error=None if result.ok else result.text[:200],
-    )

@@ -30,7 +30,7 @@ class KeptItems:
         self._max_bytes = max_bytes
         self._ids: set[str] = set()
         for line in read_whole_lines(path):
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError, KeyError, TypeError):  # a line of the user's own, which stays as it is
                 self._ids.add(json.loads(line.data)["id"])
         self._added = 0
         self._problem: str | None = None

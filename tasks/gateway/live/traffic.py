@@ -6,7 +6,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import sha256_hex
@@ -16,6 +15,7 @@ from tfgrpo.tasks.gateway.live.conversations import Conversations
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.session import ROLE
 from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.journaled import count_call
 
 PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
@@ -51,22 +51,14 @@ class Traffic:
 
     def ended(self, arm: SentArm, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count an answer, or the kind of a failure."""
-        record = partial(
-            self.telemetry.record, "llm_call", role=ROLE, arm=arm, model=model, provider=PROVIDER, duration_s=took_s
-        )
+        count_call(self.telemetry, result, took_s, role=ROLE, arm=arm, model=model, provider=PROVIDER)
         if isinstance(result, str):
             self._of(arm).update(failed=1)
-            record(error_type=result)
             return
         usage = result.usage
         tokens = {} if usage is None else {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         self._of(arm).update(answered=1, of_unknown_usage=int(usage is None), **tokens)
         self._seconds[arm] += took_s
-        record(
-            input_tokens=tokens.get("input_tokens"),
-            output_tokens=tokens.get("output_tokens"),
-            llm_cost_usd=result.cost_usd,
-        )
 
     def facts(self) -> dict[str, Any]:
         """Return the counts, as JSON."""

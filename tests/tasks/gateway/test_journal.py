@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -178,13 +180,15 @@ async def test_a_failed_call_among_equal_ones_leaves_no_gap(endpoint: Endpoint, 
 
 
 async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoint: Endpoint, opened: Opener) -> None:
-    async def gone(*_: object) -> None:
+    @contextmanager
+    def gone() -> Iterator[None]:
         raise ClientGone
+        yield
 
     counts_up(endpoint)
     session = await opened.session(opened.runtime(endpoint.url))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(call, "send", gone)
+        patch.setattr(call, "noticing_the_client", gone)
         await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
     assert await said(opened, session, "?") == ["answer 1"]
     assert await said(opened, session, "?") == ["answer 2"]
