@@ -163,6 +163,7 @@ def read_manifest(directory: Path) -> PromptPackManifest:
         raise PackError([_problem(path, dict(part)) for part in error.errors()]) from None
     except (ValueError, RecursionError) as error:
         raise PackError.one(str(path), str(error) or type(error).__name__, "a JSON object") from None
+    # A link to a pack may have another name.
     if manifest.id != directory.resolve().name and manifest.id != directory.name:
         raise PackError.one(str(path), f"id {manifest.id!r}", f"the name of its directory, {directory.name!r}")
     return manifest

@@ -131,6 +131,7 @@ def attack_in(text: str) -> Rejection | None:
     unleeted = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
     remaining = _HARMLESS.sub(" ", folded)
     subjects: tuple[tuple[Rule, str], ...] = (
+        # Not folded: the letters of keys are told by their case.
         ("secret", unicodedata.normalize("NFKC", text)),
         ("markup", folded),
         ("address", folded),

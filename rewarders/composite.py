@@ -104,6 +104,7 @@ class CompositeRewarder:
         gated = await _all(self.gates, context, ask)
         by_gates = [tuple(verdicts[index] for verdicts in gated) for index in range(len(context.outputs))]
         openings = [self._opening(verdicts) for verdicts in by_gates]
+        # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
         asked = [self.compares or (isinstance(opening, float) and opening > 0.0) for opening in openings]
         open_attempts = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
         counting = [part.rewarder for part in self._counting]
@@ -145,6 +146,7 @@ class CompositeRewarder:
         details = {
             "by": "composite",
             "gates": [_row(verdict) for verdict in gates],
+            # Empty where a gate is closed: no part was asked.
             "parts": [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)],
         }
         if not opening:
@@ -237,6 +239,7 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
     rest, name = pop_rewarder_id(options, "composite", where)
     place = f"{where}: options"
     problems = [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
+    # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
         raise PipelineError([Problem(where, "a composite in a composite", f"at most {_DEEPEST} within each other")])
     parts = _members(rest.get("parts"), f"{place}.parts", build, problems, weighted=True)

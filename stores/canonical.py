@@ -37,6 +37,7 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
     ``derive_seed(0, "rollout", 1, "q-17", 0)`` and any other purpose are statistically independent.
     """
+    # With the type, so that 1 and "1" are two purposes.
     text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in purpose)])
     digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - _SEED_BITS)

@@ -159,6 +159,7 @@ def read_batch(rewards: RewardRows, mask: RewardRows | None = None) -> Batch:
     if whole is not None:
         columns = np.where(whole, columns, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
+        # One sum is cheaper than a look at every value, which follows only when it is not finite.
         suspicious = not math.isfinite(columns.sum())
     if suspicious and bool((wrong := ~np.isfinite(columns.T)).any()):
         more = f" and {count - 1} more" if (count := int(wrong.sum())) > 1 else ""

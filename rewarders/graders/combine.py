@@ -108,6 +108,7 @@ async def grade_items(
     ``reward = sum(weight / sum(weights) * part) * gate * gate ...``, with the parts in the order of the set. ``timeout_s``
     bounds the limit of every grader; None: its own, else that of the runner.
     """
+    # A grader that is listed twice is asked once.
     distinct = {(part.name, id(part.grader)): part for part in grader_set.members}
 
     def grades(part: NamedGrader) -> Awaitable[tuple[Grade, ...]]:

@@ -81,6 +81,7 @@ def _results(answer: object, expected: int) -> list[object]:
     """Read a return value as a list, up to a little past the expected length."""
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise RewardError(f"the grader returned a {type(answer).__name__}, expected a list of results")
+    # A user's generator may be endless; twice as many show that one item has two results.
     return list(islice(answer, 2 * expected + 1))
 
 
@@ -101,6 +102,7 @@ def _by_name(
     """Return grades by name; None when the names of the results are useless."""
     known = Counter(wanted)
     named = Counter(name for name in given if name is not None)
+    # One name for all results of several inputs is a constant of the grader's and tells nothing.
     one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
     if one_for_all or not known.keys() & named.keys():
         return None

@@ -156,6 +156,7 @@ class PairwiseRewarder:
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
         pairs = await all_of(self._pair(one, other, rivals, voter) for one, other in chosen)
         duels = [pair.duel for pair in pairs if pair.duel is not None]
+        # No pairs: all outputs are equal, and one is left.
         strengths = _STRENGTHS[self.options.strength](len(rivals), duels) if pairs else [0.5]
         return self._verdicts(context.outputs, firsts, dict(zip(firsts, strengths, strict=True)), pairs)
 

@@ -132,6 +132,7 @@ def _order(value: Any, pointer: str) -> frozenset[tuple[int, int]]:
     if not isinstance(value, list | tuple | None):
         raise PowlError(f"expected a list of pairs, found {_named(value)}", pointer=pointer)
     for index, pair in enumerate(value or ()):
+        # Not ``isinstance``: true is an int in Python.
         if not isinstance(pair, list | tuple) or len(pair) != 2 or any(type(position) is not int for position in pair):
             raise PowlError("expected a pair of positions in children, such as [0, 1]", pointer=f"{pointer}/{index}")
     return frozenset((before, after) for before, after in value or ())

@@ -36,6 +36,7 @@ def label_fingerprint(model: Model) -> str:
 
     Operators are ignored: ``SEQUENCE(a, b)`` and ``XOR(b, a)`` have the same fingerprint.
     """
+    # As Java compares strings, so that keys of earlier systems stay the same.
     return ARROW.join(sorted(labels_of(model), key=lambda label: label.encode("utf-16-be")))
 
 

@@ -112,6 +112,7 @@ def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
         meaning = meaning_of(head["name"], aliases=aliases)
         closed = closing.get(position - 1)
         if meaning in OPERATORS or meaning in LEAVES:
+            # With a space before its parenthesis, within a line, it is prose: "a SEQUENCE (in my eyes)".
             if head["gap"] and head["line"] is None:
                 continue
             result = _read(text, begin, aliases)

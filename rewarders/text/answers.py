@@ -290,7 +290,8 @@ def _power(base: Fraction, exponent: int) -> Fraction | None:
 def _ascii(text: str) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions and LaTeX in ASCII."""
     if not text.isascii():
-        text = "".join(map(_ascii_digit, _VULGAR.sub(_spelled_out, text.translate(_MARKS))))
+        text = _VULGAR.sub(_spelled_out, text.translate(_MARKS))
+        text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
         text = pattern.sub(replacement, text)
     return text
@@ -300,7 +301,3 @@ def _spelled_out(match: re.Match[str]) -> str:
     """Return ``½`` as ``1/2``, and as a mixed number after a digit."""
     fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
     return f"{match[1]} {fraction}" if match[1] else fraction
-
-
-def _ascii_digit(character: str) -> str:
-    return str(unicodedata.decimal(character)) if character.isdecimal() else character

@@ -138,7 +138,7 @@ class ExperienceBatch:
             tuple(
                 group
                 for group in self.groups
-                if (min_spread is None or _differs(group, min_spread)) and (keep is None or keep(group))
+                if (min_spread is None or 0.0 < (group.spread or 0.0) >= min_spread) and (keep is None or keep(group))
             ),
             self.allow_nan,
         )
@@ -184,11 +184,6 @@ class ExperienceBatch:
                 groups.append(drawn)
                 surplus += lost
         return ExperienceBatch(tuple(groups), self.allow_nan), (*excluded, *surplus)
-
-
-def _differs(group: RolloutGroup, min_spread: float) -> bool:
-    spread = group.spread
-    return spread is not None and spread > 0.0 and spread >= min_spread
 
 
 def _check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None:

@@ -149,11 +149,13 @@ class ExperienceIndex:
 
     def _on(self, path: str, work: Callable[[View], ResultT], end: int, *, rebuild: bool) -> ResultT:
         if path:
+            # SQLite would create it readable for others.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         # The empty name is a temporary database.
         connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
         with contextlib.closing(connection) as database, self._path.open("rb", buffering=0) as file:
             fd = file.fileno()
+            # A view that can be rebuilt needs no sync for each transaction.
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA cache_size = -64000")
             if rebuild or not self._is_current(database, fd, end):

@@ -206,6 +206,7 @@ def chain_problems(path: Path) -> list[str]:
 
 
 def _digest(line: bytes) -> str:
+    # Line ends that a tool has converted do not break the chain.
     return sha256_hex(line.removesuffix(b"\r"))
 
 

@@ -10,7 +10,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -94,6 +93,7 @@ class ExperienceStore:
             try:
                 if fresh:
                     file.append_lines(fresh, fsync=True)
+                # Also when nothing is fresh: a run that was killed in between writes its batch when it is resumed.
                 self._batches.append([self._batch(list(offered), manifest_path)])
             except StoreError:
                 file.truncate(before)
@@ -127,8 +127,11 @@ class ExperienceStore:
                 raise view.unfit()
             return chosen
 
-        self._skipped = partial(self._skipped_in, domain)
-        return self._index.read(best) if self.path.exists() else []
+        if not self.path.exists():
+            self._skipped = Skipped
+            return []
+        self._skipped = lambda: self._index.read(lambda view: view.skipped(domain, self._max_words))
+        return self._index.read(best)
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Return whether the record is of this task, stamped under the pack version in force, and unchanged."""
@@ -162,9 +165,6 @@ class ExperienceStore:
                 yield record
             else:
                 counts[record] += 1
-
-    def _skipped_in(self, domain: str) -> Skipped:
-        return self._index.read(lambda view: view.skipped(domain, self._max_words)) if self.path.exists() else Skipped()
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
         """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""

@@ -94,6 +94,7 @@ def replacing(path: Path, refusal: str = "cannot be written") -> Iterator[Path]:
     """
     with disk(path, refusal):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder: only within one file system is a replacement atomic.
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(fd)
         temporary = Path(name)

@@ -66,15 +66,13 @@ class LockedFile:
     def __enter__(self) -> None:
         self._turn.acquire()
         try:
-            if self._pid != os.getpid():  # a forked child would share its parent's lock
-                os.close(self._fd)
-                self._open()
-            if self._depth == 0:
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
-        except OSError as error:
-            self._turn.release()
-            raise refused(self.path, error, "cannot be locked") from error
-        except BaseException:
+            with disk(self.path, "cannot be locked"):
+                if self._pid != os.getpid():  # a forked child would share its parent's lock
+                    os.close(self._fd)
+                    self._open()
+                if self._depth == 0:
+                    fcntl.flock(self._fd, fcntl.LOCK_EX)
+        except BaseException:  # also Ctrl-C while it waits
             self._turn.release()
             raise
         self._depth += 1
@@ -83,9 +81,8 @@ class LockedFile:
         self._depth -= 1
         try:
             if self._depth == 0:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-        except OSError as error:
-            raise refused(self.path, error, "cannot be unlocked") from error
+                with disk(self.path, "cannot be unlocked"):
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
         finally:
             self._turn.release()
 
@@ -211,9 +208,6 @@ class _Pending:
     new: int
     digest: str
 
-    def is_complete(self, fd: int) -> bool:
-        return sha256_hex(os.pread(fd, self.new - self.old, self.old)) == self.digest
-
 
 class LineFile(LockedFile):
     """A file of lines under its exclusive lock: what ``exclusively`` yields."""
@@ -308,8 +302,9 @@ def _whole_until(fd: int, path: Path) -> int:
     """Byte after the last complete line of the last complete batch. Call under the lock."""
     size = os.fstat(fd).st_size
     note = _read_note(path)
-    if note is not None and note.old < size <= note.new and not note.is_complete(fd):
-        size = note.old
+    if note is not None and note.old < size <= note.new:
+        written = os.pread(fd, note.new - note.old, note.old)
+        size = size if sha256_hex(written) == note.digest else note.old
     while size:
         start = max(0, size - _TAIL)
         newline = os.pread(fd, size - start, start).rfind(b"\n")

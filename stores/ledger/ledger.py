@@ -14,6 +14,7 @@ from typing import Literal
 from tfgrpo.stores.ledger.shared import MemoryStore, SharedStore
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
+# Polled: a reservation may be settled by another process, which cannot notify this one.
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.2
 

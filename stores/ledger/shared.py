@@ -172,6 +172,7 @@ class SharedStore(MemoryStore):
         self._number = 0
         with self._lock:
             self._owner = _Owner(path)
+            # Asking removes the files of killed processes.
             for other in path.parent.glob(f"{path.name}.*.owner"):
                 _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
 

@@ -38,6 +38,7 @@ class Price:
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
         """Return the nano-dollars of one call, rounded up. ``cached`` tokens are part of ``prompt``."""
+        # The highest step first.
         for tokens, price in reversed(self.dearer):
             if prompt > tokens:
                 return price.cost(prompt, completion, cached)

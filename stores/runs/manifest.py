@@ -37,7 +37,10 @@ class ManifestFile:
         Raises ``RecordRejected`` for an unknown status, a ``tfgrpo`` block without one of its four parts, or values
         outside JSON; the file is then unchanged.
         """
-        _check(fields)
+        if (status := fields.get("status", "running")) not in get_args(RunStatus):
+            raise RecordRejected(f"manifest: status {status!r}; accepted: {', '.join(get_args(RunStatus))}")
+        if missing := [key for key in TFGRPO_KEYS if key not in fields.get("tfgrpo", TFGRPO_KEYS)]:
+            raise RecordRejected(f"manifest: the tfgrpo block lacks {', '.join(missing)}")
         empty = {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
         blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": empty}
         content = {**blank, **self.read(), **fields}
@@ -52,12 +55,3 @@ class ManifestFile:
         added = {key: [*texts, text] for key, texts in before.items() if text not in texts}
         if added:
             self.update(**added)
-
-
-def _check(fields: dict[str, Any]) -> None:
-    status = fields.get("status", "running")
-    if status not in get_args(RunStatus):
-        raise RecordRejected(f"manifest: status {status!r}; accepted: {', '.join(get_args(RunStatus))}")
-    missing = [key for key in TFGRPO_KEYS if key not in fields.get("tfgrpo", TFGRPO_KEYS)]
-    if missing:
-        raise RecordRejected(f"manifest: the tfgrpo block lacks {', '.join(missing)}")

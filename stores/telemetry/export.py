@@ -229,7 +229,9 @@ def meter_provider(
 
 
 def _exporter_of(target: Target, signal: Signal) -> Any:
-    _silence_exporters()
+    logger = logging.getLogger("opentelemetry.exporter")
+    if logger.level == logging.NOTSET:  # it logs every retry; a level that is set is the user's
+        logger.setLevel(logging.CRITICAL)
     if target.exporter == "console":
         return (ConsoleSpanExporter if signal == "traces" else ConsoleMetricExporter)(out=sys.stderr)
     kind, transport = signal.removesuffix("s"), "grpc" if target.protocol == "grpc" else "http"
@@ -242,10 +244,3 @@ def _exporter_of(target: Target, signal: Signal) -> Any:
     exporter = module.OTLPSpanExporter if signal == "traces" else module.OTLPMetricExporter
     headers = tuple(target.headers.items()) if transport == "grpc" else dict(target.headers)
     return exporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers or None)
-
-
-def _silence_exporters() -> None:
-    """Silence the exporters, which log every retry, unless a level is set."""
-    logger = logging.getLogger("opentelemetry.exporter")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL)

@@ -63,6 +63,7 @@ class _Child:
     """One child process, for one item at a time. It ends with its owner, or with this process."""
 
     def __init__(self) -> None:
+        # -P: the modules beside the child's file are not to be found under their bare names.
         command = [sys.executable, "-P", str(_CHILD)]
         self._process = subprocess.Popen(  # noqa: S603  our own file, by the interpreter that runs us
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="ascii"
@@ -75,6 +76,7 @@ class _Child:
         try:
             self._stdin.write(json.dumps([answer, gold]) + "\n")
             self._stdin.flush()
+            # Without a time limit here: the child has one of processor time, and ends itself.
             reply = self._stdout.readline()
         except OSError as error:
             raise RewardError(f"math_verify: its process ended: {error}") from error

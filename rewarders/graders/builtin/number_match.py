@@ -53,6 +53,7 @@ class NumberMatch(Options, ItemGrader):
         if answer is None:
             return 0.0
         found = answered_number(answer)
+        # By way of the text, which makes the tolerance 0.1 one tenth exactly.
         agrees = found is not None and numbers_agree(found, gold, Fraction(str(self.tolerance)))
         return 1.0 if agrees else 0.0
 
