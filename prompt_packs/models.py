@@ -182,7 +182,7 @@ def read_text(directory: Path, name: str) -> str:
             raise PackError.one(str(path), "no plain file", "a text file")
         with path.open("rb") as stream:
             raw = stream.read(MAX_SOURCE_BYTES + 1)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # links in a circle raise RuntimeError before Python 3.13
         given = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
         raise PackError.one(str(path), given, "a readable text file") from None
     if len(raw) > MAX_SOURCE_BYTES:

@@ -71,11 +71,11 @@ def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> o
     The file may import its siblings. It is run once until it is changed, and once more for each ``entry``.
     """
     file_name, _, attribute = name.rpartition(":")
-    file = (folder / file_name).resolve()
-    if not file.is_file():
+    file = folder / file_name
+    if not file.is_file():  # before ``resolve``, which raises for links in a circle
         accepted = f"file.py:attr, with the file relative to {folder}"
         raise PipelineError([Problem(where, f"{file_name!r}, which is no file", accepted)])
-    module = _run(file, entry, where)
+    module = _run(file.resolve(), entry, where)
     try:
         found: object = attrgetter(attribute)(module)
     except AttributeError:

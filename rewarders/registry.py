@@ -56,7 +56,8 @@ def build_rewarder(
     a value that an option does not accept, and for a ``module:attr`` that cannot be imported or used.
     """
     where = f"{source}: {name}"
-    given = dict(options or {})
+    # A pipeline file may have numbers as keys, which are no keywords and do not sort.
+    given = {str(key): value for key, value in (options or {}).items()}
     # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
     if name in GRADERS:
         from tfgrpo.rewarders.graders.rewarder import build_grader_rewarder  # noqa: PLC0415

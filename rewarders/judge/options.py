@@ -76,7 +76,7 @@ def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
     ``where`` is the location in messages.
     """
     try:
-        options = JudgeOptions(**given)
+        options = JudgeOptions(**{str(key): value for key, value in given.items()})
         _check_rubric(options)
     except PipelineError as error:
         raise PipelineError(placed(error.problems, where, "")) from None

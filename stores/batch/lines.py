@@ -74,7 +74,7 @@ class TextStore:
         try:
             # Bytes, because reading as text would fold line ends.
             text = path.read_bytes().decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise CorruptFile(f"{path}: the text that a rollout refers to cannot be read") from error
         if sha256_hex(text) != digest:
             raise CorruptFile(f"{path}: the text was changed after it was written")
@@ -209,7 +209,8 @@ def _group(value: Mapping[str, Any], source: str, number: int) -> RolloutGroup:
         for fault in error.errors(include_url=False, include_context=False):
             field = [str(step) for step in fault["loc"]]
             line = number
-            if field[0] == "rollouts" and len(field) > 1:
+            # Without a location where JSON itself is refused: half a character, nesting without end.
+            if len(field) > 1 and field[0] == "rollouts":
                 line, field = number + 1 + int(field[1]), field[2:]
             where = ": ".join(filter(None, (f"{source}:{line}", ".".join(field))))
             accepted = "no field of this name" if fault["type"] == _UNKNOWN else fault["msg"].lower()

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
@@ -91,8 +91,12 @@ class Target:
         """Host and port for messages, without credentials."""
         if self.exporter == "console":
             return "the console"
-        parts = urlsplit(self.endpoint if "//" in self.endpoint else f"//{self.endpoint}")
+        parts = _parts(self.endpoint)
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _parts(endpoint: str) -> SplitResult:
+    return urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")  # gRPC also takes host:port
 
 
 def find_target(env: Environment, signal: Signal, warn: Warn) -> Target | None:
@@ -150,12 +154,15 @@ def _protocol(env: Environment, signal: Signal, warn: Warn) -> Literal["http/pro
 
 def _endpoint(env: Environment, signal: Signal, protocol: str) -> str:
     variable, value = _signal_value(env, signal, "ENDPOINT")
-    if protocol == "grpc":
-        return value
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = _parts(value)
+        usable = parts.hostname and parts.port != 0 and (protocol == "grpc" or parts.scheme in {"http", "https"})
+    except ValueError:  # a port beyond 65535, half an IPv6 address
+        usable = False
+    if not usable:
         raise SettingsError.one(variable, "not a URL", "http://host:port or https://host:port")
-    return value if variable.endswith(f"{signal.upper()}_ENDPOINT") else f"{value.rstrip('/')}/v1/{signal}"
+    is_whole = protocol == "grpc" or variable.endswith(f"{signal.upper()}_ENDPOINT")
+    return value if is_whole else f"{value.rstrip('/')}/v1/{signal}"
 
 
 def _timeout(env: Environment, signal: Signal, warn: Warn) -> float:

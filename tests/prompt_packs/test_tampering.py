@@ -180,6 +180,12 @@ def test_a_link_that_leaves_the_pack_is_refused(directory: Path, root: Path) -> 
     refused(directory, "a link that leaves the pack")
 
 
+def test_links_in_a_circle_are_refused(directory: Path) -> None:
+    (directory / "system.md").unlink()
+    (directory / "system.md").symlink_to("system.md")
+    refused(directory, "system.md")
+
+
 def test_a_linked_folder_that_leaves_the_pack_is_refused(directory: Path, root: Path, edit_manifest: Edit) -> None:
     (root.parent / "elsewhere").mkdir()
     shutil.copy(directory / "house-rules.md", root.parent / "elsewhere" / "rules.md")

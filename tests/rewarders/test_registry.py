@@ -65,6 +65,19 @@ def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, o
         build_rewarder(name, options)
 
 
+@pytest.mark.parametrize("name", ["composite", "gt", "judge", "number_match", "powl_valid", "relative", "remote"])
+def test_a_number_as_the_name_of_an_option_is_an_unknown_option(name):
+    with pytest.raises(PipelineError, match=f"{name}: options.1: got"):
+        build_rewarder(name, {1: 2, "a": 3})
+
+
+def test_numbers_as_names_are_reported_in_the_options_of_members_and_judges():
+    member = {"name": "judge", "options": {1: 2}}
+    with pytest.raises(PipelineError, match=r"parts.0: judge: options.1: got 2") as caught:
+        build_rewarder("composite", {"parts": [member, {"name": "relative", "options": {"judge": {1: 2}}}]})
+    assert "parts.1: relative: options.judge.1: got 2" in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["gt", "powl_equal", "powl_valid"])
 def test_the_id_of_a_built_in_rewarder_is_text(name):
     with pytest.raises(PipelineError, match=f"{name}: got no rewarder_id"):

@@ -100,6 +100,11 @@ def edited(number, **changes):
         (edited(1, colour="red"), "groups.jsonl:2: colour: got 'red'; accepted: no field of this name"),
         (edited(1, status="lost"), "groups.jsonl:2: status: got 'lost'"),
         (edited(2, reward=1.0), "None unless the status is ok or parse_error"),
+        (edited(0, state="\ud800"), "groups.jsonl:1: got .*; accepted: invalid json: .*hex escape"),
+        (
+            edited(0, state=json.loads("[" * 500 + "]" * 500)),
+            "groups.jsonl:1: got .*; accepted: invalid json: recursion",
+        ),
         (edited(1, group_id="other"), "group_id: expected 'q1', received 'other'"),
     ],
 )
@@ -156,6 +161,9 @@ def test_a_text_that_is_lost_or_changed_is_an_error(path, tmp_path):
     with pytest.raises(CorruptFile, match="was changed"):
         list(read_groups(path, texts=texts))
     kept.unlink()
+    with pytest.raises(CorruptFile, match="cannot be read"):
+        list(read_groups(path, texts=texts))
+    path.write_text(path.read_text().replace(kept.stem, "\\u0000"))
     with pytest.raises(CorruptFile, match="cannot be read"):
         list(read_groups(path, texts=texts))
 

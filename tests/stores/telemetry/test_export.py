@@ -26,6 +26,13 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
     [
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "ftp://x"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:99999"}, "OTEL_EXPORTER_OTLP_ENDPOINT", "http://"),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://[::1"}, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:port"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://",
+        ),
     ],
 )
 def test_an_invalid_endpoint_is_refused_by_name(extra: dict[str, str], named: str, accepted: str) -> None:
