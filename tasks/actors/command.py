@@ -69,7 +69,7 @@ class CommandActor(OwnAgent):
                 stdin=json.dumps(told).encode(),
                 folder=folder,
                 template=self._template,
-                env={**self._environment(session, values), "PWD": str(folder)},
+                env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
                 limits=self._limits,
                 guard=guard,
             )

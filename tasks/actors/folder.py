@@ -53,7 +53,7 @@ def changes(before: Path | None, after: Path, most: int) -> str:
 def _files(folder: Path | None) -> dict[str, Path]:
     """Files and links by relative path; nothing else, which might never end when it is read."""
     found = {}
-    for path, folders, files in os.walk(folder or ""):
+    for path, folders, files in os.walk(folder or ""):  # of "", nothing
         folders[:] = [each for each in folders if each not in _IGNORED]
         for each in (Path(path, name) for name in (*files, *folders)):
             mode = each.lstat().st_mode
@@ -105,7 +105,7 @@ def _hunks(before: list[str], after: list[str]) -> Iterator[str]:
     """The hunks of a unified diff; one for everything where the search for a shorter one would take long."""
     if len(before) * len(after) <= _QUICK:
         hunks = difflib.unified_diff(before, after, lineterm="\n")
-        yield from list(hunks)[2:]
+        yield from list(hunks)[2:]  # without its lines of names, which are not git's
         return
     yield f"@@ -1,{len(before)} +1,{len(after)} @@\n"
     yield from (f"-{line}" for line in before)

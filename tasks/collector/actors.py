@@ -28,6 +28,7 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.collector.collector import Collected, GroupSink
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message
+from tfgrpo.tasks.models.wire import called
 from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, RolloutRecord, Trajectory
@@ -169,10 +170,7 @@ def _completion(trajectory: Trajectory, calls: Sequence[tuple[ChatRequest, ChatR
 def _encoded(message: Message) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        turn["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
+        turn["tool_calls"] = [called(call.id, call.name, call.arguments) for call in message.tool_calls]
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
     return turn

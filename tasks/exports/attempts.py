@@ -21,7 +21,7 @@ from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
-from tfgrpo.tasks.models.wire import usage_of
+from tfgrpo.tasks.models.wire import called, usage_of
 
 _Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
@@ -113,10 +113,7 @@ def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
         requested = reply.get("tool_calls", ())
         message: dict[str, Any] = {"role": "assistant", "content": reply["content"]}
         if requested:
-            message["tool_calls"] = [
-                {"id": name, "type": "function", "function": {"name": function, "arguments": arguments}}
-                for name, function, arguments, *_ in requested
-            ]
+            message["tool_calls"] = [called(*call[:3]) for call in requested]
         messages.append(message)
         results = sorted((key, result) for key, result in calls["tool"].items() if key[0] == turn)
         waiting = [(digest, payload["text"]) for _, (digest, payload) in results]

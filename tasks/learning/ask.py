@@ -158,8 +158,6 @@ def _operations(*names: str) -> dict[str, Any]:
 
 _LESSON = _object(polarity={"type": "string", "enum": ["do", "avoid"]}, text=_STRING)
 
-_ANY_OBJECT = {"type": "object"}
-
 
 @dataclass(frozen=True, slots=True)
 class Question(AnswerSchema, Generic[AnswerT]):
@@ -179,7 +177,7 @@ class Question(AnswerSchema, Generic[AnswerT]):
         ``ValueError`` whose text names each offending key, for the model to correct.
         """
         entries = complete_entries(text, list(self.schema["properties"])[-1]) if cut else None
-        value = entries or parse_answer(text, AnswerSchema(self.name, _ANY_OBJECT))
+        value = entries or parse_answer(text, {"type": "object"})
         try:
             return self.shape.model_validate(value, context=self.labels)
         except ValidationError as error:

@@ -228,6 +228,7 @@ class ChatClient:
 
     async def _attempt(self, call: _Call) -> ChatReply | FailedAttempt:
         async with self.limiter.slot() as started:
+            # Only now: the bounds of all calls in the queue together would look like a budget that is used up.
             bound = call.bound
             reservation = await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:

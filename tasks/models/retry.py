@@ -100,7 +100,7 @@ def hidden_status(body: Mapping[str, Any]) -> int | None:
     """Return the status of an error behind a success status (OpenRouter); None for a real success."""
     code = mapping_of(body.get("error")).get("code") if not body.get("choices") else None
     if isinstance(code, str) and code.isascii() and code.isdigit():
-        code = int(code[:4])
+        code = int(code[:4])  # no status is longer, and ``int`` refuses thousands of digits
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
@@ -149,6 +149,7 @@ class RetryPolicy:
         if not failed.retryable or attempt > self.max_retries:
             return None
         left = self.max_wait_s - waited_s
+        # 2.0 ** 1024 is an OverflowError.
         wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
         if failed.after_s is not None:
             if left <= 0.0:
@@ -214,7 +215,7 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
         return FailedAttempt(ModelRateLimited(text), retryable=not refusal.no_credit, after_s=after_s)
     if status == 408:
         return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
-    if status == 409 or status >= 500:
+    if status == 409 or status >= 500:  # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too
         return FailedAttempt(ModelServerFault(text), retryable=True, after_s=after_s)
     if status == 401 or (status == 403 and not answered and not refusal.flagged):
         return FailedAttempt(ModelAuthRefused(text), retryable=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from jsonschema import Draft202012Validator
@@ -28,8 +28,8 @@ _ENTRY = re.compile(r"\s*,?\s*\{")
 _MAX_REASON = 300
 
 
-def parse_answer(text: str, schema: AnswerSchema) -> Any:
-    """Return the JSON value of a reply, valid under the schema; ``null`` is never valid.
+def parse_answer(text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the JSON value of a reply, valid under the JSON schema; ``null`` is never valid.
 
     The value may be in one fenced block with prose around it; two are ambiguous. Raises ``ValueError`` with a reason that
     the model can act on.
@@ -37,7 +37,7 @@ def parse_answer(text: str, schema: AnswerSchema) -> Any:
     value = _load(_unfenced(text))
     if value is None:
         raise ValueError("the answer is null")
-    fault = best_match(Draft202012Validator(schema.schema).iter_errors(value))
+    fault = best_match(Draft202012Validator(schema).iter_errors(value))
     if fault is not None:
         raise ValueError(f"at {fault.json_path}: {fault.message}"[:_MAX_REASON])
     return value

@@ -101,8 +101,7 @@ def _encode_message(message: Message) -> dict[str, Any]:
     if message.tool_calls:
         encoded |= _echoed_fields(message.extra)
         encoded["tool_calls"] = [
-            {**_echoed_fields(call.extra), "id": call.id, "type": "function", "function": _echoed(call)}
-            for call in message.tool_calls
+            _echoed_fields(call.extra) | called(call.id, *_echoed(call)) for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         encoded["tool_call_id"] = message.tool_call_id
@@ -119,15 +118,20 @@ def _without_extra(message: Message) -> Message:
     return replace(message, tool_calls=calls, extra="")
 
 
-def _echoed(call: ToolCall) -> dict[str, str]:
-    """A call of the model's as history for it.
+def _echoed(call: ToolCall) -> tuple[str, str]:
+    """Name and arguments of a call of the model's as history for it.
 
     Endpoints parse these and refuse the whole conversation for a malformed one: vLLM, SGLang, llama.cpp and Ollama for
     arguments that are no JSON object, OpenAI for other characters in a name.
     """
     name = call.name if _FUNCTION_NAME.fullmatch(call.name) else re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "_"
     valid = isinstance(json_of(call.arguments), dict)
-    return {"name": name, "arguments": call.arguments if valid else _COMPACT.encode({"malformed": call.arguments})}
+    return name, call.arguments if valid else _COMPACT.encode({"malformed": call.arguments})
+
+
+def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return a tool call of a chat message."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def encode_tool(tool: ToolSpec) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     """Replace this process. Return 126 when it cannot be prepared, and 127 when the program cannot be started."""
     guard, template, limits, isolated, *command = arguments
     os.write(int(guard), f"+{os.getpid()}\n".encode())
-    os.close(int(guard))
+    os.close(int(guard))  # the program must not hold it open: the guard acts at the end of its input
     try:
         if template:
             _copy(template)
@@ -77,7 +77,7 @@ def _enter_namespaces() -> None:
     if not hasattr(libc, "unshare") or libc.unshare(_NAMESPACES):
         raise OSError(f"no user namespaces: {os.strerror(ctypes.get_errno() or errno.ENOSYS)}")
     for name, text in (
-        ("setgroups", "deny"),
+        ("setgroups", "deny"),  # the kernel takes the map of groups only after it
         ("uid_map", f"{_NOBODY} {user} 1"),
         ("gid_map", f"{_NOBODY} {group} 1"),
     ):

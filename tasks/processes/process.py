@@ -50,6 +50,7 @@ class Guard:
 
     def holds(self, name: object) -> None:
         """Have it end this group or remove this folder if it is not released before this process ends."""
+        # One write for a line: launchers write to the same pipe, which keeps short ones whole.
         os.write(self.descriptor, b"+" + os.fsencode(str(name)) + b"\n")
 
     def releases(self, name: object) -> None:
@@ -66,16 +67,16 @@ class Guard:
             guard_script.remove_folder(folder)
             self.releases(folder)
 
-        self.holds(folder)
+        self.holds(folder)  # before it is there, so that no kill in between leaves it
         folder.mkdir(mode=0o700)
         try:
             yield folder
         finally:
-            await asyncio.shield(asyncio.to_thread(remove))
+            await asyncio.shield(asyncio.to_thread(remove))  # to its end, also when the attempt is cancelled again
 
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
-        self._process.__exit__(None, None, None)
+        self._process.__exit__(None, None, None)  # closes its input and waits
 
 
 @dataclass(frozen=True, slots=True)

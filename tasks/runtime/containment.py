@@ -26,7 +26,7 @@ async def contained(work: Awaitable[T]) -> T:
     """
     try:
         return await work
-    except (Exception, GeneratorExit):
+    except (Exception, GeneratorExit):  # the second: this coroutine is closed with its loop
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -21,7 +21,6 @@ from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import PatternStats, Remembered
 from tfgrpo.stores.text import replace_surrogates
-from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer
 
 FlawName: TypeAlias = Literal["parse_error", "validation_error"]
@@ -137,12 +136,12 @@ class JsonFormat:
     def read(self, text: str) -> Reading:
         """Parse strictly, then check against the schema."""
         try:
-            value = parse_answer(text, AnswerSchema("answer", {}))
+            value = parse_answer(text, {})
         except ValueError as error:
             return Flawed("parse_error", str(error))
         if self.schema is not None:
             try:
-                parse_answer(text, AnswerSchema("answer", self.schema))
+                parse_answer(text, self.schema)
             except ValueError as error:
                 return Flawed("validation_error", str(error), self.repair == "all", value)
         return Sound(value)

@@ -48,11 +48,6 @@ def assistant_turn(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, A
     return {**turn, "tool_calls": list(calls)} if calls else turn
 
 
-def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    """Return a tool call of a chat message."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
 class ChatDialect:
     """``/chat/completions``; the other dialects are what differs from it."""
 

@@ -31,6 +31,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     WorldName,
     open_world,
 )
+from tfgrpo.tasks.models.wire import called
 
 FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
 
@@ -119,7 +120,10 @@ class Engine:
 
 
 def _completion(body: ChatBody, digest: str, turn: Turn, *, cut_off: bool) -> dict[str, Any]:
-    calls = [_call(digest, index, call) for index, call in enumerate(turn.calls)]
+    calls = [
+        called(f"call_{digest[:12]}_{index}", call.tool, json.dumps(call.arguments, ensure_ascii=False))
+        for index, call in enumerate(turn.calls)
+    ]
     arguments = "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
     whole = _count_tokens(turn.text + arguments)
     limit = max(1, whole // 2) if cut_off else body.limit
@@ -145,11 +149,6 @@ def _completion(body: ChatBody, digest: str, turn: Turn, *, cut_off: bool) -> di
             "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
-
-
-def _call(digest: str, index: int, call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.tool, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
-    return {"id": f"call_{digest[:12]}_{index}", "type": "function", "function": function}
 
 
 def _logprobs(text: str, digest: str) -> dict[str, Any]:

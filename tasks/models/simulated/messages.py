@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, called, pieces
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, pieces
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
+from tfgrpo.tasks.models.wire import called
 
 _ERRORS: Final[Mapping[int, str]] = {
     400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error",

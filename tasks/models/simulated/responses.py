@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, called, pieces
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, pieces
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
+from tfgrpo.tasks.models.wire import called
 
 _Status = Literal["in_progress", "completed", "incomplete"]
 _HOSTED: Final = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -42,7 +41,7 @@ class _Protocol(H11Protocol):
         self.app = with_abort
 
 
-def _on_port(options: SimulatedOptions) -> tuple[ASGIApp, ServerOptions]:
+def on_port(options: SimulatedOptions) -> tuple[ASGIApp, ServerOptions]:
     """Return the app, and how to serve it: calls that hang end before the server shuts down."""
     app = simulated_app(options)
     return app, ServerOptions(http=_Protocol, shutdown_s=_SHUTDOWN_S, on_shutdown=app.state.closing.set)
@@ -53,13 +52,5 @@ def run_server(options: SimulatedOptions, host: str, port: int, ready: Callable[
 
     Raise ``SettingsError`` when the address is not available. ``port`` 0 takes a free one.
     """
-    app, manner = _on_port(options)
+    app, manner = on_port(options)
     asyncio.run(listening.serve(app, host, port, lambda url: ready(f"{url}/v1"), manner))
-
-
-@asynccontextmanager
-async def running_server(options: SimulatedOptions, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve on this event loop inside a ``with`` block, which gets the base URL."""
-    app, manner = _on_port(options)
-    async with listening.running(app, host, port, manner) as url:
-        yield f"{url}/v1"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tfgrpo.rewarders.powl import text as powl_text
 from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.tasks.models import structured
-from tfgrpo.tasks.models.base import AnswerSchema
 from tfgrpo.tasks.models.structured import parse_answer
 
 NAMED = re.compile(
@@ -45,7 +44,7 @@ def test_blocks_are_those_of_a_pattern_over_the_whole_text(text: str) -> None:
 
 def _read(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        parse_answer(text, AnswerSchema("any", {}))
+        parse_answer(text, {})
 
 
 @pytest.mark.parametrize("read", [without_wrapping, _read])

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
+from tests.support.models.serving import running_server
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
@@ -37,7 +38,6 @@ from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.app import simulated_app
-from tfgrpo.tasks.models.simulated.server import running_server
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec

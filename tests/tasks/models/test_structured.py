@@ -30,7 +30,7 @@ class Asked:
 
 
 def parse(text: str) -> int:
-    return int(parse_answer(text, SCHEMA)["n"])
+    return int(parse_answer(text, SCHEMA.schema)["n"])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_an_answer_is_found_bare_or_in_one_fence(text: str) -> None:
 
 def test_a_fence_inside_a_json_string_is_text() -> None:
     text = json.dumps({"s": "```\n{}\n```\n"})
-    assert parse_answer(text, ANYTHING) == {"s": "```\n{}\n```\n"}
+    assert parse_answer(text, ANYTHING.schema) == {"s": "```\n{}\n```\n"}
 
 
 @pytest.mark.parametrize(

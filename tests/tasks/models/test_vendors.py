@@ -297,10 +297,10 @@ async def test_a_missing_model_list_warns_about_the_base_url(server: Any, act: A
     "text", ['<think>\nHm { "a" }\n</think>\n\n{"text": "x"}', '<think></think>```json\n{"text": "x"}\n```']
 )
 def test_reasoning_before_a_structured_answer_is_not_part_of_it(text: str) -> None:
-    assert parse_answer(text, SHORTENED) == {"text": "x"}
+    assert parse_answer(text, SHORTENED.schema) == {"text": "x"}
 
 
 @pytest.mark.parametrize("text", ["<think> never closed {}", '{"text": "x"}<think>later</think>'])
 def test_reasoning_elsewhere_makes_an_answer_invalid(text: str) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        parse_answer(text, SHORTENED)
+        parse_answer(text, SHORTENED.schema)

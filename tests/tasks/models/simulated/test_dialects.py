@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from benchmarks.generated_items import generate_items
+from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, in_process, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.server import running_server
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall, open_world
 

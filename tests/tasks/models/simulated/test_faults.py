@@ -9,11 +9,11 @@ import json
 import httpx
 import pytest
 
+from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ask, in_process, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 from tfgrpo.tasks.models.simulated.engine import choose_fault
-from tfgrpo.tasks.models.simulated.server import running_server
 
 FAULT_KINDS = tuple(FaultSettings.model_fields)
 TRANSPORTS = ("in process", "tcp")

@@ -13,11 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ask, request
 from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.server import run_server, running_server
+from tfgrpo.tasks.models.simulated.server import run_server
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
