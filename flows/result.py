@@ -152,9 +152,8 @@ class Result:
     def _repr_html_(self) -> str:
         page = "".join(map(_html_row, self._morning()))
         lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
-        known = (
-            f"<details><summary>{pluralize(len(self.lessons), 'lesson')}</summary><table>{lessons}</table></details>"
-        )
+        count = pluralize(len(self.lessons), "lesson")
+        known = f"<details><summary>{count}</summary><table>{lessons}</table></details>"
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
         return f"<table>{page}</table>{known}{link}"
 

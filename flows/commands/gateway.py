@@ -66,13 +66,11 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
     token = token_of(options, env, problems)
     if options.token_env is None and not is_loopback(options.host):
         given = f"{options.host}, which other machines can reach, without --token-env"
-        problems.append(
-            Problem("--host", given, "--token-env NAME beside it, the token that clients send as their key")
-        )
+        accepted = "--token-env NAME beside it, the token that clients send as their key"
+        problems.append(Problem("--host", given, accepted))
     if model.base_url is None:
-        problems.append(
-            Problem("--base-url", "nothing", "the address of the endpoint, such as https://api.openai.com/v1")
-        )
+        accepted = "the address of the endpoint, such as https://api.openai.com/v1"
+        problems.append(Problem("--base-url", "nothing", accepted))
     if problems or model.base_url is None:
         raise SettingsError(problems)
     # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.

@@ -101,6 +101,7 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
 
 
 def _answer(console: Console, question: str, known: str = "") -> str:
+    # Not ``input``, which would ask on standard output.
     console.people.print(f"{question}{f' [{known}]' if known else ''}: ", end="", markup=False, highlight=False)
     return sys.stdin.readline().strip() or known
 

@@ -58,9 +58,8 @@ def price_line(row: Mapping[str, Any]) -> str:
     if row["source"] is None:
         return f"{row['model']}: unknown; set model.prices"
     cached = "" if row["cached_input"] is None else f" (cached ${row['cached_input']:g})"
-    return (
-        f"{row['model']}: ${row['input']:g}{cached} in, ${row['output']:g} out per million tokens, by {row['source']}"
-    )
+    paid = f"${row['input']:g}{cached} in, ${row['output']:g} out per million tokens"
+    return f"{row['model']}: {paid}, by {row['source']}"
 
 
 def spending(totals: Totals) -> str:

@@ -33,9 +33,8 @@ def read_reference(path: Path, mode: Mode) -> Footprint:
     if not isinstance(reference, Footprint):
         return footprint(reference, mode)
     if reference.mode != mode:
-        raise DatasetError.one(
-            f"--reference {path}", f"a footprint of mode {reference.mode}", f"--mode {reference.mode}"
-        )
+        given = f"a footprint of mode {reference.mode}"
+        raise DatasetError.one(f"--reference {path}", given, f"--mode {reference.mode}")
     return reference
 
 

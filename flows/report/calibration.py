@@ -57,12 +57,8 @@ def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         return
     for path, found in block["rewarders"].items():
         judged = found["attempts"] - found["abstained"]
-        bare = (
-            f"judged {judged:,} attempts, and there was nothing to compare that with"
-            if judged
-            else "nothing was judged"
-        )
-        yield path, "; ".join(_parts(found, block["truth"])) or bare
+        bare = f"judged {judged:,} attempts, and there was nothing to compare that with"
+        yield path, "; ".join(_parts(found, block["truth"])) or (bare if judged else "nothing was judged")
 
 
 def _was_graded(rollout: RolloutRecord) -> bool:

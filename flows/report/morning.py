@@ -240,6 +240,7 @@ def _changed(night: _Night) -> str:
     new = tuple(name for name in night.candidate if name not in night.now)
     tried = "turned down" if night.verdict == "reject" else "under test"
     parts = (("+", night.added, "added"), ("−", night.removed, "removed"), ("+", new, tried))
+    # A single kind of change has room for two texts.
     few = 2 if sum(bool(ids) for _, ids, _ in parts) == 1 else 1
     said = [f"{len(ids)} {what}: {night.excerpts(sign, ids, few)}" for sign, ids, what in parts if ids]
     force = f"{pluralize(len(night.now), 'lesson')} in force"

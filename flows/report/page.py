@@ -149,12 +149,8 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     for epoch, block in epochs.items():
         for name, label in _labelled(_ARMS, block["arms"]):
             phase = _PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")
-            yield (
-                epoch,
-                phase if name == "train" else f"{phase}, {label}",
-                block["arms"][name],
-                rollouts.tokens.get((int(epoch), name), Column()).summary(),
-            )
+            tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
+            yield epoch, phase if name == "train" else f"{phase}, {label}", block["arms"][name], tokens
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:

@@ -37,6 +37,7 @@ def effects_of(lines: Iterable[MeasuredLine], night: int) -> dict[str, Effect]:
 def task_effects(paths: TaskPaths, *, simulated: bool) -> dict[str, Effect]:
     """Return the effects as of now, for the model that measured last. Raises ``CorruptFile``."""
     lines = [line for line in read_measured(paths.measured) if line.simulated == simulated]
+    # ``tfgrpo.night`` may be set, to a later one than the decisions count.
     night = max(nights_before(promotions(paths.promotions)), *(line.night for line in lines)) if lines else 0
     return effects_of((line for line in lines if line.model == lines[-1].model), night)
 

@@ -243,11 +243,8 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
         if isinstance(now, dict) and isinstance(before, dict):
             before = now | before  # fields that an older manifest lacks count as unchanged
         if before != now:
-            raise SettingsError.one(
-                f"the run's {part}",
-                canonical_json(now),
-                f"unchanged since the run began: {canonical_json(earlier[part])}",
-            )
+            accepted = f"unchanged since the run began: {canonical_json(earlier[part])}"
+            raise SettingsError.one(f"the run's {part}", canonical_json(now), accepted)
 
 
 def _store(task: TaskPaths, plan: Plan, clock: Clock) -> ExperienceStore:

@@ -66,7 +66,7 @@ def _rows(
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
     yield (row for row in read_rows(task.accounts) if row.get("run_id") == session.run_id)
-    yield [] if gate is None else [json.loads(json.dumps(gate))]
+    yield [] if gate is None else [json.loads(json.dumps(gate))]  # as a manifest has it: with lists for tuples
     yield (one.model_dump(mode="json") for one in promotions(task.promotions) if one.run_id == session.run_id)
 
 

@@ -93,10 +93,6 @@ def _lower(run: RunPaths, before: Sequence[RunPaths], confidence: float) -> bool
 
 
 def _means(runs: Sequence[RunPaths]) -> list[float]:
-    rows = (
-        row
-        for run in runs
-        for row in read_rows(run.groups)
-        if row.get("phase") == "train" and not row.get("rewarder_fault")
-    )
-    return [row["mean_reward"] for row in rows if row.get("mean_reward") is not None]
+    rows = (row for run in runs for row in read_rows(run.groups) if row.get("phase") == "train")
+    sound = (row for row in rows if not row.get("rewarder_fault"))
+    return [row["mean_reward"] for row in sound if row.get("mean_reward") is not None]

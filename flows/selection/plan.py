@@ -186,9 +186,8 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
         problems.append(Problem("--max-calls", str(cap), f"at least {selection.k}, a call for each candidate"))
     if selection.memory.mode != "off":
         if selection.format == "text":
-            problems.append(
-                Problem("--memory", "it with --format text", "--format json or powl, which have a structure")
-            )
+            accepted = "--format json or powl, which have a structure"
+            problems.append(Problem("--memory", "it with --format text", accepted))
         if not has_task:
             problems.append(Problem("--memory", "it without a task", "--task-id TASK, where it is kept"))
     if problems:
@@ -219,19 +218,14 @@ def _without_reference(item: Item, settings: Settings) -> list[Problem]:
 def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated: bool) -> StageDecision:
     asked = settings.selection.stage
     if asked == BEHAVIOUR and not _has_reference(item):
-        raise SettingsError.one(
-            "--stage", f"{asked} without a reference", "--reference FILE, an item with an answer, or another stage"
-        )
+        accepted = "--reference FILE, an item with an answer, or another stage"
+        raise SettingsError.one("--stage", f"{asked} without a reference", accepted)
     uses: dict[str, Use] = {BEHAVIOUR: "production", VALIDITY: "development"}
     # A selection of no task has no history to wait for: its reference counts at once.
     use = uses.get(asked, "history" if task is not None else "production")
     history = [] if task is None else recorded_rounds(task.selections, simulated=simulated)
-    return decide_stage(
-        list(history),
-        reference=_has_reference(item),
-        use=use,
-        thresholds=settings.selection.thresholds,
-    )
+    thresholds = settings.selection.thresholds
+    return decide_stage(list(history), reference=_has_reference(item), use=use, thresholds=thresholds)
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
@@ -288,9 +282,8 @@ def _item_of(name: str, settings: Settings) -> Item:
     items = read_dataset(path, settings.dataset.fields).items
     found = next((item for item in items if item.id == wanted), None)
     if found is None:
-        raise DatasetError.one(
-            "--item", f"no item {wanted!r} in {path}", f"one of its {len(items)} ids, such as {items[0].id}"
-        )
+        accepted = f"one of its {len(items)} ids, such as {items[0].id}"
+        raise DatasetError.one("--item", f"no item {wanted!r} in {path}", accepted)
     return found
 
 

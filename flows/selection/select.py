@@ -77,12 +77,10 @@ class Selected:
         choice, losses = self.selection.choice, self.selection.losses
         if isinstance(choice, NotChosen):
             return choice.why
-        lost = (
-            f"; of {len(self.selection.candidates)} candidates {losses}"
-            if losses and "best effort" not in choice.why
-            else ""
-        )
-        return f"candidate {choice.index}: {choice.why}{lost}"
+        said = f"candidate {choice.index}: {choice.why}"
+        if not losses or "best effort" in choice.why:  # which names the losses itself
+            return said
+        return f"{said}; of {len(self.selection.candidates)} candidates {losses}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the selection as one JSON object."""

@@ -156,6 +156,7 @@ def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = [each for each in content if isinstance(each, Mapping)] if isinstance(content, list) else []
+    # Types are text, input_text and output_text.
     texts = (part.get("text", part.get("content")) for part in parts if "text" in str(part.get("type", "text")))
     return "\n".join(text for text in texts if isinstance(text, str))
 

@@ -108,7 +108,7 @@ class LearningMix:
             stage = self.config.stage_at(step).name
             steps.append({"step": step, "stage": stage, "datasets": dict(sorted(counts.items()))})
         items = take(self.split.learn, drawn)
-        cohort = cohort_of(items, epoch=epoch, population=len(self.split.learn), settings=settings, purpose="learn")
+        cohort = cohort_of(items, settings, "learn", population=len(self.split.learn), epoch=epoch)
         mix = {"path": str(self.config.path), "sha256": self.config.digest, "seed": self.config.seed, "draws": steps}
         return replace(cohort, metadata={**cohort.metadata, "with_replacement": True, "mix": mix})
 
@@ -131,10 +131,8 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
         if share > 0.0
     }
     if empty & drawn:
-        accepted = "records that can be served and are not held out"
-        raise DatasetError(
-            [Problem(str(config.datasets[name].path), "none", accepted) for name in sorted(empty & drawn)]
-        )
+        paths = (str(config.datasets[name].path) for name in sorted(empty & drawn))
+        raise DatasetError([Problem(path, "none", "records that can be served and are not held out") for path in paths])
     return mix
 
 

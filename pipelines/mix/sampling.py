@@ -111,9 +111,8 @@ def locate(config: MixConfig, name: str) -> tuple[str, int]:
     with suppress(ValueError):
         if colon and dataset is not None and 0 <= (number := int(index)) < len(dataset.records):
             return dataset_id, number
-    raise DatasetError.one(
-        "sample_id", repr(name[:200]), "the id of a sample that was drawn, <dataset>:<number of the record>"
-    )
+    accepted = "the id of a sample that was drawn, <dataset>:<number of the record>"
+    raise DatasetError.one("sample_id", repr(name[:200]), accepted)
 
 
 def record_of(config: MixConfig, name: str) -> tuple[str, Any]:

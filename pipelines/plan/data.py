@@ -191,8 +191,6 @@ def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING_REWARDERS]
     bare = [dataset for dataset in read if not dataset.answers]
     if comparing and bare:
-        name = settings.dataset.fields.answer
-        accepted = (
-            f"answers in the field {name!r}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
-        )
+        field, other = settings.dataset.fields.answer, f"no {comparing[0]} rewarder"
+        accepted = f"answers in the field {field!r}, another name by dataset.fields.answer, or {other}"
         raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])

@@ -196,6 +196,10 @@ def forecast(
     ]
     uses: list[_RoleUse] = [("reflection", models.reflection_name, learning.with_likely_tokens()), *chain(*by_phase)]
     total = sum((use for _, _, use in uses), _Use())
+    gain = None
+    if evaluation and cohorts:
+        price, calls = _money(models, by_phase[1]), sum(use.calls.likely for _, _, use in by_phase[1])
+        gain = visible_gain(settings, cohorts, len(evaluation), calls, price.likely if price else None)
     return Forecast(
         calls=total.calls,
         prompt_tokens=total.prompt,
@@ -203,20 +207,9 @@ def forecast(
         usd=_money(models, uses),
         seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
         simulated=models.simulated,
-        gain=_visible(settings, cohorts, evaluation, by_phase[1], models) if evaluation and cohorts else None,
+        gain=gain,
         half_night=bool(settings.tfgrpo.half_night),
     )
-
-
-def _visible(
-    settings: Settings,
-    cohorts: Sequence[Cohort],
-    evaluation: Sequence[Item],
-    swept: Sequence[_RoleUse],
-    models: ModelChoice,
-) -> VisibleGain:
-    price, calls = _money(models, swept), sum(use.calls.likely for _, _, use in swept)
-    return visible_gain(settings, cohorts, len(evaluation), calls, price.likely if price else None)
 
 
 class _Estimate:
@@ -291,9 +284,8 @@ class _Estimate:
         asked = _tokens(item.prompt + item.answer for item in items).high
         prompts = len(items) * (self._templates["reflect"] + attempts + told) + asked
         # The two attempts contrasted are condensed where they may not fit.
-        digests = (
-            2 * len(items) if whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars or not self._chat else 0
-        )
+        long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars
+        digests = 2 * len(items) if long else 0
         condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * asked * (digests > 0), texts=0)
         return condensed + self._answered(len(items), prompts, texts=self._learning.lessons_per_group)
 

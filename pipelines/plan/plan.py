@@ -143,67 +143,36 @@ def build_plan(
     rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
-    evaluation = _evaluation(settings, data[0], nightly=nightly, sealed=sealed)
-    models = choose_models(settings)
-    ahead, groups = _ahead(
-        settings,
-        models=models,
-        pack=pack[0],
-        rewarders=rewarders[0],
-        data=data[0],
-        evaluation=evaluation,
-        measuring=measuring,
-        sealed=sealed,
-    )
+    base = BasePlan(settings, choose_models(settings), pack[0], rewarders[0], ())
+    learning, actors = settings.tfgrpo, settings.gate.group_size
+    if sealed:
+        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
+    else:
+        evaluation = draw_evaluation(data[0].split.held_out, settings=learning, actors=actors, nightly=nightly)
+    ahead, groups = _ahead(base, data[0], evaluation, measuring=measuring, sealed=sealed)
     if measuring is None and not sealed:
-        ahead = _corrected(ahead, paths[0], models, settings)
+        ahead = _corrected(ahead, paths[0], base.models, settings)
     return Plan(
         settings=settings,
         sources=resolved.sources,
-        models=models,
-        pack=pack[0],
-        rewarders=rewarders[0],
+        models=base.models,
+        pack=base.pack,
+        rewarders=base.rewarders,
         data=data[0],
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=(
-            *guard_warnings(settings, env, resolved.sources),
-            *_data_warnings(settings, data[0], pack[0], rewarders[0], ahead),
-        ),
+        warnings=(*guard_warnings(settings, env, resolved.sources), *_advice(base, data[0], ahead)),
         paths=paths[0],
         opens_sealed=sealed,
     )
 
 
-def _evaluation(settings: Settings, data: RunData, *, nightly: bool, sealed: bool) -> Cohort:
-    learning, actors = settings.tfgrpo, settings.gate.group_size
-    if sealed:
-        return sealed_cohort(data.sealed, settings=learning, actors=actors)
-    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, nightly=nightly)
-
-
-def _data_warnings(
-    settings: Settings, data: RunData, pack: LoadedPack, rewarders: Sequence[WeightedRewarder], ahead: Forecast
-) -> tuple[str, ...]:
-    items = chain(data.split.learn, data.split.held_out)
-    warned = item_warnings((each.rewarder for each in rewarders), items)
-    return (*data.warnings, *warned, *_advice(settings, data, pack, ahead))
-
-
 def _ahead(
-    settings: Settings,
-    *,
-    models: ModelChoice,
-    pack: LoadedPack,
-    rewarders: Sequence[WeightedRewarder],
-    data: RunData,
-    evaluation: Cohort,
-    measuring: int | None,
-    sealed: bool,
+    base: BasePlan, data: RunData, evaluation: Cohort, *, measuring: int | None, sealed: bool
 ) -> tuple[Forecast, int]:
     """Return the forecast and the number of measuring groups."""
-    learning = settings.tfgrpo
+    settings, learning = base.settings, base.settings.tfgrpo
     # With the feature flag off one epoch is measured, and there is no sweep.
     cohorts = data.cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
     learned = sum(len(cohort.items) for cohort in cohorts)
@@ -212,11 +181,11 @@ def _ahead(
     sweeps = (learning.enabled or sealed) and measuring is None
     found = forecast(
         settings,
-        models=models,
-        pack=pack,
+        models=base.models,
+        pack=base.pack,
         cohorts=cohorts if measuring is None and not sealed else (),
         evaluation=evaluation.items if sweeps else (),
-        judges=partial(_judge_loads, rewarders),
+        judges=partial(_judge_loads, base.rewarders),
         measured=list(islice(cycle(cohorts[0].items), groups)),
     )
     return found, groups
@@ -269,18 +238,21 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: 
     return ahead
 
 
-def _advice(settings: Settings, data: RunData, pack: LoadedPack, ahead: Forecast) -> Iterator[str]:
+def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:
     """Yield warnings that need data, pack and forecast."""
-    learning, budget, domain = settings.tfgrpo, settings.budget, pack.manifest.domain
+    yield from data.warnings
+    every = chain(data.split.learn, data.split.held_out)
+    yield from item_warnings((each.rewarder for each in base.rewarders), every)
+    learning, budget, pack = base.settings.tfgrpo, base.settings.budget, base.pack.manifest
     items = len(data.split.learn)
     if items < learning.sample_size and data.mix is None:
         yield (
             f"{pluralize(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
             "every epoch draws from all of them"
         )
-    others = sorted(data.domains - {"", domain})
-    if others and domain != "general":
-        yield f"the pack {pack.manifest.id!r} is for the domain {domain!r}; items are of {', '.join(others[:5])}"
+    others = sorted(data.domains - {"", pack.domain})
+    if others and pack.domain != "general":
+        yield f"the pack {pack.id!r} is for the domain {pack.domain!r}; items are of {', '.join(others[:5])}"
     caps = (
         ("budget.max_calls", budget.max_calls, ahead.calls.low),
         ("budget.max_tokens", budget.max_tokens, ahead.prompt_tokens.low + ahead.completion_tokens.low),

@@ -114,10 +114,8 @@ class ReferenceCount:
         """Return one sentence if any reference is no single number."""
         if not self._bad:
             return ()
-        counts = f"{self._bad:,} of {self._total:,} references"
-        return (
-            f"{counts} are no single number, and number_match leaves their items ungraded; the first: {self._first}",
-        )
+        bad = f"{self._bad:,} of {self._total:,} references are no single number"
+        return (f"{bad}, and number_match leaves their items ungraded; the first: {self._first}",)
 
 
 def matches_numbers(grader: Grader) -> bool:

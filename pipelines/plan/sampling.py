@@ -67,7 +67,7 @@ def draw_cohorts(
     """
     pool = _by_id(items)
     for epoch, drawn in zip(epochs, _draws(pool, settings, weights, epochs.start), strict=False):
-        yield cohort_of(take(items, drawn), epoch=epoch, population=len(pool), settings=settings, purpose="learn")
+        yield cohort_of(take(items, drawn), settings, "learn", population=len(pool), epoch=epoch)
 
 
 def _draws(
@@ -98,14 +98,7 @@ def draw_evaluation(
     size = settings.items_of(len(pool))
     seed = settings.seed_of("train") if nightly else settings.seed
     drawn = stream(seed, "evaluation").sample(pool, size)
-    return cohort_of(
-        take(items, drawn),
-        epoch=settings.epochs,
-        population=len(pool),
-        settings=settings,
-        purpose="evaluation",
-        actors=actors,
-    )
+    return cohort_of(take(items, drawn), settings, "evaluation", population=len(pool), actors=actors)
 
 
 def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: int) -> Cohort:
@@ -113,14 +106,7 @@ def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: 
     if not items:
         accepted = "a share of the held-out items, or a file as dataset.sealed_path"
         raise SettingsError.one("dataset.sealed", "no sealed items", accepted)
-    return cohort_of(
-        take(items, _by_id(items)),
-        epoch=settings.epochs,
-        population=len(items),
-        settings=settings,
-        purpose="sealed",
-        actors=actors,
-    )
+    return cohort_of(take(items, _by_id(items)), settings, "sealed", population=len(items), actors=actors)
 
 
 def _by_id(items: Sequence[Item]) -> list[int]:
@@ -147,16 +133,16 @@ def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int
 
 def cohort_of(
     drawn: Sequence[Item],
-    *,
-    epoch: int,
-    population: int,
     settings: LearningSettings,
     purpose: str,
+    *,
+    population: int,
+    epoch: int | None = None,
     actors: int | None = None,
 ) -> Cohort:
     """Return drawn items as a cohort: cut into batches, with the record of the draw.
 
-    ``actors`` per item; None: as the settings say.
+    ``epoch`` None: the last one. ``actors`` per item; None: as the settings say.
     """
     step, target = settings.batch_size, actors or settings.actors_per_item
     low, high = settings.instance_bounds if settings.enabled and actors is None else (target, target)
@@ -168,7 +154,7 @@ def cohort_of(
     batches = tuple(tuple(drawn[start : start + step]) for start in range(0, len(drawn), step))
     metadata = {
         "purpose": purpose,
-        "epoch": epoch,
+        "epoch": settings.epochs if epoch is None else epoch,
         "seed": settings.seed,
         "night": settings.night or 0,
         "with_replacement": settings.with_replacement and purpose == "learn",

@@ -175,7 +175,7 @@ def up_to(last: int) -> str:
     text = str(last)
     shorter = [f"[1-9]{'[0-9]' * (digits - 1)}" for digits in range(2, len(text))]
     choices = [*(["[0-9]"] if len(text) > 1 else []), *shorter, text]
-    for at, digit in enumerate(text):
+    for at, digit in enumerate(text):  # the numbers of as many digits that are smaller from this digit on
         lowest = 1 if at == 0 and len(text) > 1 else 0
         if int(digit) > lowest:
             choices.append(f"{text[:at]}[{lowest}-{int(digit) - 1}]{'[0-9]' * (len(text) - at - 1)}")

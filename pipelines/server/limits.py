@@ -80,7 +80,18 @@ class GradeQueue:
                 self._turns.release()
             self._notify()
 
-    def full(self, slot: QueueSlot) -> bool:
+    async def received(self, slot: QueueSlot, size: int, limit: asyncio.Timeout) -> None:
+        """Count bytes that have arrived, and wait until more may be read; the client's time limit is extended by the wait."""
+        slot.size += size
+        self._bytes += size
+        while self._full(slot):
+            loop, until = asyncio.get_running_loop(), limit.when() or 0.0
+            started = loop.time()
+            limit.reschedule(None)
+            await self._changed.wait()
+            limit.reschedule(until + loop.time() - started)
+
+    def _full(self, slot: QueueSlot) -> bool:
         """Return whether reading this body must wait.
 
         When only incomplete bodies are in memory, the first of them continues: otherwise all would wait for each other.
@@ -89,15 +100,6 @@ class GradeQueue:
             return False
         first = next(iter(self._receiving), None) is slot
         return not first or self._bytes > sum(each.size for each in self._receiving)
-
-    async def changed(self) -> None:
-        """Wait until a slot is released or its body is complete."""
-        await self._changed.wait()
-
-    def add(self, slot: QueueSlot, size: int) -> None:
-        """Count bytes that have arrived."""
-        slot.size += size
-        self._bytes += size
 
     async def enter(self, slot: QueueSlot) -> None:
         """Wait for the turn of a complete body. Raise ``HTTPException`` 503 if too many wait."""
@@ -115,7 +117,7 @@ class GradeQueue:
         self._active += 1
 
     def _notify(self) -> None:
-        self._changed.set()
+        self._changed.set()  # for those who wait now; later ones wait for the next change
         self._changed = asyncio.Event()
 
 
@@ -169,23 +171,12 @@ async def _body(request: Request, max_body: int, within_s: float, slot: QueueSlo
                 if len(read) > max_body:
                     raise too_large
                 if slot is not None:
-                    slot.queue.add(slot, len(chunk))
-                    await _wait_for_memory(slot, limit)
+                    await slot.queue.received(slot, len(chunk), limit)
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {within_s:g} seconds") from None
     if slot is not None:
         await slot.queue.enter(slot)
     return bytes(read)
-
-
-async def _wait_for_memory(slot: QueueSlot, limit: asyncio.Timeout) -> None:
-    """Wait until more may be read, and extend the client's time limit by the wait."""
-    while slot.queue.full(slot):
-        loop, until = asyncio.get_running_loop(), limit.when() or 0.0
-        started = loop.time()
-        limit.reschedule(None)
-        await slot.queue.changed()
-        limit.reschedule(until + loop.time() - started)
 
 
 def _validated(model: type[M], raw: bytes, content_type: str) -> M:

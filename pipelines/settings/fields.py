@@ -173,7 +173,7 @@ def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
                 flag=schema.get("flag"),
                 env=schema.get("env"),
                 type=_TYPES[below["type"]],
-                default=schema.get("default", {}),
+                default=schema.get("default", {}),  # absent of a mapping, which a factory makes
                 help=" ".join(schema.get("description", "").split()),
                 choices=tuple(below.get("enum", ())),
                 optional=_is_optional(schema),

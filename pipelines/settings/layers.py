@@ -220,7 +220,7 @@ class _LayerReader:
             if name not in known and key not in fields_by_key():
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():
-                is_bool = fields_by_key()[key].type is bool
+                is_bool = fields_by_key()[key].type is bool  # `on` and `yes` are words in YAML 1.2
                 yield key, TRUTH_VALUES.get(str(value).strip().lower(), value) if is_bool else value
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)

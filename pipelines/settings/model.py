@@ -97,7 +97,7 @@ class EndpointSettings(Section):
     endpoints that refuse it, as Groq does."""
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a type checker cannot see classes that are created
     ActorModel = Section
     LearnerModel = Section
 else:

@@ -88,9 +88,8 @@ class ModelChoice:
     @property
     def priced(self) -> Iterator[tuple[ModelRole, str, ListPrice | None]]:
         """Each model in use with the first role that calls its endpoint, and its price; None where that is unknown."""
-        return (
-            (role, name, self.price_list(role).find(name)) for role, each in self.endpoints.items() for name in each
-        )
+        called = ((role, name) for role, names in self.endpoints.items() for name in names)
+        return ((role, name, self.price_list(role).find(name)) for role, name in called)
 
     @property
     def price_rows(self) -> list[dict[str, object]]:

@@ -73,7 +73,7 @@ def _listed(name: str, base_url: str) -> ListPrice | None:
     except ImportError:
         return None
     with suppress(LookupError):
-        provider, model = get_snapshot().find_provider_model(name, None, None, base_url)
+        provider, model = get_snapshot().find_provider_model(name, None, None, base_url)  # the vendor by the address
         price = _price_of(model)
         if price is not None:
             return ListPrice(price, f"{PACKAGE} {version(PACKAGE)}, {provider.id}/{model.id}")

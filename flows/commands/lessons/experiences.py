@@ -147,9 +147,8 @@ def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
     """Return the lessons that were in force when a run began."""
     manifest = ManifestFile(experiences.paths.run(run_id).manifest).read()
     if "champion" not in manifest:
-        raise SettingsError.one(
-            "RUN", repr(run_id), "a run whose manifest is there, or two runs to compare with each other"
-        )
+        accepted = "a run whose manifest is there, or two runs to compare with each other"
+        raise SettingsError.one("RUN", repr(run_id), accepted)
     ids: Sequence[str] = manifest["champion"]["experience_ids"]
     return ids
 
@@ -160,7 +159,7 @@ def verify(options: argparse.Namespace, console: Console) -> int:
     champion = experiences.champion.entries
     stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
-    skipped = dataclasses.asdict(experiences.store.skipped)
+    skipped = dataclasses.asdict(experiences.store.skipped)  # counted while the records were read
     problems = champion_problems(experiences.store, experiences.paths, every=True)
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
     figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}

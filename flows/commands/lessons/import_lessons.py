@@ -160,10 +160,8 @@ def _read_store(options: argparse.Namespace) -> _Import:
     if not library.entries:
         raise SettingsError.one("STORE", f"{options.store!r}, with no lessons in force", "a task with some")
     if not sound.entries:
-        lessons = pluralize(len(library.entries), "lesson")
-        raise SettingsError.one(
-            "STORE", f"{options.store!r}, {lessons} and none that verifies", "one with stamped lessons"
-        )
+        unstamped = f"{options.store!r}, {pluralize(len(library.entries), 'lesson')} and none that verifies"
+        raise SettingsError.one("STORE", unstamped, "one with stamped lessons")
     simulated = promoted.simulated if promoted else any(each.simulated for each in read_events(theirs.accounts))
     lesson_list = lesson_set(sound, theirs.root.name, simulated=simulated)
     return _screened(options, str(folder), canonical_json(as_json(lesson_list)).encode(), lesson_list)

@@ -149,13 +149,11 @@ def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
 
 def _field_columns(name: str, columns: Sequence[str], fields: FieldMap) -> list[str]:
     """Return the columns that contain fields. Raise ``DatasetError`` for required ones that are missing."""
-    if missing := [each for each in fields.required if first_part(each, columns) not in columns]:
-        given = f"among {quoted_names(columns)}"
-        raise DatasetError(
-            [
-                Problem(name, f"no column {each!r} {given}", f"a column {each!r}, {fields.remedy(each)}")
-                for each in missing
-            ]
-        )
+    if problems := [
+        Problem(name, f"no column {each!r} among {quoted_names(columns)}", f"a column {each!r}, {fields.remedy(each)}")
+        for each in fields.required
+        if first_part(each, columns) not in columns
+    ]:
+        raise DatasetError(problems)
     wanted = {first_part(each, columns) for each in fields.names}
     return [column for column in columns if column in wanted]

@@ -122,11 +122,10 @@ async def half_sent(url, length, part):
 async def turn(queue, *chunks):
     """The turn of a request whose body comes in chunks."""
     async with queue.slot() as slot:
-        for size in chunks:
-            queue.add(slot, size)
-            await asyncio.sleep(0)
-            while queue.full(slot):
-                await queue.changed()
+        async with asyncio.timeout(60.0) as limit:
+            for size in chunks:
+                await queue.received(slot, size, limit)
+                await asyncio.sleep(0)
         await queue.enter(slot)
         yield slot
 
