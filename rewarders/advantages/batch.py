@@ -30,6 +30,7 @@ from tfgrpo.rewarders.advantages.batch_groups import (
 )
 from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, Kind, estimator_of
 from tfgrpo.rewarders.advantages.group import finite_rewards
+from tfgrpo.stores.numeric import is_finite
 
 _NORMAL: Final = NormalDist()
 _PAIRWISE: Final = 128
@@ -154,7 +155,7 @@ def batch_statistics(
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
+    return isinstance(value, Real) and is_finite(value)
 
 
 def _checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:

@@ -207,7 +207,11 @@ def _padded(name: str, given: Sequence[Any]) -> tuple[Floats, Bools | None]:
     width = max(map(len, rows), default=0)
     matrix = np.array([*zip_longest(*rows)], dtype=object).reshape(width, len(rows)).T
     present: Bools = matrix != None  # noqa: E711  compared element by element
-    return np.where(present, matrix, 0.0).astype(np.float64), None if bool(present.all()) else present
+    try:
+        numbers = np.where(present, matrix, 0.0).astype(np.float64)
+    except OverflowError:
+        raise ValueError(f"{name}: expected finite numbers, received an integer that is too large") from None
+    return numbers, None if bool(present.all()) else present
 
 
 def _mask(mask: RewardRows, shape: tuple[int, ...], present: Bools | None) -> Bools:

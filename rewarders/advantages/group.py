@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import dist, frexp, fsum, inf, isfinite, ldexp, sqrt
+from math import dist, frexp, fsum, inf, ldexp, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfgrpo.rewarders.advantages.estimators import ALIASES, EPSILON, ESTIMATORS, Estimator, EstimatorName, estimator_of
+from tfgrpo.stores.numeric import is_finite
 
 if TYPE_CHECKING:
     from tfgrpo.rewarders.advantages.batch_groups import BatchStatistics
@@ -119,9 +120,9 @@ def finite_rewards(rewards: Sequence[float]) -> list[float]:
         if not isinstance(number, Real):
             hint = "; omit rollouts without a reward" if reward is None else ""
             raise ValueError(f"reward {index} is {reward!r}; only finite rewards can be compared{hint}")
+        if not is_finite(reward):
+            raise ValueError(f"reward {index} is {reward}; only finite rewards can be compared")
         values.append(float(reward))
-        if not isfinite(values[-1]):
-            raise ValueError(f"reward {index} is {values[-1]}; only finite rewards can be compared")
     if not values:
         raise ValueError("a group needs at least one reward")
     return values

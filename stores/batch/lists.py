@@ -144,8 +144,9 @@ def groups_of_lists(
     reader.values("states", None if states is None else [states], frozen, named=False)
     earlier = len(reader.problems)
     actions = reader.rows("action_groups", lists.action_groups, count, None)
-    # Groups of a wrong length are no measure for the other lists.
-    sizes = None if actions is None or len(reader.problems) > earlier else [len(row) for row in actions]
+    # Groups of a wrong length, or of an unknown number, are no measure for the other lists.
+    is_measure = states is not None and actions is not None and len(reader.problems) == earlier
+    sizes = [len(row) for row in actions or ()] if is_measure else None
     reader.values("action_groups", actions, frozen)
     rewards = reader.numbers("rewards", lists.reward_groups, count, sizes)
     logprobs = lists.log_prob_old_groups

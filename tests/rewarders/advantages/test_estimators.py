@@ -257,6 +257,16 @@ def test_a_batch_without_any_reward_has_no_advantages_and_no_error():
         assert np.isnan(batch_advantages([[None, None]], estimator=name)).all()
 
 
+@pytest.mark.parametrize("name", ["grpo", "rank", "remax"])
+def test_an_integer_that_no_float_holds_is_refused(name):
+    with pytest.raises(ValueError, match="finite"):
+        group_advantage([0, 10**400], name, greedy=0.0)
+    with pytest.raises(ValueError, match="finite"):
+        batch_advantages([[0, 10**400]], estimator=name, greedy=[0.0])
+    with pytest.raises(ValueError, match="finite"):
+        group_advantage([0, 1], "remax", greedy=10**400)
+
+
 def test_only_a_mask_hides_nan():
     rewards = np.array([[0.0, 1.0, math.nan], [math.inf, 1.0, 2.0]])
     mask = np.array([[True, True, False], [False, True, True]])

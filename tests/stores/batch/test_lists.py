@@ -109,6 +109,11 @@ def test_lists_that_do_not_fit_together_are_refused_with_expected_received_and_w
     assert message in str(error)
 
 
+def test_lists_of_different_lengths_are_refused_without_states_too():
+    error = refused(lambda: ExperienceBatch.from_lists("Q", [["x"]], [[1.0], [2.0]], [[0.0], [0.0]]))
+    assert "states: expected a list, received a text" in str(error)
+
+
 def test_every_problem_of_the_lists_is_in_one_error():
     error = refused(
         lambda: from_lists(actions=ACTIONS[:1], rewards=REWARDS * 2, logps=[["a", 1], [2, 3]], group_size=-1)
