@@ -126,7 +126,7 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
     work = asyncio.ensure_future(runtime.actor.attempt(attempt))
     try:
         await asyncio.wait([work], timeout=limit)
-    finally:
+    finally:  # also when this is cancelled
         in_time = work.done()
         if not in_time:
             attempt.end()

@@ -30,7 +30,8 @@ class AnswerPlace:
         """Return the answer within a program's standard output. Raise ``ActorError`` if it is not there."""
         if self.place == "json":
             whole = json_of(text)
-            return pointed(whole if whole is not None else _last_object(text), self.where)
+            last = (value for _, value in _objects(reversed(text.split("\n"))))
+            return pointed(whole if whole is not None else next(last, None), self.where)
         stripped = text.strip()
         return stripped.rpartition("\n")[2].strip() if self.place == "last_line" else stripped
 
@@ -90,10 +91,6 @@ def pointed(value: object, pointer: str) -> str:
                 f"nothing at {pointer} of the answer (actor.answer); there is: {names[:_SHOWN] or 'nothing'}"
             )
     return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-
-
-def _last_object(text: str) -> dict[str, Any] | None:
-    return next((value for _, value in _objects(reversed(text.split("\n")))), None)
 
 
 def event_frames(text: str) -> tuple[Frame, ...]:

@@ -93,6 +93,7 @@ class _ManyClient(ChatClient):
         raw = body.get("choices")
         raw = raw if isinstance(raw, list) else []
         choices = tuple(self._choice(body, choice) for choice in raw)
+        # One choice that can be read makes a reply: the others are lost alone, and what all cost is settled.
         good = next((index for index, choice in enumerate(choices) if isinstance(choice, ChatReply)), None)
         read = body if good is None else {**body, "choices": [raw[good]]}
         first = super()._read(read, model, usage, latency_s, nano_usd)

@@ -115,6 +115,7 @@ def _chunks(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     chunk: list[str] = []
     start = 1
     for number, line in enumerate(lines, start=1):
+        # Most lines are long rollouts: only what looks like a group is parsed here.
         if chunk and _GROUP_START.search(line) and mapping_of(json_of(line)).get("kind") == "group":
             yield start, chunk
             chunk, start = [], number

@@ -82,7 +82,7 @@ def groups_of_run(
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = _rows(run.rollouts)
-    first = list(islice(rows, 1))
+    first = list(islice(rows, 1))  # a generator opens its file only now
     with ExitStack() as stack:
         journal = stack.enter_context(line_index(run.journal, attempt_of_key))
         items = stack.enter_context(line_index(run.items, lambda line: _text(line, "item_id")))
@@ -106,6 +106,7 @@ def groups_of_run(
                     short.add(group_id)
                 item = _one(items, "item_id", head["item_id"])
                 for own, attempts in _halves(head, rollouts, bare=bare):
+                    # Of halves that stay together, the candidate's, which comes last.
                     prompt = _one(prompts, "digest", attempts[-1]["prompt_digest"])
                     yield _group(own, attempts, _answers(head, attempts, journal, tools), item, prompt, facts)
             except (KeyError, TypeError) as error:

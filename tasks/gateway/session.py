@@ -173,6 +173,7 @@ class Session(Caller):
             # The tools actor measures no call of a tool that does not exist.
             if called is not None and (called.tool in request.tools or not request.tools):
                 text = self.scrub(result.text)
+                # Two of the protocols have no field for it: frameworks hand an error back as a text that begins so.
                 failed = result.error or text[:5].lower() == "error"
                 frame = tool_frame(called.tool, text, (now - called.since) * 1000.0, None, failed=failed)
                 self.attempt.fill_frame(self.attempt.open_frame(), frame)

@@ -196,7 +196,7 @@ class SignedCuration(Curation):
                 why=why if judged is None else judged.why,
                 created_at=self.runtime.clock(),
             ).named()
-            self._noted.setdefault(event.event_id, event)
+            self._noted.setdefault(event.event_id, event)  # what a group says twice counts once
 
     def _opposites(self, records: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
         """Known lessons that contradict any of these, by their accounts."""

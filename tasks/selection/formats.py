@@ -135,6 +135,7 @@ class JsonFormat:
 
     def read(self, text: str) -> Reading:
         """Parse strictly, then check against the schema."""
+        # Apart: a fault of syntax is sent back in any case, one against the schema only with ``repair`` all.
         try:
             value = parse_answer(text, {})
         except ValueError as error:

@@ -88,6 +88,7 @@ class Connection:
 
     async def client(self) -> mcp.Client:
         """Return the client of the running server. Raise ``ActorError`` if it cannot be started."""
+        # A server that is being stopped is waited for: there may be no two of it at once.
         while self._stop.is_set() and self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
         if self._ready is None or self._task is None or self._task.done():
@@ -99,11 +100,12 @@ class Connection:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Return the text of a call's result. Raise ``ActorError`` for a result or a protocol error that is one."""
         from mcp import MCPError  # noqa: PLC0415 - an extra
+        from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - as above
 
         try:
             result = await (await self.client()).call_tool(tool, dict(arguments))
         except MCPError as error:
-            if error.code == _connection_closed():
+            if error.code == CONNECTION_CLOSED:
                 self._stop.set()  # the next call starts it again
             raise ActorError(self._without_secrets(str(error))) from None
         text = self._without_secrets(_text_of(result))
@@ -167,12 +169,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _connection_closed() -> int:
-    from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
-
-    return int(CONNECTION_CLOSED)
 
 
 def _text_of(result: Any) -> str:

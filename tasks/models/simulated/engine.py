@@ -213,7 +213,7 @@ class AdvisedSolver:
     def avoids(self, pitfall: str) -> bool:
         """Whether the margin is above zero."""
         difficulty = derive_seed(self.seed, "difficulty", self.prompt, pitfall)
-        item = DIFFICULTY_SPREAD * _NORMAL.inv_cdf((difficulty + 0.5) / 2.0**53)
+        item = DIFFICULTY_SPREAD * _NORMAL.inv_cdf((difficulty + 0.5) / 2.0**53)  # it takes neither 0 nor 1
         advice = self.advice.get(pitfall, 0.0)
         steady = SKILL + self.gain * (-advice if self.turned(pitfall) else advice)
         heat = self.temperature * (HEAT * self.rng.gauss(0.0, 1.0) - HEAT_COST)
