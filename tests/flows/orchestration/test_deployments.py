@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -48,6 +49,7 @@ class Machine:
     env: dict[str, str] = field(default_factory=dict)
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     answers: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
+    client: httpx.Client = field(default_factory=partial(httpx.Client, timeout=60))
 
     def command(self, line: str) -> None:
         """Do what one line of the page says; the servers among them go on running."""
@@ -90,7 +92,7 @@ class Machine:
 
     def get(self, path: str) -> Any:
         try:
-            return httpx.get(self.url(path), timeout=60).raise_for_status().json()
+            return self.client.get(self.url(path)).raise_for_status().json()
         except httpx.TransportError:
             return None
 
@@ -100,7 +102,7 @@ class Machine:
     def send(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
         def answered() -> httpx.Response | None:
             """Prefect's server says 503 while its SQLite file is locked."""
-            answer = httpx.request(method, self.url(path), json=body, timeout=60)
+            answer = self.client.request(method, self.url(path), json=body)
             return None if answer.status_code == 503 else answer
 
         answer: httpx.Response = until(answered, "the server to take the request")
@@ -142,6 +144,7 @@ class Machine:
         return dict(until(look, "the retry to end"))
 
     def stop(self) -> None:
+        self.client.close()
         for process in reversed(self.running):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=60)
@@ -152,7 +155,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     while time.monotonic() < deadline:
         if found := condition():
             return found
-        time.sleep(0.2)
+        time.sleep(0.3)
     pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
 
 
