@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import count, pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, sites
 
-Direction = Literal["LR", "TB"]
 _SPECIAL: Final = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,:!?/]")
 """Everything that might be markup."""
 
@@ -117,7 +116,7 @@ class _Chart:
             self.arrow(part.last, span.last)
 
 
-def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
+def to_mermaid(model: Model) -> str:
     """Return a flowchart from a start to an end. ``×`` marks a choice and the turns of a loop, ``+`` parallel branches.
 
     A silent step is a small empty circle. In a partial order an arrow means: only after the other is finished.
@@ -128,7 +127,7 @@ def to_mermaid(model: Model, *, direction: Direction = "LR") -> str:
     span = fold(model, chart.add)
     chart.arrow(start, span.first)
     chart.arrow(span.last, chart.node('((("end")))'))
-    return "\n".join([f"flowchart {direction}", *chart.lines])
+    return "\n".join(["flowchart LR", *chart.lines])
 
 
 def _entity(found: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Check process models: errors and warnings, each with a JSON pointer.
 
-A ``Model`` is well-formed already: its LOOPs have two children, its orders are acyclic, its labels are not blank.
+A ``Model`` is well-formed already: its LOOPs have two children, its orders are
+acyclic, its labels are not blank, and it is neither too deep nor too large.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, Activity, Model, Operator, Site, depth_of, sites, size_of
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Site, sites
 
 Severity: TypeAlias = Literal["error", "warning"]
 Code: TypeAlias = Literal[
-    "ancestor-id", "repeated-id", "label-not-allowed", "no-activity", "too-deep", "too-large", "repeated-label",
+    "ancestor-id", "repeated-id", "label-not-allowed", "no-activity", "repeated-label",
     "similar-label", "single-child", "nothing-ordered",
 ]  # fmt: skip
-ERRORS: Final = frozenset({"ancestor-id", "label-not-allowed", "no-activity", "too-deep", "too-large"})
+ERRORS: Final = frozenset({"ancestor-id", "label-not-allowed", "no-activity"})
 """Codes that make a model invalid; the others are warnings."""
 _Doubt: TypeAlias = tuple[Code, str]
 """Code and message of a finding."""
@@ -63,22 +64,18 @@ class Validation:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
 
-def validate(
-    model: Model,
-    *,
-    allowed_labels: Collection[str] | None = None,
-    max_depth: int = MAX_DEPTH,
-    max_nodes: int = MAX_NODES,
-) -> Validation:
+def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> Validation:
     """Return all errors and warnings of a model.
 
-    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``; more than ``max_depth`` nested
-    operators, or ``max_nodes`` nodes. Warnings: a repeated id; a label that is repeated, or differs from another only in
-    case and white space; an operator around a single child; a PARTIAL_ORDER of several children without pairs.
+    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``. Warnings: a repeated id; a label
+    that is repeated, or differs from another only in case and white space; an operator around a single child; a
+    PARTIAL_ORDER of several children without pairs.
     """
     every = list(sites(model))
     labels = Counter(site.node.label for site in every if isinstance(site.node, Activity))
-    findings = [Finding(*doubt, "", every[0].id) for doubt in _of_the_whole(model, labels, max_depth, max_nodes)]
+    findings = []
+    if not labels:
+        findings.append(Finding("no-activity", "the model has no activity, only silent steps", "", every[0].id))
     ids = Counter(site.id for site in every)
     spellings: dict[str, set[str]] = {}
     for label in labels:
@@ -90,15 +87,6 @@ def validate(
             doubts += _label(site.node.label, labels, spellings, allowed)
         findings += [Finding(*doubt, site.pointer, site.id) for doubt in doubts]
     return Validation(tuple(findings))
-
-
-def _of_the_whole(model: Model, labels: Counter[str], max_depth: int, max_nodes: int) -> Iterator[_Doubt]:
-    if depth_of(model) > max_depth:
-        yield "too-deep", f"{depth_of(model)} levels, at most {max_depth}"
-    if size_of(model) > max_nodes:
-        yield "too-large", f"{size_of(model):,} nodes, at most {max_nodes:,}"
-    if not labels:
-        yield "no-activity", "the model has no activity, only silent steps"
 
 
 def _identity(site: Site, ids: Counter[str]) -> Iterator[_Doubt]:

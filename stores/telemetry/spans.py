@@ -164,8 +164,4 @@ def _sendable(value: Any) -> Any:
 
 def _with_literals(attributes: Attributes) -> Attributes:
     """Add epoch and group size under the specification's names."""
-    return {
-        **attributes,
-        "literal_epoch": attributes["epoch"],
-        "literal_group_size": attributes.get("group_size"),
-    }
+    return {**attributes, "literal_epoch": attributes["epoch"], "literal_group_size": attributes.get("group_size")}

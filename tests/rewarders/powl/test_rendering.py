@@ -101,10 +101,8 @@ def test_no_label_can_leave_its_quotes(label):
 
 
 def test_a_picture_looks_like_this():
-    assert to_mermaid(
-        parse_text("SEQUENCE(ACTIVITY(check credit), XOR(b, SILENT()))"), direction="TB"
-    ).splitlines() == [
-        "flowchart TB",
+    assert to_mermaid(parse_text("SEQUENCE(ACTIVITY(check credit), XOR(b, SILENT()))")).splitlines() == [
+        "flowchart LR",
         '  n0(("start"))',
         '  n1["check credit"]',
         '  n2["b"]',

@@ -74,13 +74,6 @@ def test_labels_outside_an_allowed_set_are_errors():
     assert found(Activity("a"), allowed_labels=[]) == [("label-not-allowed", "")]
 
 
-def test_tighter_limits_of_depth_and_size_are_errors():
-    model = parse_text("SEQUENCE(a, XOR(b, c))")
-    assert found(model, max_depth=1, max_nodes=4) == [("too-deep", ""), ("too-large", "")]
-    assert found(model, max_depth=2, max_nodes=5) == []
-    assert str(validate(model, max_depth=1).errors[0]) == "error at the root: 2 levels, at most 1"
-
-
 def test_errors_make_invalid_and_warnings_do_not():
     assert set(get_args(Code)) > ERRORS
     result = validate(Operator("XOR", (Silent(),)))
@@ -91,7 +84,7 @@ def test_errors_make_invalid_and_warnings_do_not():
 @given(any_models)
 def test_every_pointer_leads_to_the_node_it_names(model):
     value = json.loads(json.dumps(to_value(model)))
-    for finding in validate(model, allowed_labels=[], max_depth=1, max_nodes=1).findings:
+    for finding in validate(model, allowed_labels=[]).findings:
         node = value
         for step in finding.pointer.split("/")[1:]:
             node = node[int(step)] if isinstance(node, list) else node[step]
