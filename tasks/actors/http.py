@@ -61,13 +61,18 @@ class HttpActor(OwnAgent):
         }
         client = self._connected(attempt.runtime)
         received = await self._asked(client, "POST", self._url, json.dumps(body).encode())
-        pause = _FIRST_POLL_S
+        pause, passed = _FIRST_POLL_S, set[httpx.URL]()
         while received.status in (_ACCEPTED, _SEE_OTHER) and received.headers.get("location"):
+            place = received.url.join(received.headers["location"])
             if received.status == _ACCEPTED:
                 named = retry_after(received.headers, utc_now())
                 await asyncio.sleep(pause if named is None else named)
                 pause = min(_SLOWEST_POLL_S, 1.5 * pause)
-            received = await self._asked(client, "GET", received.url.join(received.headers["location"]))
+                passed.clear()
+            elif place in passed:
+                raise ActorError(f"the agent leads in a circle at {display_url(place)}")
+            passed.add(place)
+            received = await self._asked(client, "GET", place)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())

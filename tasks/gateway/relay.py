@@ -105,7 +105,7 @@ class EventRelay:
         said = self._last
         if self._timer is not None:
             self._timer.reschedule(None)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # told by the next chunk, or by the handler's cancellation
             while (left_s := self._limit_s - (perf_counter() - self._last)) > 0.0:
                 quiet_s = perf_counter() - max(said, self._last)
                 if quiet_s >= SILENCE_S:

@@ -49,7 +49,7 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
             return
         for path, names, _files in os.walk(folder):
             for name in (".", *names):
-                with suppress(OSError):
+                with suppress(OSError):  # perhaps its process has removed it
                     Path(path, name).chmod(0o700)
         time.sleep(0.05)
 

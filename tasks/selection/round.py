@@ -204,7 +204,7 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         outcome = await corrected(read, draft, spec.settings.max_validations + 1, spec.format.name)
     except RepairExhausted:
         outcome = readings[-1]
-    sent_back = zip(texts[:-1], readings, strict=False)
+    sent_back = zip(texts[:-1], readings, strict=False)  # an attempt that is lost is the last, and has no reading
     return Candidate(
         index=index,
         outcome=outcome,

@@ -84,6 +84,19 @@ async def test_a_private_service_gets_its_header_and_nobody_else_does(tmp_path, 
     assert rollout.output == "7, said ***"
 
 
+async def test_a_service_that_leads_in_a_circle_is_not_asked_without_end(tmp_path):
+    asked = []
+
+    async def round_again(request):
+        asked.append(request.path)
+        return web.Response(status=303, headers={"Location": "/b" if request.path == "/a" else "/a"})
+
+    async with serving(web.post("/a", round_again), web.get("/a", round_again), web.get("/b", round_again)) as url:
+        rollout = await attempt(tmp_path, f"{url}/a")
+    assert asked == ["/a", "/b", "/a"]
+    assert f"the agent leads in a circle at {url}/b" in rollout.loss.reason
+
+
 async def test_a_refusal_that_repeats_the_header_is_recorded_without_it(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
     async with serving(answering('{"error": "bad token agent-s3cret"}', status=401)) as url:

@@ -226,6 +226,27 @@ async def test_long_and_compressed_requests_are_read(endpoint: Endpoint, opened:
     assert endpoint.asked[0].body["messages"][1:] == long["messages"]
 
 
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint: Endpoint, opened: Opener) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    address = httpx.URL(session.base_url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    for body in (json.dumps(ASK).encode(), b"{"):
+        head = f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n"
+        head += (
+            f"Authorization: Bearer {session.api_key}\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(5):
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200" if body != b"{" else b"HTTP/1.1 400")
+        await reader.readexactly(int(answer.lower().partition(b"content-length: ")[2].split()[0]))
+    writer.close()
+    await writer.wait_closed()
+    assert "expect" not in {name.lower() for name in endpoint.asked[0].headers}
+
+
 async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener) -> None:
     raw = gzip.compress(json.dumps(chat_body("seven")).encode())
     headers = {"content-encoding": "gzip", "content-type": "application/json"}
