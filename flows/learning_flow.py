@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
+from importlib import import_module
 from threading import Event
 from typing import Any, TypeAlias
 
@@ -24,10 +25,10 @@ from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, named_after, state_of
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, state_of
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
-from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun, task_runner_for
+from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.flows.run.execution import as_submitted, execute
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
@@ -127,7 +128,8 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
         # Each worker has slots for all rollouts, so only the number of groups bounds the total.
         at_once = max(1, at_once // plan.group_size)
         workers = dask_workers(at_once)
-    task_runner = task_runner_for(name, at_once)
+    # That an extra is installed was checked before the run began.
+    task_runner = import_module("prefect_ray").RayTaskRunner() if name == "ray" else EventLoopTaskRunner(at_once)
     with workers as run, task_runner as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
@@ -227,8 +229,9 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         asked = asked_of(RunRequest, request, fields)
     except PrefectUnavailable as error:
         return state_of("failed", str(error), RunSummary("failed", None, str(error), {}).as_json())
-    if run is not None:
-        asked = named_after(run, asked)
+    if run is not None and asked.earlier is None:
+        # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
+        asked = asked.model_copy(update={"flow_run_id": str(run.id), "run_id": asked.run_id or str(run.id)})
     artifacts = PrefectArtifacts()
     try:
         summary = _run_body()(asked, artifacts)

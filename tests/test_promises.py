@@ -70,7 +70,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.operations", "optimize_experience", "tasks/learning/test_thresholds.py"),
         ("tfgrpo.rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
-        ("tfgrpo.flows.orchestration.task_runner", "task_runner_for", "flows/orchestration/test_task_runner.py"),
+        ("tfgrpo.flows.orchestration.task_runner", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
         ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),
         ("tfgrpo.flows.learning_flow", "tfgrpo_learning", "flows/test_learning_flow.py"),

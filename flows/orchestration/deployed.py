@@ -20,7 +20,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
+from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.stores.errors import FlowFailed, PrefectUnavailable
 
 _Request = TypeVar("_Request", bound=FlowRequest)
@@ -68,13 +68,6 @@ def asked_of(kind: type[_Request], older: _Request | None, parameters: Mapping[s
     )
     run = deployed_run()
     return request if run is None else kind.model_validate(request.laid_over(_parameters_of_deployment(run)))
-
-
-def named_after(run: FlowRun, request: RunRequest) -> RunRequest:
-    """The request of a deployed run under the id of its flow run, which is the same when Prefect runs it again."""
-    if request.earlier is not None:
-        return request
-    return request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
 
 
 def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Task runners for groups: one event loop in a separate thread, or Dask or Ray.
+"""A task runner for groups: one event loop in a separate thread.
 
 Prefect's thread runner starts an event loop and an API client for every asynchronous task; each client reads the whole
 CA bundle, about 50 ms of CPU a task even for a local plain-HTTP API. Here one loop and one API client serve every task
@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import importlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from prefect.client.schemas.objects import RunInput
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from prefect.tasks import Task
 
 _TASK_RUNS: Final = logging.getLogger("prefect.task_runs")
-RunnerName: TypeAlias = Literal["threads", "dask", "ray"]
-
-
 _BEGUN: contextvars.ContextVar[ExitStack | None] = contextvars.ContextVar("tfgrpo-begun", default=None)
 
 
@@ -170,12 +166,3 @@ async def _serve(ready: concurrent.futures.Future[_Served], at_once: int) -> Non
         if ready.done():
             raise
         ready.set_exception(error)
-
-
-def task_runner_for(name: RunnerName, at_once: int = 64) -> TaskRunner[Any]:
-    """The runner of the task runs, with at most ``at_once`` in progress where that is ours to say.
-
-    On Dask only the work of a group leaves this process (see ``dask_workers``), its task run does not. That the extra is
-    installed was checked before the run began.
-    """
-    return importlib.import_module("prefect_ray").RayTaskRunner() if name == "ray" else EventLoopTaskRunner(at_once)

@@ -88,7 +88,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "place": place_options(task),
         "morning": morning_page(task, run),
         "night_chart": picture(nights_of(task.original(), decisions_until(task.original(), manifest))),
-        "packs": _option("--packs-root", settings.get("packs_root")),
+        "packs": f" --packs-root {shlex.quote(packs)}" if (packs := settings.get("packs_root")) else "",
         "comparison": _comparison(manifest.get("gate")),
         "curve": _curve(groups),
         "arms": list(_arms(run, rollouts)),
@@ -102,10 +102,6 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "retrieval": read_retrieval(task, run.root.name),
         "checks": list(_checks(manifest)),
     }
-
-
-def _option(name: str, value: str | None) -> str:
-    return "" if value is None else f" {name} {shlex.quote(value)}"
 
 
 def _comparison(gate: Json | None) -> dict[str, Any] | None:

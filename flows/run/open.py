@@ -80,7 +80,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         fields = _opening_fields(prepared, context, champion, clock)
         books.manifest.update(**fields, **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
-        lost = fields.get("began_with", {}).get("lost")
+        began: dict[str, Any] | None = fields.get("began_with")  # None under older learning rules
+        lost = began and began.get("lost")
         happened = (*retired, *(each for each in (damage, lost) if each))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
@@ -93,10 +94,10 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=_store(task, plan, clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, task, champion, fields.get("began_with"), clock),
+            learning=_learning(plan, task, champion, began, clock),
             champion=champion,
             measures=prepared.request.measures,
-            carried=_carried(fields.get("began_with")),
+            carried=None if began is None else Carried(Capital(tuple(began["capital"])), began["nights"]),
             fan_out=fan_out,
             clock=clock,
             lock=lock,
@@ -129,11 +130,6 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         "nights": carried.nights,
         **({"lost": lost} if lost else {}),
     }
-
-
-def _carried(began_with: Mapping[str, Any] | None) -> Carried | None:
-    """Return the evidence that a run begins with; None under older learning rules."""
-    return None if began_with is None else Carried(Capital(tuple(began_with["capital"])), began_with["nights"])
 
 
 def _learning(

@@ -12,7 +12,7 @@ from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.stores.errors import Problem
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.ping import Finding, Ping, ping
+from tfgrpo.tasks.models.ping import Finding, ping
 from tfgrpo.tasks.models.transport import open_transport
 
 
@@ -43,7 +43,8 @@ async def ping_models(plan: Plan) -> Pinged:
             last = {finding.setting or finding.said: finding for finding in found.findings}
             problems += (_problem(plan, role, name, finding) for finding in last.values())
             if not found.findings:
-                answers.append(f"{role}: {name} at {endpoint.display_url} answers{_silence(found)}")
+                silence = ", but counts no tokens: what it costs will be unknown" if found.silent else ""
+                answers.append(f"{role}: {name} at {endpoint.display_url} answers{silence}")
     unknown = any(found is None for *_, found in plan.models.priced)
     cost = f"at most {tokens:,} tokens, of an unknown price" if unknown else f"at most ${nano / NANO:.6f}"
     return Pinged(tuple(answers), tuple(problems), cost)
@@ -59,10 +60,6 @@ def _asked(plan: Plan) -> Iterator[tuple[ModelRole, str]]:
     same = {"max_tokens": 1, "name": None}
     learner, judge = (models.roles[role].model_copy(update=same) for role in ("reflection", "judge"))
     yield from (("judge", name) for name in models.judges if name != models.reflection_name or learner != judge)
-
-
-def _silence(found: Ping) -> str:
-    return ", but counts no tokens: what it costs will be unknown" if found.silent else ""
 
 
 def _problem(plan: Plan, role: ModelRole, name: str, finding: Finding) -> Problem:

@@ -43,7 +43,7 @@ def import_items(path: Path) -> Imported:
     problems, found, read = CappedProblems(), dict[str, dict[str, Any]](), 0
     for where, value in _values(path, problems):
         conversations = list(_conversations(value))
-        if not conversations and not _is_trace(value):
+        if not conversations and not {"resourceSpans", "resource_spans"} & set(value):
             problems.add(Problem(where, f"an object with {quoted_names(value)}", _ACCEPTED))
         for turns, replied in conversations:
             read += 1
@@ -75,10 +75,6 @@ def _values(path: Path, problems: CappedProblems) -> Iterator[tuple[str, Mapping
             problems.add(row)
         else:
             yield f"{path}:{row.line}", row.values
-
-
-def _is_trace(value: Mapping[str, Any]) -> bool:
-    return "resourceSpans" in value or "resource_spans" in value
 
 
 def _conversations(value: Mapping[str, Any]) -> Iterator[tuple[list[_Turn], bool]]:

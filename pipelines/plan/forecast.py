@@ -158,10 +158,6 @@ class _Use:
 _RoleUse: TypeAlias = tuple[ModelRole, str, _Use]
 
 
-def _no_judges(_size: int) -> Sequence[JudgeLoad]:
-    return ()
-
-
 def forecast(
     settings: Settings,
     *,
@@ -169,7 +165,7 @@ def forecast(
     pack: LoadedPack,
     cohorts: Sequence[Cohort],
     evaluation: Sequence[Item],
-    judges: Callable[[int], Sequence[JudgeLoad]] = _no_judges,
+    judges: Callable[[int], Sequence[JudgeLoad]] = lambda _: (),
     measured: Sequence[Item] = (),
 ) -> Forecast:
     """Return the forecast of a run over these cohorts and this sweep; an empty ``evaluation`` has no comparison.

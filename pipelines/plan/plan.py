@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +26,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.base import Range
-from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
+from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import read_state
@@ -185,7 +184,7 @@ def _ahead(
         pack=base.pack,
         cohorts=cohorts if measuring is None and not sealed else (),
         evaluation=evaluation.items if sweeps else (),
-        judges=partial(_judge_loads, base.rewarders),
+        judges=lambda size: [load for each in base.rewarders for load in judge_loads(each.rewarder, size)],
         measured=list(islice(cycle(cohorts[0].items), groups)),
     )
     return found, groups
@@ -219,10 +218,6 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewar
         smallest = min(learning.group_size, settings.gate.group_size) if learning.enabled else 1
         check_rewarders(built, group_size=smallest)
     return built
-
-
-def _judge_loads(rewarders: Sequence[WeightedRewarder], size: int) -> list[JudgeLoad]:
-    return [load for each in rewarders for load in judge_loads(each.rewarder, size)]
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: Settings) -> Forecast:

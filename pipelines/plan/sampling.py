@@ -83,7 +83,8 @@ def _draws(
     if ordered is not None:
         streams = (stream(seed, "cohort", "weighted", epoch) for epoch in count(first))
         return ([pool[lot] for lot in weighted_draw(ordered, size, rng)] for rng in streams)
-    return islice(_consecutive(pool, size, settings.seed), settings.epochs_before + first - 1, None)
+    before = (settings.night or 0) * max(settings.epochs - 1, 1)  # learning epochs of the earlier nights
+    return islice(_consecutive(pool, size, settings.seed), before + first - 1, None)
 
 
 def draw_evaluation(

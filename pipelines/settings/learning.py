@@ -129,11 +129,6 @@ class LearningSettings(Section):
         return size // 2 or size if self.half_night else size
 
     @property
-    def epochs_before(self) -> int:
-        """Learning epochs of the earlier nights."""
-        return (self.night or 0) * max(self.epochs - 1, 1)
-
-    @property
     def actors_per_item(self) -> int:
         """The group size, or one when the feature flag is off (requirement 58)."""
         return self.group_size if self.enabled else 1

@@ -161,15 +161,8 @@ def is_local(base_url: str) -> bool:
 
 def key_warnings(models: ModelChoice, env: Mapping[str, str]) -> Iterator[str]:
     """Yield a warning for each remote endpoint that would be called without a key."""
-    for role in models.endpoints:
-        if key_is_missing(models.roles[role], env):
-            yield f"{models.roles[role].api_key_env} is not set: the endpoint is asked without a key"
-
-
-def key_is_missing(model: ModelSettings, env: Mapping[str, str]) -> bool:
-    """Return whether a remote endpoint would be called without a key."""
-    if model.base_url is None or is_local(model.base_url) or model.api_key_secret is not None:
-        return False
-    if any(value.startswith(ENV_VALUE) for value in model.headers.values()):
-        return False
-    return not env.get(model.api_key_env, "").strip()
+    for model in (models.roles[role] for role in models.endpoints):
+        if model.base_url is None or is_local(model.base_url) or env.get(model.api_key_env, "").strip():
+            continue
+        if model.api_key_secret is None and not any(each.startswith(ENV_VALUE) for each in model.headers.values()):
+            yield f"{model.api_key_env} is not set: the endpoint is asked without a key"

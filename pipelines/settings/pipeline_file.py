@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,14 +82,11 @@ def find_pipeline(name_or_path: str | Path) -> Path:
 def load_pipeline(path: Path) -> Mapping[str, Any]:
     """Return nested mappings, lists and scalars. Raise ``PipelineError`` for anything but one plain mapping."""
     label = label_of(path)
-    _, document = read_yaml(path, _load, label=label, line=": line ", accepted="plain YAML")
+    load: Callable[[str], object] = partial(yaml.load, Loader=_StrictLoader)  # a SafeLoader with fewer features
+    _, document = read_yaml(path, load, label=label, line=": line ", accepted="plain YAML")
     if not isinstance(document, dict):
         raise PipelineError.one(label, "no mapping" if document else "nothing", "settings, as `key: value` lines")
     return document
-
-
-def _load(text: str) -> object:
-    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader with fewer features
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -82,14 +82,11 @@ def _listed(name: str, base_url: str) -> ListPrice | None:
 
 def _price_of(model: ModelInfo) -> Price | None:
     """Return today's price, the dearest where it depends on the hour; None for one that is not by tokens alone."""
-    hours = [] if not isinstance(model.prices, list) else [each for each in model.prices if _of_hours(each.constraint)]
+    each_hour = model.prices if isinstance(model.prices, list) else []
+    hours = [each for each in each_hour if type(each.constraint).__name__ == "TimeOfDateConstraint"]
     priced = [each.prices for each in hours] or [model.get_prices(utc_now())]
     found = [price for each in priced if (price := _by_tokens(each)) is not None]
     return max(found, key=lambda price: (price.output_nano, price.input_nano), default=None)
-
-
-def _of_hours(constraint: object) -> bool:
-    return type(constraint).__name__ == "TimeOfDateConstraint"
 
 
 def _by_tokens(prices: ModelPrice) -> Price | None:
