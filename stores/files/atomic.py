@@ -155,6 +155,6 @@ class KeyedJsonl:
             self._read_until = 0
         for line in file.lines(self._read_until):
             # A line damaged by hand has no key, so its row may be written again.
-            with contextlib.suppress(ValueError, TypeError, KeyError):
+            with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
                 self._known.add(self._digest(json.loads(line.data)))
         self._read_until = file.size()

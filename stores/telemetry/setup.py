@@ -19,6 +19,7 @@ from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import TracerProvider
 
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.telemetry.export import (
     Delivery,
     Environment,
@@ -140,8 +141,8 @@ def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
     """Return the telemetry for these options and this ``OTEL_*`` environment; the same object until its shutdown.
 
     Exporters are built only when an endpoint is configured, or for ``OTEL_*_EXPORTER=console`` (to stderr). Raises
-    ``SettingsError`` for an invalid endpoint; other unsupported values are logged, and in ``warnings``. At the end of
-    the process ``shutdown`` is called, unless it was before.
+    ``SettingsError`` for an invalid endpoint, and for what the SDK refuses; other unsupported values are logged, and in
+    ``warnings``. At the end of the process ``shutdown`` is called, unless it was before.
     """
     key = (options, tuple(sorted(item for item in env.items() if item[0].startswith("OTEL_"))))
     with _CONFIGURING:
@@ -162,12 +163,16 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     delivery = Delivery()
     pipes: list[Pipe] = []
     traces = metrics = None
-    if to_traces is not None:
-        traces, pipe = trace_provider(to_traces, env, resource, delivery)
-        pipes.append(pipe)
-    if to_metrics is not None:
-        metrics, pipe = meter_provider(to_metrics, env, _resource_of_series(resource, options, env), delivery)
-        pipes.append(pipe)
+    try:
+        if to_traces is not None:
+            traces, pipe = trace_provider(to_traces, env, resource, delivery)
+            pipes.append(pipe)
+        if to_metrics is not None:
+            metrics, pipe = meter_provider(to_metrics, env, _resource_of_series(resource, options, env), delivery)
+            pipes.append(pipe)
+    except ValueError as error:  # of a variable that the SDK reads itself
+        given = " ".join(str(error).split())
+        raise SettingsError.one("OTEL_*", given, "values that the OpenTelemetry SDK takes") from error
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
         telemetry.record("run", run_id=options.run_id, task_id=options.task_id)

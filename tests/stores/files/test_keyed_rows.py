@@ -56,7 +56,7 @@ def test_a_row_that_is_no_json_stops_the_whole_batch(tmp_path, row):
 
 def test_lines_damaged_by_hand_do_not_stop_the_next_append(tmp_path):
     path = tmp_path / "rows"
-    path.write_text('{"key":"a"}\nnonsense\n{"no":"key"}\n[]\n')
+    path.write_text('{"key":"a"}\nnonsense\n{"no":"key"}\n[]\n' + "[" * 200_000 + "\n")
     assert by_key(path).append([{"key": "a"}, {"key": "b"}]) == 1
 
 

@@ -43,6 +43,16 @@ def test_an_invalid_endpoint_is_refused_by_name(extra: dict[str, str], named: st
     assert accepted in problem.accepted
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5"), ("OTEL_ATTRIBUTE_COUNT_LIMIT", "x")],
+)
+def test_what_the_sdk_refuses_of_the_environment_is_a_settings_error(monkeypatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"OTEL_\*: got .*; accepted: values that the OpenTelemetry SDK takes"):
+        configure(OPTIONS, ENDPOINT | {name: value})
+
+
 OTLP = Target("otlp", "http://127.0.0.1:4318/v1/traces")
 
 
