@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tfgrpo.rewarders.base import Abstained, Range, RewardContext, Verdict, declared_range
-from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.rewarders.faults import described, each_alone, is_cancellation, is_ctrl_c
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
@@ -49,7 +49,9 @@ class CallableRewarder(_Adapted):
     def _one(self, output: str, answer: str) -> object:
         try:
             return self.function(output, answer)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  one bad output must not cost its siblings their verdicts
+        except BaseException as error:  # one bad output must not cost its siblings their verdicts
+            if is_ctrl_c(error):
+                raise
             return error
 
 
@@ -68,7 +70,9 @@ class AsyncCallableRewarder(_Adapted):
     async def _one(self, output: str, answer: str) -> object:
         try:
             return await self.function(output, answer)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
+        except BaseException as error:  # as above
+            if is_ctrl_c(error) or is_cancellation(error):
+                raise
             return error
 
 

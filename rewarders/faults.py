@@ -1,7 +1,12 @@
-"""Confine an error to the one value of many that raises it."""
+"""Confine an error to the one value of many that raises it, and tell errors of user code from the end of the process.
+
+User code may raise what is no ``Exception``: ``sys.exit``, time limits of ``func_timeout``, ``pytest.fail``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
@@ -41,3 +46,16 @@ def described(error: BaseException, *, whole: bool = False) -> str:
         return f"{kind}: {text}"
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return shown if isinstance(error, RewardError) else f"{kind}: {shown}"
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Return whether the user ends the process, which reaches only the main thread; elsewhere user code raised it."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether this coroutine is being cancelled; user code may also raise ``CancelledError`` itself."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)

@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.rewarders.base import Abstained, RewardContext, Rewarder, Verdict, declares
-from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.rewarders.faults import described, each_alone, is_cancellation, is_ctrl_c
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import RewardError, RewarderTimeout
@@ -95,12 +95,9 @@ async def _contained(
     start = time.monotonic()
     try:
         return _checked(rewarder, await work, expected, start, limit_s)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+    except BaseException as error:
+        if is_ctrl_c(error) or is_cancellation(error):
             raise
-        raise _failure(error) from error
-    except (Exception, SystemExit) as error:
         raise _failure(error) from error
 
 
@@ -114,7 +111,9 @@ def _answer(rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdi
         if inspect.iscoroutine(verdicts):
             verdicts.close()
         raise RewardError(f"{rewarder.rewarder_id}: score() returned an awaitable; declare it with async def")
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         raise _failure(error) from error
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
@@ -17,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
 from tfgrpo.rewarders.graders.base import AsyncFunctionGrader, FunctionGrader, Grade, Grader, GraderInput, ItemGrader
 from tfgrpo.rewarders.graders.grades import as_grade, matched, not_graded, unless_it_raises
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
@@ -93,7 +93,7 @@ def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchG
             grades.set_all(matched(inputs, answer))
             return None
         except BaseException as error:  # user code: its failure is data
-            if _is_ctrl_c(error):
+            if is_ctrl_c(error):
                 raise
             if _is_final(grader, error, inputs):
                 grades.set_all([not_graded(error)] * len(inputs))
@@ -129,7 +129,7 @@ async def grade_async(
             grades.set_all(matched(inputs, await answer if inspect.isawaitable(answer) else answer))
             return
         except BaseException as error:
-            if _is_cancellation(error):
+            if is_cancellation(error):
                 raise
             if _is_final(grader, error, inputs):
                 grades.set_all([not_graded(error)] * len(inputs))
@@ -157,7 +157,7 @@ def _graded_one(function: Callable[[GraderInput], object], item: GraderInput) ->
     try:
         return as_grade(function(item))
     except BaseException as error:
-        if _is_ctrl_c(error):
+        if is_ctrl_c(error):
             raise
         return not_graded(error)
 
@@ -168,7 +168,7 @@ async def _await_one(
     try:
         grades.set(index, as_grade(await function(item)))
     except BaseException as error:
-        if _is_cancellation(error):
+        if is_cancellation(error):
             raise
         grades.set(index, not_graded(error))
 
@@ -177,16 +177,3 @@ def _is_final(grader: Grader, error: BaseException, inputs: Sequence[GraderInput
     """Return whether grading item by item cannot help, or would change the question: a grader may compare items."""
     independent = unless_it_raises(False, getattr, grader, "per_item", False) is True
     return not independent or len(inputs) == 1 or isinstance(error, GraderUnavailable | RewarderTimeout)
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    """Return whether the user ends the process, which reaches only the main thread; elsewhere a grader raised it."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    """Return whether this coroutine is being cancelled; a grader may also raise ``CancelledError`` itself."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, GeneratorExit)

@@ -207,3 +207,39 @@ async def test_it_loses_only_the_attempts_that_it_raises_on(make_context):
     assert kinds == [RewardScore, Abstained, Abstained]
     result = await scored(rewarder, make_context(["boom", "boom"]))
     assert result.faults == {LATER_PICKY: f"{LATER_PICKY}: raised ValueError: cannot read"}
+
+
+class OutOfTime(BaseException):
+    """What time limits such as those of ``func_timeout`` raise."""
+
+
+@pytest.mark.parametrize("kind", ["thread", "quick", "async"])
+async def test_what_is_no_exception_is_a_fault_of_its_rewarder_too(make_context, kind):
+    class Raising:
+        rewarder_id = "raising"
+        quick = kind == "quick"
+
+        def score(self, context):
+            raise OutOfTime("too slow")
+
+    class RaisingLater(Raising):
+        async def score(self, context):
+            raise OutOfTime("too slow")
+
+    result = await scored((RaisingLater if kind == "async" else Raising)(), make_context(["a"]))
+    assert result.faults["raising"] == "OutOfTime: too slow"
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_what_is_no_exception_costs_a_function_its_own_attempt(make_context, later):
+    def picky(output, answer):
+        if output == "b":
+            raise OutOfTime("too slow")
+        return 1.0
+
+    async def picky_later(output, answer):
+        return picky(output, answer)
+
+    result = await scored(adapt("picky", picky_later if later else picky), make_context(["a", "b"]))
+    assert result.totals == {"r0": 1.0}
+    assert "OutOfTime: too slow" in result.verdicts[1][0].reason
