@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.report.files import expected_shape
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.run.champion import library_of
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
@@ -106,7 +107,7 @@ class Result:
         """Return the result of a run from its files. Raises ``CorruptFile`` for a manifest that cannot be read."""
         run = RunPaths(run.root.resolve())
         manifest = ManifestFile(run.manifest).read()
-        try:
+        with expected_shape(run):
             gate = manifest.get("gate") or {}
             ids = (manifest.get("tfgrpo") or {}).get("library", ())
             library = library_of(ExperienceStore(TaskPaths(run.root.parent.parent).experiences, approved={}), ids)
@@ -126,8 +127,6 @@ class Result:
                 simulated=manifest["simulated"],
                 warnings=tuple(manifest.get("warnings", ())),
             )
-        except (KeyError, TypeError) as error:
-            raise CorruptFile(f"{run.manifest}: not the manifest of a run: {error!r}") from error
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rollouts as dicts: item, arm, ``outcome`` by name, ``reward`` (None unless scored), output and usage."""

@@ -135,10 +135,12 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -
 
 def _text(asked: _Asked) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
-    _, *template = find_pipeline("general").read_text(encoding="utf-8").split("\n\n")
     task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
     sample = max(2, min(_SAMPLE, len(asked.dataset.items) * 7 // 10))  # the items that are not held out
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
+    general = find_pipeline("general").read_text(encoding="utf-8")
+    sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
+    _, *template = sized.split("\n\n")
     fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(FieldMap(), name)}
     blocks = {block.partition(":")[0]: (block,) for block in template} | {
         "pipeline": (f"task_id: {json.dumps(task or 'my-task')} # names the directory under out/", "pack: general"),
@@ -157,8 +159,7 @@ def _text(asked: _Asked) -> str:
             *_price_lines(asked),
         ),
     }
-    text = "\n\n".join(("# Written by `tfgrpo init`. Every setting: tfgrpo config", *map("\n".join, blocks.values())))
-    return re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", text)
+    return "\n\n".join(("# Written by `tfgrpo init`. Every setting: tfgrpo config", *map("\n".join, blocks.values())))
 
 
 def _price_lines(asked: _Asked) -> Iterator[str]:

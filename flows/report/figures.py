@@ -71,7 +71,7 @@ def excerpt(text: str) -> str:
 
 def minute(time: str) -> str:
     """Return a time stamp without its seconds."""
-    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()  # a time without a zone ends in a blank
 
 
 def effect(account: Mapping[str, Any] | None) -> str:

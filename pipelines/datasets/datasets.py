@@ -124,7 +124,7 @@ class _Reader:
             self._chars_left -= len(item.prompt) + len(item.answer) + len(item.system_prompt)
             self._kept.append(item)
             if self._chars_left < 0:
-                self._kept = None
+                self._kept = None  # from here on items are read again when they are used
 
     def _warnings(self, items: Sequence[Item]) -> Iterator[str]:
         path, fields = self._source.name, self._source.fields

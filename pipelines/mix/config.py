@@ -96,7 +96,7 @@ def load_mix_config(path: str | Path, *, check_records: bool = True, build_grade
     content, digest, repeated_keys = _read_document(file)
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
     if not build_graders and sections:
-        content = sections = sections | {"external_graders": None, "python_graders": None}
+        content = sections = sections | {"external_graders": None, "python_graders": None}  # as if there were none
     reading = Reading(file, sections, check_records=check_records, build_graders=build_graders)
     invalid: list[Problem] = []
     try:

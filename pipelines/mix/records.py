@@ -141,7 +141,7 @@ def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, int, bytes]]:
 def _blank(raw: bytes) -> bool:
     """Return whether a line is only white space, Unicode's included."""
     rest = raw.strip()
-    if rest and rest[:1].isascii() and rest[0] >= ord(" "):
+    if rest and rest[:1].isascii() and rest[0] >= ord(" "):  # nearly every line, without decoding it
         return False
     return not rest.decode(errors="replace").strip()
 

@@ -78,7 +78,7 @@ class DataService:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id."""
         places = [locate(self.config, item.sample_id) for item in items]
         inputs = await self._in_thread(lambda: list(map(self._input, items, places)))
-        grades = [_LOST] * len(items)
+        grades = [_LOST] * len(items)  # as those stay whose record cannot be read
         readable: dict[str, dict[int, GraderInput]] = {}
         for at, (given, (dataset_id, _)) in enumerate(zip(inputs, places, strict=True)):
             if given is not None:

@@ -93,7 +93,7 @@ def _check_variable(value: str) -> str:
     name, sets, text = value.partition("=")
     if not VARIABLE.fullmatch(name):
         raise ValueError("NAME of a variable to pass through, or NAME=VALUE to set one")
-    template = re.fullmatch(r"\{[a-z_]+\}", text)
+    template = re.fullmatch(r"\{[a-z_]+\}", text)  # such as {api_key}: filled in later, and no secret itself
     if sets and not template and (SECRET_NAME.search(name) or looks_like_a_key(text)):
         raise ValueError("NAME alone for a secret: it is passed through from the environment")
     return value
