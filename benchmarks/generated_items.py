@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, word_list
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, data_of, word_list
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
     ScriptedSolver,
@@ -52,13 +52,13 @@ _DRAWS: Final[Mapping[str, Callable[..., str]]] = {
 
 def generate_items(name: GeneratedName, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Return ``count`` items of a world as lines of a dataset, with distinct prompts; a function of its arguments."""
-    world = open_world(name)
+    world, prefix = open_world(name), data_of(name)["prefix"]
     rng = stream(seed, "items", name)
     items: dict[str, dict[str, Any]] = {}
     while len(items) < count:
         item = _draft(world, rng)
         if item is not None and item["prompt"] not in items:
-            items[item["prompt"]] = {"id": f"{world.prefix}-{len(items) + 1:04d}", **item}
+            items[item["prompt"]] = {"id": f"{prefix}-{len(items) + 1:04d}", **item}
     return list(items.values())
 
 
@@ -84,11 +84,11 @@ def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
     if not every_mistake_shows(pitfalls, answer):
         return None
     return {
-        "prompt": template.fill(slots),
+        "prompt": template.text.format_map(slots),
         "answer": right,
         "system_prompt": "",
         "metadata": {"world": world.name, "template": template.name, "pitfalls": list(pitfalls)},
-        "domain": world.domain,
+        "domain": data_of(world.name)["domain"],
     }
 
 

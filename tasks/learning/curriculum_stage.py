@@ -20,22 +20,11 @@ Use: TypeAlias = Literal["development", "production", "history"]
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
-    """A change of the stage."""
-
-    round: int
-    """Number of rounds before it."""
-    stage: Stage
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class StageDecision:
-    """The stage to work in, the reason, and all changes of the stage so far."""
+    """The stage to work in, and the reason."""
 
     stage: Stage
     why: str
-    transitions: tuple[Transition, ...] = ()
 
 
 def decide_stage(
@@ -52,24 +41,19 @@ def decide_stage(
         return StageDecision(VALIDITY, "validity was asked for")
     if not history:
         return StageDecision(VALIDITY, "there is no history yet")
-    transitions = _transitions(history, thresholds or StageThresholds())
-    stage = transitions[-1].stage if transitions else VALIDITY
-    why = transitions[-1].why if transitions else f"not good enough to move on, after {len(history)} rounds"
-    if stage == BEHAVIOUR and not reference:
-        return StageDecision(VALIDITY, f"there is no reference, although {why}", transitions)
-    return StageDecision(stage, why, transitions)
+    reached = _reached(history, thresholds or StageThresholds())
+    if reached.stage == BEHAVIOUR and not reference:
+        return StageDecision(VALIDITY, f"there is no reference, although {reached.why}")
+    return reached
 
 
-def _transitions(history: Sequence[SelectionRound], limits: StageThresholds) -> tuple[Transition, ...]:
-    stage: Stage = VALIDITY
-    since = 0
-    transitions: list[Transition] = []
+def _reached(history: Sequence[SelectionRound], limits: StageThresholds) -> StageDecision:
+    """Go through the history from its beginning: each stage counts only the rounds since it was reached."""
+    reached, since = StageDecision(VALIDITY, f"not good enough to move on, after {len(history)} rounds"), 0
     for end in range(1, len(history) + 1):
-        why = (_completed if stage == VALIDITY else _failed)(history[since:end], limits)
-        if why:
-            stage, since = (BEHAVIOUR if stage == VALIDITY else VALIDITY), end
-            transitions.append(Transition(end, stage, why))
-    return tuple(transitions)
+        if why := (_completed if reached.stage == VALIDITY else _failed)(history[since:end], limits):
+            reached, since = StageDecision(BEHAVIOUR if reached.stage == VALIDITY else VALIDITY, why), end
+    return reached
 
 
 def _completed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:

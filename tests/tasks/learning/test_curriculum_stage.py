@@ -35,7 +35,7 @@ def test_development_stays_with_validity():
 def test_ten_high_rounds_in_a_row_move_on_and_nine_do_not():
     assert stage(good(9)) == VALIDITY
     decision = decide_stage(good(10), reference=True)
-    assert (decision.stage, decision.transitions[0].round) == (BEHAVIOUR, 10)
+    assert decision.stage == BEHAVIOUR
     assert decision.why == "10 rounds in a row were above 0.8, with 100% usable answers"
     assert stage([*good(9), past_round(0.5, 4, 4), *good(9)]) == VALIDITY
 
@@ -70,7 +70,6 @@ def test_a_reached_stage_is_kept_within_the_margin():
     decision = decide_stage([*good(10), *good(10, 0.65)], reference=True)
     assert decision.stage == VALIDITY
     assert "fell to 0.65" in decision.why
-    assert [each.stage for each in decision.transitions] == [BEHAVIOUR, VALIDITY]
 
 
 def test_it_falls_back_when_answers_become_unusable():
@@ -94,9 +93,3 @@ def test_the_reference_decides_last():
 
 def test_thresholds_are_settings():
     assert stage(good(2, 0.6), thresholds=StageThresholds(min_reward=0.5, rounds=2)) == BEHAVIOUR
-
-
-@given(st.lists(st.builds(past_round, st.none() | st.floats(0, 1), st.just(4), st.integers(0, 4)), max_size=60))
-def test_the_past_is_never_rewritten(history):
-    shorter = decide_stage(history[:-1], reference=True).transitions
-    assert decide_stage(history, reference=True).transitions[: len(shorter)] == shorter

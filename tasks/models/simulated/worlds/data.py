@@ -60,10 +60,6 @@ class Template:
         """Longest fixed piece of the text; a cheap first test before the pattern."""
         return max(_SLOT.split(self.text)[::2], key=len)
 
-    def fill(self, slots: Slots) -> str:
-        """Return the prompt with these values."""
-        return _SLOT.sub(lambda match: slots[match.group(1)], self.text)
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:

@@ -136,9 +136,6 @@ class World:
     """A closed family of items with their pitfalls, as ``<world>.yaml`` has it."""
 
     name: WorldName
-    domain: str
-    prefix: str
-    """Start of its item ids."""
     templates: tuple[Template, ...]
     pitfalls: Mapping[str, Pitfall]
     """What its items test, and so what its lessons can be about."""
@@ -162,7 +159,7 @@ def open_world(name: WorldName) -> World:
     raw = data_of(name)
     templates = tuple(Template(kind, **row) for kind, row in raw["templates"].items())
     pitfalls = {pitfall: Pitfall.of(pitfall, row) for pitfall, row in raw["pitfalls"].items()}
-    return World(name, raw["domain"], raw["prefix"], templates, pitfalls)
+    return World(name, templates, pitfalls)
 
 
 class Solution:

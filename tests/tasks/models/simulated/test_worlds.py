@@ -12,7 +12,7 @@ import pytest
 from benchmarks.generated_items import SHIPPED, data_file, every_mistake_shows, generate_items, hit_sets
 from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
-from tfgrpo.tasks.models.simulated.worlds.data import Advice
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, ToolResult, answer_of, open_world
 
@@ -53,8 +53,8 @@ def test_other_seeds_make_other_items():
 def test_items_have_ids_and_prompts_of_their_own(shipped):
     world, items = shipped
     assert len({item["id"] for item in items}) == len({item["prompt"] for item in items}) == len(items)
-    assert {item["domain"] for item in items} == {world.domain}
-    assert items[0]["id"] == f"{world.prefix}-0001"
+    assert {item["domain"] for item in items} == {data_of(world.name)["domain"]}
+    assert items[0]["id"] == f"{data_of(world.name)['prefix']}-0001"
 
 
 def test_every_item_is_recognised_within_any_text_and_solved_rightly(shipped):
