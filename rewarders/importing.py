@@ -41,6 +41,8 @@ _FILES: Final = "tfgrpo_file_"
 _HANDED_OVER: Final[list[dict[str, object]]] = []
 """Objects by name, of each open block of ``handed_over``."""
 _LOCK: Final = threading.Lock()
+_RUNNING: Final = threading.RLock()
+"""Held while a file runs, which may load another: a second thread must not find half a module."""
 
 
 def load_object(name: str, where: str) -> object:
@@ -75,7 +77,8 @@ def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> o
     if not file.is_file():  # before ``resolve``, which raises for links in a circle
         accepted = f"file.py:attr, with the file relative to {folder}"
         raise PipelineError([Problem(where, f"{file_name!r}, which is no file", accepted)])
-    module = _run(file.resolve(), entry, where)
+    with _RUNNING:
+        module = _run(file.resolve(), entry, where)
     try:
         found: object = attrgetter(attribute)(module)
     except AttributeError:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -45,6 +46,12 @@ def test_an_edited_file_is_loaded_again(tmp_path):
     first = load_callable("mine.py:solve")
     write(tmp_path, "mine.py", "def solve(prompt): return 23\n")
     assert (first("?"), load_callable("mine.py:solve")("?")) == (1, 23)
+
+
+def test_threads_that_load_a_file_at_once_wait_until_it_has_run(tmp_path):
+    write(tmp_path, "slow.py", "import time\ntime.sleep(0.1)\ndef solve(prompt): return 1\n")
+    with ThreadPoolExecutor(4) as threads:
+        assert [solve("?") for solve in threads.map(load_callable, ["slow.py:solve"] * 4)] == [1] * 4
 
 
 @pytest.mark.parametrize(
