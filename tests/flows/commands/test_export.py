@@ -41,6 +41,7 @@ def rollouts(run):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.untraced
 def test_every_form_holds_what_the_run_recorded(target, export, small_run):
     rows, report = export(target)
     assert rows
@@ -54,6 +55,7 @@ def test_every_form_holds_what_the_run_recorded(target, export, small_run):
     assert json.loads(Path(report["report"]).read_text())["rows"] == len(rows)
 
 
+@pytest.mark.untraced
 def test_the_prompt_is_what_the_endpoint_was_sent_with_the_lessons_of_its_batch(tmp_path, ask):
     with kit.Server() as server:
         summary = kit.run(tmp_path / "out", run_id="served", **kit.on_server(server))
@@ -122,6 +124,7 @@ def test_a_run_is_found_by_its_directory_alone(own_run, ask, tmp_path):
     assert said["file"] == str(tmp_path / "elsewhere" / "exports" / "small-openrlhf.jsonl")
 
 
+@pytest.mark.untraced
 def test_a_replay_is_a_run_too(own_run, ask, tmp_path):
     summary = kit.run(own_run.out, replay="small")
     assert summary.status == "finished", summary.message
@@ -130,6 +133,7 @@ def test_a_replay_is_a_run_too(own_run, ask, tmp_path):
     assert one["rows"] == two["rows"] > 0
 
 
+@pytest.mark.untraced
 def test_a_run_with_tools_leaves_with_its_conversations_and_its_tools(tmp_path, ask):
     asked = {"pipeline": "ledger-tools", "run_id": "tools", "sample_size": 6, "batch_size": 3, "task_id": "books"}
     assert kit.run(tmp_path / "out", **asked).status == "finished"

@@ -51,6 +51,7 @@ def test_an_exported_library_comes_back_as_what_is_known_already(form, ask, less
 
 
 @pytest.mark.parametrize("form", LESSON_FORMS)
+@pytest.mark.untraced
 def test_a_library_can_be_taken_to_another_task(form, ask, lessons):
     library = ask("export", "--to", form).out
     moved = ("--from", form, "--reviewed-by", "Ann", "--pack", "arithmetic", "--promote")

@@ -16,7 +16,7 @@ import pytest
 from prefect.context import refresh_global_settings_context
 from prefect.settings import get_current_settings
 
-from tests.support.runs.running import PATIENCE_S, ROOT
+from tests.support.runs.running import PATIENCE_S, ROOT, migrated_home
 from tfgrpo.flows.orchestration import local_server
 from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
@@ -137,6 +137,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     assert server._process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.untraced
 def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
     # All of Prefect's server: seconds of CPU, which only one worker of the tests is to spend.
     from prefect.server.api.server import SubprocessASGIServer  # noqa: PLC0415
@@ -158,10 +159,11 @@ def test_it_is_told_what_prefect_tells_its_own(monkeypatch):
     assert set(prefects) - set(ours) <= set(get_current_settings().to_environment_variables(exclude_unset=True))
 
 
+@pytest.mark.xdist_group("prefect")
 def test_the_real_server_starts_is_the_one_prefect_uses_and_ends_with_the_process_that_started_it(
     unnamed, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_HOME", str(migrated_home(tmp_path / "prefect")))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flows").mkdir()

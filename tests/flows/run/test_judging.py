@@ -55,6 +55,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Counter
     return out, summary, asked
 
 
+@pytest.mark.untraced
 def test_judged_calls_are_journalled_and_counted_in_the_ledger(judged):
     out, summary, asked = judged
     found = roles(out)
@@ -98,6 +99,7 @@ def test_votes_and_raw_replies_are_on_disk_with_each_attempt(judged):
     assert scores["gt"]["details"] is None
 
 
+@pytest.mark.untraced
 def test_a_replay_judges_offline_and_produces_the_same_store(judged):
     out, _, _ = judged
     summary = run(out, replay=RUN)
@@ -107,6 +109,7 @@ def test_a_replay_judges_offline_and_produces_the_same_store(judged):
     assert timeless(out / TASK / "replays" / f"{RUN}-1" / "experiences.jsonl") == store(out)
 
 
+@pytest.mark.untraced
 def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judged):
     reference, _, asked = judged
     script = (
@@ -140,6 +143,7 @@ def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judg
     assert manifest(tmp_path)["tfgrpo"]["calibration"] == manifest(reference)["tfgrpo"]["calibration"]
 
 
+@pytest.mark.untraced
 def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_resumes(tmp_path, judged):
     reference, _, asked = judged
     with Server() as server:

@@ -19,6 +19,7 @@ from tests.support.runs.running import (
     finish,
     lines,
     manifest,
+    migrated_home,
     on_server,
     paths,
     run,
@@ -154,12 +155,13 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     assert store(out) == store(reference)
 
 
-@pytest.mark.parametrize(("send", "number", "env"), [(os.killpg, signal.SIGINT, {}), (os.kill, signal.SIGTERM, None)])
-def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number, env):
+@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled
+    own_server = {"PREFECT_HOME": str(migrated_home(tmp_path / "prefect"))} if send is os.killpg else None
     with Server(SimulatedOptions(latency_s=0.1)) as server:
-        process = start(tmp_path, *options(server, "--run-id", RUN), env=env)
+        process = start(tmp_path, *options(server, "--run-id", RUN), env=own_server)
         server.wait_for(sum(asked.values()) // 2)
         send(process.pid, number)
         code, summary, said = finish(process)

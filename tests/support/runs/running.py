@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import Context
 from functools import cache, partial
 from pathlib import Path
@@ -234,9 +235,28 @@ class _Tap:
 
 
 @cache
+def _prefect_home() -> Path:
+    """Return where the shared Prefect server has its database."""
+    return Path(tempfile.mkdtemp(prefix="tfgrpo-api-"))
+
+
+def migrated_home(home: Path) -> Path:
+    """Make a ``PREFECT_HOME`` with a copy of the shared server's database: to make a new one takes five seconds of CPU."""
+    prefect_server()
+    home.mkdir()
+    shutil.copy(_prefect_home() / "memo_store.toml", home)
+    with (
+        closing(sqlite3.connect(_prefect_home() / "prefect.db")) as made,
+        closing(sqlite3.connect(home / "prefect.db")) as copy,
+    ):
+        made.backup(copy)
+    return home
+
+
+@cache
 def prefect_server() -> str:
     """Return the address of a Prefect server shared by all tests of this process; it ends with the process."""
-    home = tempfile.mkdtemp(prefix="tfgrpo-api-")
+    home = str(_prefect_home())
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     app = ["--factory", "prefect.server.api.server:create_app", "--host", "127.0.0.1", "--port", str(port)]

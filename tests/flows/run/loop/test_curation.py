@@ -93,6 +93,7 @@ def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, mon
     assert counted["injection"] >= sum("was not injected" in text for text in said) > 0
 
 
+@pytest.mark.untraced
 def test_failures_of_an_accepted_batch_are_final_and_a_resumed_run_does_not_try_them_again(tmp_path):
     with Server() as server:
         # Every ninth call breaks, and would not break again.
@@ -166,6 +167,7 @@ def test_the_warning_of_lost_rollouts_names_their_share(tmp_path):
     assert {name for _, name in outcomes} > {"scored"}
 
 
+@pytest.mark.untraced
 def test_a_failure_is_final_before_its_rollout_is_on_record(tmp_path, monkeypatch):
     real, early = Books.groups, []
 

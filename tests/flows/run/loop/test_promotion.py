@@ -107,6 +107,7 @@ def test_an_undecided_night_carries_its_evidence_on_to_the_next(nights):
     assert ">evidence<" in paths(nights, "second").report.read_text()
 
 
+@pytest.mark.untraced
 def test_a_night_that_has_ended_is_replayed_and_resumed_from_the_evidence_it_began_with(nights):
     before = [one.model_dump() for one in promotions(TaskPaths.of(nights, TASK).promotions)]
     for name in ("first", "second"):

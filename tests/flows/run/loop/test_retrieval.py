@@ -60,6 +60,7 @@ def groups(out, *phases):
     return found
 
 
+@pytest.mark.untraced
 def test_prompts_never_have_more_lessons_than_slots_and_begin_alike(night):
     known = prompts(night)
     assert {len(row["experience_ids"]) for row in known.values()} <= set(range(SLOTS + 1))
@@ -188,6 +189,7 @@ def asked(out):
     }
 
 
+@pytest.mark.untraced
 def test_resumed_and_replayed_the_night_is_the_same(night):
     calls = manifest(night, "night")["ledger"]["calls"]
     assert run(night, resume="night").exit_code == 0
