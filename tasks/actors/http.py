@@ -94,7 +94,7 @@ class HttpActor(OwnAgent):
         while True:
             try:
                 request = client.build_request(method, url, content=content, headers=headers)
-                return await exchange(client, request, self._most)
+                return await exchange(client, request, max_bytes=self._most)
             except ModelReplyMalformed as error:
                 raise ActorError(str(error)) from None
             except TRANSPORT_ERRORS as error:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import groups_of_lines, lines_of_group
@@ -20,6 +20,8 @@ from tfgrpo.stores.files.atomic import read_lines, replacing
 from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
+FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)
+"""Of the option ``--from``, by its name in ``flows/commands.yaml``."""
 _LISTS: Final = ("states", "action_groups", "reward_groups")
 _KEYS: Final = (*_LISTS, "group_size", "ids", "log_prob_old_groups")
 _MAX_PROBLEMS: Final = 50

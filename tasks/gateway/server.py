@@ -129,8 +129,8 @@ class Server(ABC):
             raise GatewayRefusal(503, "api_error", "a replay calls no endpoint")
         client = self._upstream.client
         try:
-            async with asyncio.timeout(client.endpoint.timeout_s):
-                received = await exchange(client.http, self._upstream.forwarded(request, path, body))
+            forwarded = self._upstream.forwarded(request, path, body)
+            received = await exchange(client.http, forwarded, client.endpoint.timeout_s)
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None

@@ -249,10 +249,9 @@ class ChatClient:
         limit = self.endpoint.timeout_s
         started = self.timer()
         try:
-            async with asyncio.timeout(limit):
-                # Not ``build_request``, which merges the same headers again for every call.
-                request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
-                received = await exchange(self.http, request)
+            # Not ``build_request``, which merges the same headers again for every call.
+            request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
+            received = await exchange(self.http, request, limit)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
             return _failed(late, Reservation.lose, retryable=True)

@@ -6,7 +6,6 @@ call finds all of them.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -86,8 +85,7 @@ async def _answer(
     """Return status and words of a refusal, or None and the answer."""
     request = httpx.Request("POST", endpoint.url("/chat/completions"), content=body, headers=endpoint.headers())
     try:
-        async with asyncio.timeout(endpoint.timeout_s):
-            received = await exchange(http, request)
+        received = await exchange(http, request, endpoint.timeout_s)
     except TimeoutError:
         return (0, f"no answer within {endpoint.timeout_s:g} s"), {}
     except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:

@@ -5,7 +5,6 @@ An endpoint without a model list is no error.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 
 import httpx
@@ -67,9 +66,8 @@ async def check_endpoint(
 async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
     accepted = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
     try:
-        async with asyncio.timeout(timeout_s):
-            request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
-            return await exchange(client, request)
+        request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
+        return await exchange(client, request, timeout_s)
     except TimeoutError:
         given = f"no answer within {timeout_s:g} s"
     except TRANSPORT_ERRORS as error:

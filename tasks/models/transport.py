@@ -1,11 +1,12 @@
 """Send bytes to the endpoint through one pooled ``httpx.AsyncClient`` per process and event loop.
 
-The client runs over aiohttp, whose pool stays cheap with hundreds of calls in flight where httpx's own does not. Total
-time limits and retries are the caller's.
+The client runs over aiohttp, whose pool stays cheap with hundreds of calls in flight where httpx's own does not. Retries
+are the caller's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
@@ -64,17 +65,20 @@ class _Client(HttpxAiohttpClient):
         return await self._transport_for_url(request.url).handle_async_request(request)
 
 
-async def exchange(client: httpx.AsyncClient, request: httpx.Request, max_bytes: int = MAX_REPLY_BYTES) -> Received:
-    """Send a request and read the reply; the caller bounds the time.
+async def exchange(
+    client: httpx.AsyncClient, request: httpx.Request, limit_s: float | None = None, max_bytes: int = MAX_REPLY_BYTES
+) -> Received:
+    """Send a request and read the reply, all of it within ``limit_s``.
 
-    Raises one of ``TRANSPORT_ERRORS``, or ``ModelReplyMalformed`` for a reply longer than ``max_bytes``, whose connection
-    is dropped.
+    Raises ``TimeoutError``, one of ``TRANSPORT_ERRORS``, or ``ModelReplyMalformed`` for a reply longer than ``max_bytes``,
+    whose connection is dropped.
     """
-    response = await client.send(request, stream=True)
-    try:
-        content = await read_whole(response, max_bytes)
-    finally:
-        await response.aclose()
+    async with asyncio.timeout(limit_s):
+        response = await client.send(request, stream=True)
+        try:
+            content = await read_whole(response, max_bytes)
+        finally:
+            await response.aclose()
     return Received(request.url, response.status_code, response.headers, content)
 
 
