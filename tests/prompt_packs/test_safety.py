@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, fold, screen_lesson
+from tfgrpo.prompt_packs.safety import Rejection, ScreenedLesson, fold, screen_lesson, without_secrets
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words
 
 ORDERS = [
@@ -293,3 +294,23 @@ def test_no_invisible_character_hides_an_order(inserted: list[tuple[int, str]]) 
     for position, character in inserted:
         text = text[:position] + character + text[position:]
     assert isinstance(screen_lesson(text), Rejection)
+
+
+@pytest.mark.parametrize("signs", ["=", "+", "=a", "A=", "password:", "password=", "eyJ-"])
+def test_secrets_are_searched_in_time_that_grows_with_the_text(signs: str) -> None:
+    text = signs * (100_000 // len(signs))
+    start = time.process_time()
+    without_secrets(text)
+    assert time.process_time() - start < 15.0  # half a second; minutes where each sign is a new beginning
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("a token-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig it is", "a ***.sig it is"),
+        ("MY_KEY=Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5, x = 1", "MY_KEY=***, x = 1"),
+        ("password: Tr0ub4dor&3, then on", "*** then on"),
+    ],
+)
+def test_secrets_are_masked_where_they_are(text: str, masked: str) -> None:
+    assert without_secrets(text) == masked
