@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
@@ -143,7 +143,7 @@ def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     if rewarders is not None:
         entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
         settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
-    return {**fields, "settings": _setting_texts(settings)}
+    return {**fields, "settings": {key: option_text(value) for key, value in settings.items()}}
 
 
 def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
@@ -154,19 +154,12 @@ def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: 
         raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
     fields["actor"] = None if agent is None else _name(agent, name_of)
     fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
-    return _request_of(SelectRequest, {**fields, "settings": _setting_texts(fields.get("settings") or {})})
+    fields["settings"] = {key: option_text(value) for key, value in (fields.get("settings") or {}).items()}
+    return _request_of(SelectRequest, fields)
 
 
 def _name(value: object, name_of: NameOf) -> str:
     return value if isinstance(value, str) else name_of(value)
-
-
-def _setting_texts(settings: Mapping[str, Setting]) -> dict[str, str]:
-    """Return settings as a command line would have them."""
-    return {
-        key: value if isinstance(value, str) else "none" if value is None else json.dumps(value)
-        for key, value in settings.items()
-    }
 
 
 RequestT = TypeVar("RequestT", bound=FlowRequest)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import get_args
+from typing import Final, get_args
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
 from tfgrpo.stores.errors import Problem, SettingsError
 
 FAULT_KINDS = tuple(FaultSettings.model_fields)
+_OWN: Final = ("world", "seed", "effect", "attention", "label_noise", "drift", "night", "misjudged", "api_key")
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
 
 
@@ -23,19 +24,9 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     if problems := [*options.out_of_bounds, *(share for share in shares if isinstance(share, Problem))]:
         raise SettingsError(problems)
     try:
-        app_options = SimulatedOptions(
-            world=options.world,
-            seed=options.seed,
-            latency_s=options.latency,
-            effect=options.effect,
-            attention=options.attention,
-            label_noise=options.label_noise,
-            drift=options.drift,
-            night=options.night,
-            misjudged=options.misjudged,
-            api_key=options.api_key,
-            faults=FaultSettings(**dict(share for share in shares if not isinstance(share, Problem))),
-        )
+        faults = FaultSettings(**dict(share for share in shares if not isinstance(share, Problem)))
+        own = {name: getattr(options, name) for name in _OWN}
+        app_options = SimulatedOptions(latency_s=options.latency, faults=faults, **own)
     except ValueError as error:
         raise SettingsError.one("--fault", " ".join(options.fault), "shares that sum to at most 1") from error
 

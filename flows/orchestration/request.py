@@ -5,6 +5,7 @@ Fields named like command-line options set the same settings; ``settings`` reach
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -132,6 +133,6 @@ class RunRequest(FlowRequest):
         return self.replay if self.resume is None else self.resume
 
 
-def option_text(value: Scalar) -> str:
-    """A value as it is given on a command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def option_text(value: object) -> str:
+    """A JSON value as it is given on a command line."""
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)

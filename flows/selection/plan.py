@@ -323,19 +323,19 @@ def _format_asked(settings: Settings) -> AnswerFormat:
 def _schema(path: str | None) -> Mapping[str, Any] | None:
     if path is None:
         return None
-    accepted = "a file with a JSON schema"
     try:
         schema: Any = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-        if not isinstance(schema, dict):
-            raise SettingsError.one("--json-schema", f"{path}: a {type(schema).__name__}", accepted)
-        Draft202012Validator.check_schema(schema)
+        if isinstance(schema, dict):
+            Draft202012Validator.check_schema(schema)
+            return schema
+        given = f"a {type(schema).__name__}"
     except OSError as error:
-        raise SettingsError.one("--json-schema", f"{path}: {error.strerror}", accepted) from None
+        given = error.strerror or type(error).__name__
     except SchemaError as error:
-        raise SettingsError.one("--json-schema", f"{path}: {error.json_path}: {error.message}", accepted) from None
+        given = f"{error.json_path}: {error.message}"
     except (ValueError, RecursionError) as error:
-        raise SettingsError.one("--json-schema", f"{path}: {error}", accepted) from None
-    return schema
+        given = str(error)
+    raise SettingsError.one("--json-schema", f"{path}: {given}", "a file with a JSON schema")
 
 
 def _rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:

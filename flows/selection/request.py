@@ -12,17 +12,7 @@ from pydantic import Field
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 
-_OWN: Final = (
-    "k",
-    "min_success",
-    "format",
-    "json_schema",
-    "none_valid",
-    "stage",
-    "memory",
-    "max_validations",
-    "timeout_s",
-)
+_OWN: Final = ("k", "min_success", "format", "json_schema", "none_valid", "stage", "max_validations", "timeout_s")
 _OF_RUNS: Final = ("task_id", *(name for name in FlowRequest.model_fields if name in RunRequest.KEYS), "pack", "world")
 
 
