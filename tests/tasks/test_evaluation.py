@@ -1,3 +1,5 @@
+"""Pairs of two arms, and what the gate decides on a sweep."""
+
 from __future__ import annotations
 
 import math
@@ -7,41 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.agents.steps import group, record
+from tests.support.rewards.arms import arm, decide, evidence, items
 from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
-from tfgrpo.tasks.gate import Carried, decide_gate, evidence_text, fisher_test, narrow_scale, sign_test
-
-
-def outcome(reward):
-    return Failed("ModelTimeout", "late") if reward is None else Scored(reward, ())
-
-
-def arm(rewards, digest):
-    """Groups of one arm: rewards by item; None is a lost rollout."""
-    return [
-        group(
-            tuple(
-                record(index, group=f"{digest}/{name}", name=name, outcome=outcome(reward), prompt_digest=digest)
-                for index, reward in enumerate(values)
-            )
-        )
-        for name, values in rewards.items()
-    ]
-
-
-def evidence(champion, candidate, digests=("old", "new")):
-    return pair_results(arm(champion, digests[0]), arm(candidate, digests[1]))
-
-
-def items(count, values):
-    return {f"q{number}": values for number in range(count)}
-
-
-def decide(champion, candidate, **settings):
-    return decide_gate(evidence(champion, candidate), GateSettings(**settings))
+from tfgrpo.tasks.gate import decide_gate, fisher_test, sign_test
 
 
 def test_pairs_are_means_of_scored_rollouts_alone():
@@ -198,82 +169,6 @@ def test_items_that_lost_their_evidence_do_not_make_regressions_rarer():
     assert "7 of 65 items" in decision.reasons[0]
 
 
-def weigh(champion, candidate, before=(), nights=1, **settings):
-    """The decision with evidence that earlier differences brought."""
-    carried = Carried(Capital().after(before), nights - 1)
-    return decide_gate(evidence(champion, candidate), GateSettings(**settings), carried=carried)
-
-
-def test_evidence_of_earlier_nights_and_batches_promotes_what_a_sweep_alone_cannot_show():
-    champion, candidate = items(40, [0.0, 1.0]), {**items(40, [0.0, 1.0]), **{f"q{n}": [1.0, 1.0] for n in range(6)}}
-    assert decide(champion, candidate).decision == "undecided"
-    alone = weigh(champion, candidate)
-    assert (alone.decision, alone.nights) == ("undecided", 1)
-    assert alone.reasons[0] == f"evidence {evidence_text(alone.capital)} of the 20 needed, over 1 night"
-    carried = weigh(champion, candidate, [0.5, 0.5, 0.0, -0.5] * 20, nights=3)
-    assert carried.decision == "promote"
-    assert carried.reasons[0] == f"evidence {evidence_text(carried.capital)} of the 20 needed, over 3 nights"
-    assert carried.interval == alone.interval
-    assert weigh(champion, candidate, [0.5, 0.5, 0.0, -0.5] * 20, confidence=0.9999).decision == "undecided"
-
-
-def test_the_capital_is_that_of_all_differences_the_sweep_included():
-    champion, candidate = items(10, [0.0, 1.0]), items(10, [1.0, 1.0])
-    decision = weigh(champion, candidate, [0.25, -0.5])
-    assert decision.capital.logs == pytest.approx(Capital().after([0.25, -0.5, *[0.5] * 10]).logs)
-    assert decide(champion, candidate).capital is None
-
-
-def test_a_sweep_that_speaks_against_the_candidate_promotes_nothing_however_much_evidence_there_is():
-    champion, candidate = items(40, [0.0, 1.0]), {**items(40, [0.0, 1.0]), "q0": [0.0, 0.0]}
-    decision = weigh(champion, candidate, [1.0] * 50)
-    assert decision.decision == "undecided"
-    assert "over 1,000 of the 20 needed, over 1 night, but this sweep alone speaks against it" in decision.reasons[0]
-    assert weigh(items(40, [1.0]), items(40, [0.0]), [1.0] * 500).decision == "reject"
-
-
-def test_learning_batches_and_the_sweep_count_alike_unless_the_halves_lost_unequal_shares():
-    swept = evidence(items(10, [0.0, 1.0]), items(10, [0.0, 1.0]))
-    learned = evidence(items(20, [0.0, 1.0]), items(20, [1.0, 1.0]))
-    decision = decide_gate(swept, GateSettings(), carried=Carried(), learned=learned)
-    assert decision.capital.logs == pytest.approx(Capital().after([0.5] * 20 + [0.0] * 10).logs)
-    assert (decision.learned, decision.nights, len(decision.reasons)) == (20, 1, 2)
-    losing = evidence(items(20, [0.0, 1.0]), items(20, [None, 1.0]))
-    decision = decide_gate(swept, GateSettings(), carried=Carried(), learned=losing)
-    assert decision.capital.logs == pytest.approx(Capital().after([0.0] * 10).logs)
-    assert (
-        "left out: the arms lost unequal shares of their attempts (champion 0 of 40, candidate 20 of 40"
-        in decision.reasons[2]
-    )
-    off = decide_gate(swept, GateSettings(), carried=Carried(), learned=evidence(items(2, [0.0]), items(2, [7.0])))
-    assert "left out: rewards outside 0 … 1" in off.reasons[2]
-
-
-@pytest.mark.parametrize(("nights", "given_up"), [(1, False), (2, True)])
-def test_evidence_that_decides_nothing_for_long_is_given_up(nights, given_up):
-    champion, candidate = items(10, [0.0, 1.0]), items(10, [1.0, 0.0])
-    decision = weigh(champion, candidate, nights=nights, patience_nights=2)
-    assert (decision.decision, decision.given_up) == ("undecided", given_up)
-    assert given_up == ("given up after 2 nights: the evidence starts anew" in decision.reasons)
-
-
-def test_a_sweep_that_proves_nothing_leaves_the_evidence_as_it_was():
-    capital = Capital().after([0.5, 0.5])
-    carried = Carried(capital, 2)
-    same = decide_gate(evidence(items(30, [1.0]), items(30, [1.0]), ("same", "same")), GateSettings(), carried=carried)
-    off = decide_gate(evidence(items(30, [0.0]), items(30, [5.0])), GateSettings(), carried=carried)
-    assert (same.decision, off.decision) == ("undecided", "undecided")
-    assert same.capital == off.capital == capital
-    assert same.nights == off.nights == 2
-
-
-def test_unequal_losses_of_the_sweep_enter_the_evidence_at_their_worst():
-    champion, candidate = items(60, [1.0, 0.0]), items(60, [1.0, None])
-    decision = weigh(champion, candidate)
-    assert decision.capital.logs == pytest.approx(Capital().after([0.0] * 60).logs)
-    assert "Fisher's exact test" in decision.reasons[-1]
-
-
 KNOWN = [
     ((3, 4), (1, 4), 34 / 70),  # the lady tasting tea
     ((1, 10), (11, 14), 0.0027594562),  # dieting men and women
@@ -349,59 +244,3 @@ def test_loss_that_depends_on_the_outcome_promotes_hardly_ever(where):
         candidate = {item: attempts(skill, losing[1]) for item, skill in skills.items()}
         wrong += decide(champion, candidate).decision == "promote"
     assert wrong <= 10
-
-
-def graded(low, high, gain):
-    """Items judged between ``low`` and ``high``, the candidate better by a share of that range."""
-    chance = random.Random(3)
-    before = {f"q{n}": low + (high - low) * 0.6 * chance.random() for n in range(60)}
-    after = {item: reward + (high - low) * gain for item, reward in before.items()}
-    return evidence(
-        {item: [reward] for item, reward in before.items()}, {item: [reward] for item, reward in after.items()}
-    )
-
-
-def test_graded_rewards_on_part_of_a_scale_promote_within_their_declared_range():
-    judged = graded(0.45, 0.55, gain=0.3)
-    assert decide_gate(judged, GateSettings()).decision == "undecided"
-    decision = decide_gate(judged, GateSettings(), (0.45, 0.55))
-    assert decision.decision == "promote"
-    assert -0.1 <= decision.interval.low <= decision.interval.high <= 0.1
-    assert decide_gate(graded(0.0, 5.0, gain=0.3), GateSettings(), (0.0, 5.0)).decision == "promote"
-
-
-def test_rewards_outside_their_declared_range_are_undecided_and_named():
-    decision = decide_gate(graded(0.4, 0.55, gain=0.3), GateSettings(), (0.45, 0.55))
-    assert (decision.decision, decision.interval) == ("undecided", None)
-    assert "outside 0.45 … 0.55, their declared range" in decision.reasons[0]
-
-
-def test_items_flip_between_the_ends_of_the_declared_range():
-    champion, candidate = items(10, [5.0, 5.0]), items(10, [1.0, 1.0])
-    decision = decide_gate(evidence(champion, candidate), GateSettings(), (1.0, 5.0))
-    assert len(decision.regressions) == 10
-    assert decide_gate(evidence(candidate, champion), GateSettings(), (0.0, 5.0)).recoveries == ()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "declared", "warned"),
-    [(0.45, 0.53, (0.0, 1.0), True), (0.45, 0.53, (0.45, 0.55), False), (0.0, 1.0, (0.0, 1.0), False)],
-)
-def test_rewards_on_less_than_a_tenth_of_their_range_are_warned_of(low, high, declared, warned):
-    told = narrow_scale(graded(low, high, gain=0.3), declared)
-    assert bool(told) == warned
-    assert not warned or "score_range" in told
-
-
-def test_equal_rewards_are_no_matter_of_the_scale():
-    assert narrow_scale(evidence(items(5, [1.0]), items(5, [1.0])), (0.0, 1.0)) == ""
-
-
-@pytest.mark.parametrize(
-    ("decision", "nights", "begins"),
-    [("undecided", 2, "carried"), ("undecided", 0, "anew"), ("reject", 2, "anew"), ("promote", 2, "none")],
-)
-def test_the_next_night_begins_with_the_evidence_that_the_decision_leaves(decision, nights, begins):
-    capital = Capital().after([-0.5, 0.25])
-    left = {"carried": Carried(capital, 2), "anew": Carried(capital.anew()), "none": Carried()}
-    assert Carried.after(decision, capital, nights) == left[begins]
