@@ -64,7 +64,7 @@ UNTRACED_PATHS = (
     "tests/flows/run/test_open.py",
     "tests/flows/run/test_replay.py",
     "tests/flows/run/test_saturation.py",
-    "tests/flows/test_cli.py",
+    "tests/flows/test_cli",
     "tests/flows/whole_runs/",
     "tests/pipelines/mix/test_sampling.py",
     "tests/pipelines/server/test_access.py",
@@ -76,7 +76,7 @@ UNTRACED_PATHS = (
     "tests/tasks/models/simulated/test_dials.py",
     "tests/tasks/models/simulated/test_worlds.py",
     "tests/test_doors.py",
-    "tests/test_front_door.py",
+    "tests/test_front_door",
 )
 """Tests of whole runs, of commands, of many cases and of whole texts: what the coverage counts comes from other tests."""
 

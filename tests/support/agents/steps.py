@@ -25,6 +25,7 @@ from tfgrpo.stores.runs.journal import CallKey, Journal
 from tfgrpo.tasks.actors.registry import ChatActor
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Message, TokenUsage, ToolCall
 from tfgrpo.tasks.models.journaled import JournaledModel
+from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Actor, RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
 
@@ -221,3 +222,25 @@ def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False,
         models=choose_models(settings(**sections).model_copy(update={"dry_run": True})),
         replay=replay,
     )
+
+
+async def attempt(
+    actor: Actor,
+    script: Script | ScriptedModel,
+    tmp_path: Path,
+    index: int = 0,
+    of: Item | None = None,
+    **sections: Any,
+) -> FinishedRollout:
+    """Return one attempt of an actor at an item."""
+    return await run_rollout(spec(of=of), index, runtime(script, tmp_path, actor=actor, **sections))
+
+
+def calling(*calls: tuple[str, str]) -> ChatReply:
+    """Return a reply that calls tools, given their names and arguments."""
+    return reply(None, finish="tool_calls", calls=tuple(ToolCall(f"c{i}", *call) for i, call in enumerate(calls)))
+
+
+def in_turn(*turns: str | ChatReply) -> Script:
+    """Return a script with one reply per turn, by key."""
+    return lambda _, key: turns[key.turn]

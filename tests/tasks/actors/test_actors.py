@@ -7,37 +7,23 @@ from dataclasses import replace
 import pytest
 
 from tests.support.agents import agents
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
+from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, item, reply, runtime, spec
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
 from tfgrpo.stores.errors import (
-    ActorError,
     BudgetRefused,
     ModelAuthRefused,
     ModelServerFault,
-    ReplayMiss,
     SettingsError,
-    StoreError,
 )
 from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor, build_actor, check_actor
-from tfgrpo.tasks.models.base import ToolCall
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.tools.schema import tool_from_function
 
 HERE = "tests.support.agents.agents"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_calls():
-    agents.CALLS.clear()
-
-
-async def attempt(actor, script, tmp_path, index=0, of=None, **sections):
-    made = runtime(script, tmp_path, actor=actor, **sections)
-    return await run_rollout(spec(of=of), index, made)
 
 
 async def test_the_chat_actor_asks_once_with_the_system_text_first_and_the_item_last(tmp_path):
@@ -158,110 +144,6 @@ def test_a_reference_that_leads_nowhere_says_why(reference, why):
         load_callable(reference)
 
 
-def tool_script(*turns):
-    """One reply per turn, by key."""
-    return lambda _, key: turns[key.turn]
-
-
-def calling(*calls):
-    return reply(None, finish="tool_calls", calls=tuple(ToolCall(f"c{i}", *call) for i, call in enumerate(calls)))
-
-
-ADDER = ToolActor([tool_from_function(agents.add), tool_from_function(agents.breaks)], max_turns=3)
-
-
-async def test_parallel_tool_calls_are_all_answered_and_each_is_one_event(tmp_path):
-    model = ScriptedModel(tool_script(calling(("add", '{"left":1,"right":2}'), ("add", '{"left":5}')), "Answer: 9"))
-    rollout = await attempt(ADDER, model, tmp_path)
-    second = model.requests[1][0].messages
-    assert [(m.role, m.content, m.tool_call_id) for m in second[-2:]] == [("tool", "3", "c0"), ("tool", "6", "c1")]
-    assert rollout.output == "Answer: 9"
-    assert [(event.tool, event.ok, event.cost_usd, event.epoch) for event in rollout.tools] == [
-        ("add", True, 0.002, 1)
-    ] * 2
-    assert [frame.kind for frame in rollout.frames] == ["model", "tool", "tool", "model"]
-
-
-async def test_a_user_may_answer_in_turns_of_its_own(tmp_path):
-    turns = [
-        {"role": "user", "content": "first"},
-        {"role": "assistant", "content": "second"},
-        {"role": "user", "content": "third"},
-    ]
-
-    async def agent(chat):
-        return await chat(turns)
-
-    model = ScriptedModel(lambda *_: "done")
-    await attempt(CallableActor(agent), model, tmp_path)
-    assert [message.role for message in model.requests[0][0].messages] == ["system", "user", "assistant", "user"]
-
-
-async def test_errors_of_tools_and_bad_arguments_go_back_to_the_model(tmp_path):
-    model = ScriptedModel(
-        tool_script(calling(("breaks", '{"text":"x"}'), ("add", "{oops"), ("nothing", "{}")), "Answer: 1")
-    )
-    rollout = await attempt(ADDER, model, tmp_path)
-    told = [message.content for message in model.requests[1][0].messages[-3:]]
-    assert "LookupError" in told[0]
-    assert "not JSON" in told[1]
-    assert "no tool named 'nothing'" in told[2]
-    assert [event.ok for event in rollout.tools] == [False, False]
-    assert rollout.loss is None
-
-
-async def test_running_out_of_turns_is_a_failure(tmp_path):
-    rollout = await attempt(ADDER, lambda *_: calling(("add", '{"left":1}')), tmp_path)
-    assert isinstance(rollout.loss, Failed)
-    assert rollout.loss.error_type == "ActorError"
-    assert len(rollout.tools) == 3
-
-
-async def test_tool_calls_are_not_made_again_on_resume_nor_on_replay(tmp_path):
-    script = tool_script(calling(("add", '{"left":1}')), "Answer: 2")
-    first = await attempt(ADDER, script, tmp_path)
-    again = await attempt(ADDER, script, tmp_path)
-    replayed = await run_rollout(spec(), 0, runtime(script, tmp_path, actor=ADDER, replay=True))
-    assert agents.CALLS == ["add 1 1"]
-    assert first.tools == again.tools == replayed.tools
-    assert first.frames == replayed.frames
-
-
-async def test_a_replay_does_not_run_a_tool_that_was_never_recorded(tmp_path):
-    script = tool_script(calling(("add", '{"left":1}')), "Answer: 2")
-    await attempt(ChatActor(), script, tmp_path)
-    bare = runtime(script, tmp_path, actor=ADDER, replay=True)
-    rollout = await run_rollout(spec(), 0, bare)
-    assert rollout.fatal is not None
-    assert rollout.fatal.startswith(ReplayMiss.__name__)
-    assert agents.CALLS == []
-
-
-async def test_a_call_that_ends_the_run_ends_the_other_calls_of_its_turn(tmp_path):
-    finished = []
-
-    async def slow() -> str:
-        """Take a while."""
-        await asyncio.sleep(0.05)
-        finished.append("slow")
-        return "done"
-
-    actor = ToolActor([tool_from_function(slow), tool_from_function(agents.add)], max_turns=3)
-    made = runtime(tool_script(calling(("slow", "{}"), ("add", '{"left":1}')), "never"), tmp_path, actor=actor)
-    append, fails = made.journal.append, StoreError("no space left")
-
-    def full(key, payload):
-        if "/tool/" in key:
-            raise fails
-        append(key, payload)
-
-    made.journal.append = full
-    rollout = await run_rollout(spec(), 0, made)
-    await asyncio.sleep(0.1)
-    assert rollout.fatal == "StoreError: no space left"
-    assert finished == []
-
-
 async def test_anybodys_agent_fits_in_five_lines(tmp_path):
     model = ScriptedModel(lambda request, _: f"<{request.messages[-1].content}>")
     rollout = await attempt(CallableActor(agents.drafts_and_corrects), model, tmp_path)
@@ -315,7 +197,7 @@ async def test_a_replay_does_not_start_an_agent_that_was_never_recorded(tmp_path
 
 async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
     odd = "half a pair \ud83d"
-    script = tool_script(calling(("echo", json.dumps({"text": odd})), ("echo", odd)), f"Answer: 2 {odd}")
+    script = in_turn(calling(("echo", json.dumps({"text": odd})), ("echo", odd)), f"Answer: 2 {odd}")
     actor = ToolActor([tool_from_function(agents.echo)], max_turns=2)
     rollout = await attempt(actor, script, tmp_path)
     again = await attempt(actor, script, tmp_path)
@@ -413,20 +295,3 @@ def test_a_bad_actor_is_one_problem_before_anything_is_spent(settings):
     assert problem.accepted
     with pytest.raises(SettingsError):
         build_actor(settings)
-
-
-async def test_an_attempt_that_is_over_runs_no_tool_any_more(tmp_path):
-    ran = []
-
-    class GoesOn:
-        async def attempt(self, attempt):
-            attempt.end()
-            try:
-                await attempt.call_tool(tool_from_function(agents.add), '{"left": 1, "right": 2}')
-            except ActorError as error:
-                ran.append(str(error))
-                raise
-
-    rollout = await attempt(GoesOn(), lambda *_: "7", tmp_path)
-    assert ran == ["the attempt is over"]
-    assert rollout.tools == ()

@@ -1,0 +1,102 @@
+"""Every run has a page: stopped, replayed, of an older version, with files missing or damaged, and however long."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from tests.support.runs import running as kit
+from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
+from tfgrpo.flows.report.page import write_report
+from tfgrpo.stores.errors import CorruptFile
+
+
+def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="short", sample_size=12, batch_size=6, max_calls=16)
+    assert summary.status == "stopped"
+    text = page_of(Elsewhere(tmp_path, "short")).text
+    assert "Stopped: the budget is spent" in text
+    assert "not known: the held-out sweep did not end" in text
+    assert "tfgrpo run --resume short" in text
+
+
+def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
+    summary = kit.run(tmp_path, run_id="off", sample_size=6, env={"FEATURE_TFGRPO_GROUP": "off"})
+    assert summary.status == "finished", summary.message
+    text = page_of(Elsewhere(tmp_path, "off")).text
+    assert "Finished: measured with one actor per item; nothing was learned" in text
+    assert "Lessons of the new library (0)" in text
+
+
+def test_a_replay_has_a_page_without_costs(own_run):
+    summary = kit.run(own_run.out, replay="small")
+    assert summary.status == "finished", summary.message
+    task = own_run.task.replay("small-1")
+    replay = type("Replay", (), {"task": task, "paths": task.run("small")})
+    assert "Promoted" in page_of(replay).text
+    assert "cost by role" not in page_of(replay).text
+
+
+def test_an_old_manifest_with_nothing_but_a_status_has_a_page(own_run):
+    own_run.paths.manifest.write_text('{"schema_version": 1, "status": "running"}')
+    text = page_of(own_run).text
+    assert "under way" in text
+    assert "small" in text
+
+
+def test_a_run_without_any_line_file_has_a_page(own_run):
+    for path in (own_run.paths.groups, own_run.paths.rollouts, own_run.paths.journal, own_run.paths.metrics):
+        path.unlink()
+    text = page_of(own_run).text
+    assert "No batch was completed" in text
+
+
+@pytest.mark.parametrize(
+    "key", ["schema_version", "tfgrpo", "gate", "ledger", "forecast", "stages", "pack", "settings"]
+)
+def test_no_key_but_the_version_is_needed(own_run, key):
+    edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
+    if key == "schema_version":
+        with pytest.raises(CorruptFile):
+            write_report(own_run.task, own_run.paths)
+    else:
+        page_of(own_run)
+
+
+def test_long_outputs_are_cut_and_say_so(own_run):
+    edit_rows(own_run.paths.rollouts, lambda row: row.update(output="x" * 5000))
+    assert "3,000 more characters in the files" in page_of(own_run).text
+
+
+@pytest.mark.parametrize("damage", ["{torn\n", "[]\n", '{"some": "object"}\n'])
+def test_a_damaged_file_is_named(own_run, damage):
+    with own_run.paths.groups.open("a") as file:
+        file.write(damage)
+    with pytest.raises(CorruptFile, match=r"groups\.jsonl|runs/small"):
+        write_report(own_run.task, own_run.paths)
+
+
+def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
+    row = kit.lines(own_run.paths.rollouts)[0]
+    with own_run.paths.rollouts.open("a") as file:
+        for number_of in range(3000):
+            more = {**row, "rollout_id": f"more/{number_of}", "output": "y" * 8000}
+            file.write(json.dumps(more) + "\n")
+    assert own_run.paths.rollouts.stat().st_size > 24_000_000
+    tracemalloc.start()
+    try:
+        write_report(own_run.task, own_run.paths)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12_000_000
+
+
+def test_many_marks_are_small(own_run):
+    row = kit.lines(own_run.paths.groups)[0] | {"phase": "train", "mean_reward": 0.5}
+    many = [{**row, "group_id": f"more:{number}", "batch": number} for number in range(60)]
+    with own_run.paths.groups.open("a") as file:
+        file.write("".join(json.dumps(each) + "\n" for each in many))
+    assert 'r="1.5"' in write_report(own_run.task, own_run.paths).read_text()

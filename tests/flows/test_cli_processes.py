@@ -1,0 +1,137 @@
+"""The command as a process: what it imports, which modules it finds, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.runs.running import ROOT, prefect_server
+from tfgrpo.flows import cli
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+AS_SCRIPT = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from tfgrpo.flows.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+CODE = (
+    "import sys; from tfgrpo.flows.cli import main; "
+    "code = main(sys.argv[1:]); print('prefect' in sys.modules, file=sys.stderr)"
+)
+HELP = """
+import sys
+from tfgrpo.flows.cli import main
+for words in ([word, "--help"] if word != "--help" else [word] for word in sys.argv[1:]):
+    try:
+        main(words)
+    except SystemExit as ended:
+        assert not ended.code
+heavy = "aiohttp fastapi httpx jinja2 jsonschema numpy opentelemetry prefect sqlalchemy starlette uvicorn"
+print([name for name in heavy.split() if name in sys.modules], file=sys.stderr)
+"""
+MODULES = """
+import atexit, sys
+from tfgrpo.flows.cli import main
+atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("tfgrpo."))))
+sys.exit(main(sys.argv[1:]))
+"""
+MOST_MODULES = 199
+
+
+def isolated(*arguments, cwd=ROOT):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly():
+    command = f"{sys.executable} -m tfgrpo.flows.cli config | head -1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("setting")
+    assert done.stderr == ""
+
+
+def test_help_lists_every_command_and_no_help_imports_what_only_a_run_needs():
+    done = isolated("-c", HELP, "--help", *cli.COMMANDS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "[]\n"
+    assert all(name in done.stdout for name in cli.COMMANDS)
+
+
+def test_settings_are_shown_without_importing_what_a_run_consists_of(at_home):
+    modules = isolated("-c", MODULES, "config", cwd=at_home).stdout.split()
+    assert "tfgrpo.flows.commands.planned" in modules
+    assert not {"tfgrpo.flows.run.champion", "tfgrpo.pipelines.plan.plan"} & set(modules)
+
+
+@pytest.mark.xdist_group("prefect")
+def test_a_run_of_the_shipped_pipeline_imports_few_of_our_modules(at_home, monkeypatch):
+    """Lower the number with the modules; a run imports the kinds of rewarders, actors, sources and worlds it uses."""
+    monkeypatch.setenv("PREFECT_API_URL", prefect_server())
+    done = isolated("-c", MODULES, "run", "--dry-run", "--sample-size", "4", "--batch-size", "4", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+    modules = done.stdout.split()
+    assert len(modules) <= MOST_MODULES, modules
+    unused = (
+        "rewarders.graders",
+        "rewarders.powl",
+        "rewarders.composite.composite",
+        "pipelines.mix.items",
+        "pipelines.server",
+    )
+    assert [name for name in modules if name.removeprefix("tfgrpo.").startswith(unused)] == []
+
+
+@pytest.mark.parametrize("arguments", [["packs", "verify"], ["config"], ["estimate"]])
+def test_commands_that_run_nothing_import_no_prefect(arguments):
+    done = isolated("-c", CODE, *arguments)
+    assert done.returncode == 0
+    assert done.stderr == "False\n"
+
+
+def test_the_script_finds_modules_of_the_working_directory(at_home):
+    (at_home / "mine_alone.py").write_text("async def agent(prompt):\n    return 'x'\n")
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_alone:agent", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_of_the_user_does_not_hide_ours(at_home):
+    for ours in ("stores", "pipelines"):
+        (at_home / f"{ours}.py").write_text(f"raise SystemExit('the wrong {ours}')\n")
+    (at_home / "mine_too.py").write_text(
+        "import tfgrpo.pipelines.plan.plan\n\nasync def agent(prompt):\n    return 'x'\n"
+    )
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "mine_too:agent", cwd=at_home)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'bye'"])
+def test_a_module_that_leaves_the_process_is_a_problem_with_the_setting_that_names_it(at_home, code):
+    (at_home / "leaves.py").write_text(f"import sys\n\ndef agent(prompt):\n    return 'x'\n\nsys.exit({code})\n")
+    done = isolated("-c", AS_SCRIPT, "doctor", "--actor", "leaves:agent", "--json", cwd=at_home)
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert (done.returncode, problem["source"]) == (2, "actor.kind")
+    assert f"importing it failed: SystemExit: {code.strip(chr(39))}" in problem["given"]
+
+
+def test_the_module_runs_as_a_script():
+    done = isolated("-m", "tfgrpo.flows.cli", "config", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tfgrpo.epochs"]["value"]
+
+
+def test_python_m_flows_tfgrpo_is_tfgrpo_run():
+    done = isolated("-m", "flows.tfgrpo", "--epochs", "1")
+    assert done.returncode == 2
+    assert "--epochs" in done.stderr

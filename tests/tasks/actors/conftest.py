@@ -1,0 +1,12 @@
+"""No agent of an earlier test has been called."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.agents import agents
+
+
+@pytest.fixture(autouse=True)
+def _fresh_calls():
+    agents.CALLS.clear()

@@ -1,0 +1,122 @@
+"""``import tfgrpo`` in programs of its users: scripts, a running loop, an interrupt, a type checker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.runs.running import prefect_server
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_importing_it_loads_none_of_its_rooms():
+    program = "import sys, tfgrpo; print(sorted(name for name in sys.modules if name.startswith('tfgrpo')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tfgrpo']"
+    assert len((ROOT / "tfgrpo" / "__init__.py").read_text().splitlines()) <= 40
+
+
+def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import itertools, signal, threading, time, tfgrpo
+            calls = itertools.count()
+            def agent(prompt):
+                # The system may hand a signal of the process to any of its threads, such as this one.
+                if next(calls) == 5: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+                time.sleep(0.05)
+                return "Answer: 1"
+            rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(200)]
+            try:
+                tfgrpo.learn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
+            except KeyboardInterrupt:
+                print(tfgrpo.load_run("latest").status)
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (done.stdout.strip(), done.stderr) == ("stopped", "")
+
+
+@pytest.mark.xdist_group("prefect")
+def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
+    script = "import tfgrpo; [print(tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2).status) for _ in range(2)]"
+    url = prefect_server()
+    env = {**os.environ, "PREFECT_API_URL": url}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+    assert (done.stdout.split(), done.stderr) == (["finished", "finished"], "")
+    flows = json.loads(_post(f"{url}/flow_runs/filter"))
+    assert len([each for each in flows if each["state_type"] == "COMPLETED"]) >= 2
+
+
+def _post(url):
+    request = urllib.request.Request(url, data=b"{}", headers={"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return reply.read()
+
+
+def snippet() -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    return code
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_the_snippet_of_the_page_runs_as_a_script_and_inside_a_running_loop(tmp_path, loop):
+    running = "import asyncio\nasync def main():\n    exec(compile(CODE, 'cell', 'exec'), {})\nasyncio.run(main())\n"
+    program = f"CODE = {snippet()!r}\n{running}" if loop else snippet()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].split()[0] in {"promote", "reject", "undecided"}
+
+
+def test_a_type_error_against_the_interface_is_found(tmp_path):
+    """A wrong keyword, a wrong value, a wrong attribute and a wrong use of None."""
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        textwrap.dedent(
+            """
+            import tfgrpo
+            result = tfgrpo.learn("items.jsonl", agent=lambda prompt: prompt, epochs=3, model="m", rewarders=["gt"])
+            tfgrpo.learn("items.jsonl", epoch=3)
+            tfgrpo.learn("items.jsonl", epochs="three")
+            result.verdict
+            result.interval.low
+            tfgrpo.select("?", k="8")
+            tfgrpo.train()
+            """
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--no-error-summary",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache"),
+        str(planted),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    lines = {int(line) for line in re.findall(r"planted\.py:(\d+): error", done.stdout)}
+    assert lines == {4, 5, 6, 7, 8, 9}, done.stdout
+
+
+@pytest.mark.parametrize("module", ["tfgrpo", "flows.tfgrpo"])
+def test_both_modules_are_the_command(tmp_path, module):
+    arguments = ["run"] if module == "tfgrpo" else []
+    line = [sys.executable, "-m", module, *arguments, "--replay", "none", "--json"]
+    done = subprocess.run(
+        line, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "TFGRPO_OUT": str(tmp_path)}
+    )
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["problems"][0]["source"] == "--replay"
