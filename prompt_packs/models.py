@@ -157,6 +157,7 @@ def read_manifest(directory: Path) -> PromptPackManifest:
     path = directory / MANIFEST
     text = read_text(directory, MANIFEST)
     try:
+        # Parsed twice: pydantic takes the last of two equal keys without a word.
         json.loads(text, object_pairs_hook=_no_key_twice)
         manifest = PromptPackManifest.model_validate_json(text)
     except ValidationError as error:

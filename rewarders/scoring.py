@@ -157,6 +157,7 @@ async def _run(weighted: WeightedRewarder, context: RewardContext, threads: Rewa
         lost = Abstained(rewarder.rewarder_id, str(error), broke=broke)
         return _Scored(weighted, (lost,) * len(context.outputs), error)
     if not weighted.weight:
+        # What does not count makes no attempt a broken one.
         verdicts = tuple(replace(each, broke=False) if isinstance(each, Abstained) else each for each in verdicts)
     return _Scored(weighted, verdicts)
 

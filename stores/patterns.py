@@ -131,6 +131,7 @@ def rank_patterns(patterns: Sequence[PatternStats], now: int, half_life: float) 
     def seen(pattern: PatternStats) -> tuple[float, int, str]:
         return -pattern.weight, -latest[pattern.structure], pattern.structure
 
+    # Rounding must not put a structure that equals the mean below it.
     slack = 1e-12 * max(1.0, abs(overall))
     good = sorted((each for each in current if value(each) >= overall - slack), key=lambda it: (-value(it), *seen(it)))
     bad = sorted((each for each in current if value(each) < overall - slack), key=lambda it: (value(it), *seen(it)))

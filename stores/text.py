@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 
 MAX_WORDS = 32
 MAX_CHARS = 280
@@ -53,9 +54,7 @@ def first_words(text: str, limit: int) -> str:
         if room <= 0:
             break
         if (words := _words_of(chunk)) > room:
-            end = 1
-            while _words_of(chunk[: end + 1]) <= room:
-                end += 1
+            end = bisect_right(range(len(chunk) + 1), room, lo=1, key=lambda at: _words_of(chunk[:at])) - 1
             kept.append(chunk[:end])
             break
         kept.append(chunk)

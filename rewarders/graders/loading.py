@@ -195,6 +195,7 @@ def _fault(grader: Grader) -> str:
     except RewardError as error:
         return str(error)
     if isinstance(grade, NotGraded) and grade.error_type == "NotANumber":
+        # NaN may be its word on a made-up item.
         return "" if grade.reason.endswith("no finite number") else grade.reason
     return ""
 

@@ -98,6 +98,7 @@ def _built(
     own = {key: options[key] for key in ("parse", "rewarder_id") if key in options}
     problems: list[Problem] = []
     try:
+        # Without its grader yet, so that problems of both are reported at once.
         rewarder = kind(GraderSet(), **{"rewarder_id": name, **own})
     except PipelineError as error:
         problems += placed(error.problems, where, ": options")

@@ -49,6 +49,7 @@ class GraderRunner:
         self._lock = threading.Lock()  # guards the two fields below
         self._workers: dict[int, _GraderWorker] = {}
         self._closed = False
+        # Not a method of its own, which would keep the runner from being collected.
         self._close = weakref.finalize(self, _close_all, self._workers)
 
     async def grade(

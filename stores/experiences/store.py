@@ -130,6 +130,7 @@ class ExperienceStore:
         if not self.path.exists():
             self._skipped = Skipped
             return []
+        # Counted when asked: few callers do, and it is another query.
         self._skipped = lambda: self._index.read(lambda view: view.skipped(domain, self._max_words))
         return self._index.read(best)
 

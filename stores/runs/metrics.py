@@ -231,6 +231,7 @@ class _Epoch:
         self.group_sizes.add(line["group_size"])
         self.tool_cost_usd.add(line["tool_cost_usd"])
         self.latency_ms.add(line["latency_ms"])
+        # A split group is summed up by its halves, any other by itself.
         for part in line.get("halves", (line,)):
             self.arms.setdefault(part["arm"], _Arm()).add(part)
         for use in line["tools"]:
