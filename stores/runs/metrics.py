@@ -51,25 +51,8 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class HalfMetrics:
-    """Measurements of one half of a split group, as those of a group."""
+    """Measurements of one half of a split group, or of a whole group, named as in its line."""
 
-    arm: Arm
-    signal: Signal
-    reward_mean: float | None
-    reward_spread: float | None
-    outcomes: Mapping[str, int]
-    rollout_latency_ms: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMetrics:
-    """Measurements of one group, named as in its line."""
-
-    run_id: str
-    tfgrpo_epoch: int
-    group_id: str
-    group_size: int
-    phase: Phase
     arm: Arm
     signal: Signal
     reward_mean: float | None
@@ -79,6 +62,17 @@ class GroupMetrics:
     outcomes: Mapping[str, int]
     """Rollouts by outcome."""
     rollout_latency_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetrics(HalfMetrics):
+    """Measurements of one group."""
+
+    run_id: str
+    tfgrpo_epoch: int
+    group_id: str
+    group_size: int
+    phase: Phase
     tools: tuple[ToolUse, ...]
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
