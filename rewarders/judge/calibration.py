@@ -7,13 +7,11 @@ evidence is None.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations, permutations
 from typing import Any, Final, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tfgrpo.rewarders.base import Rewarder, declares, members_of
 from tfgrpo.rewarders.gt import GroundTruthRewarder
@@ -104,23 +102,15 @@ def rank_agreement(truth: Sequence[float], judged: Sequence[float]) -> RankCalib
     """Count how two scores of the same attempts order each pair. Raises ``ValueError`` for different lengths."""
     if len(truth) != len(judged):
         raise ValueError(f"{len(truth)} true scores and {len(judged)} judged ones")
-    true_order, judged_order = _orders(truth), _orders(judged)
-    counts = {
-        "concordant": true_order * judged_order > 0,
-        "discordant": true_order * judged_order < 0,
-        "tied_by_judge": (judged_order == 0) & (true_order != 0),
-        "tied_in_truth": (judged_order != 0) & (true_order == 0),
-        "tied_in_both": (judged_order == 0) & (true_order == 0),
-    }
-    return RankCalibration(**{name: int(pairs.sum()) for name, pairs in counts.items()})
-
-
-def _orders(values: Sequence[float]) -> NDArray[np.int_]:
-    """Return 1, -1 or 0 for each pair: the first is above, below or equal."""
-    column = np.array(values, dtype=float)[:, None]
-    above = (column > column.T).astype(int)
-    orders: NDArray[np.int_] = (above - above.T)[np.triu_indices(len(values), 1)]
-    return orders
+    pairs = zip(combinations(truth, 2), combinations(judged, 2), strict=True)
+    orders = Counter(((a > b) - (a < b), (c > d) - (c < d)) for (a, b), (c, d) in pairs)
+    return RankCalibration(
+        concordant=orders[1, 1] + orders[-1, -1],
+        discordant=orders[1, -1] + orders[-1, 1],
+        tied_by_judge=orders[1, 0] + orders[-1, 0],
+        tied_in_truth=orders[0, 1] + orders[0, -1],
+        tied_in_both=orders[0, 0],
+    )
 
 
 def swap_agreement(answers: Iterable[tuple[Preference, Preference]]) -> RankCalibration:
