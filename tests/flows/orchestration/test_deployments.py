@@ -6,163 +6,23 @@ import json
 import os
 import shlex
 import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import httpx
 import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from tests.support.runs.machine import ENDS, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
-from tests.support.runs.running import PATIENCE_S
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import planned
-from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.flows.selection.request import SelectRequest
 
 pytestmark = pytest.mark.xdist_group("deployments")
-BIN = Path(sys.executable).parent
-BY_HAND = ("git clone ", "python3 -m venv ", ".venv/bin/pip install ")
-"""Done by tests/test_install.py, in a fresh environment."""
-ENDS = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
-STAY = ("server start", "worker start")
-
-
-@dataclass
-class Machine:
-    """A bare machine: an empty PREFECT_HOME, a free port, and whatever was started on it."""
-
-    home: Path
-    port: int
-    env: dict[str, str] = field(default_factory=dict)
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    answers: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
-    client: httpx.Client = field(default_factory=partial(httpx.Client, timeout=60))
-
-    def command(self, line: str) -> None:
-        """Do what one line of the page says; the servers among them go on running."""
-        if line.startswith(BY_HAND):
-            return
-        line = line.replace("4200", str(self.port)).replace("$PWD", str(ROOT))
-        words = shlex.split(line)
-        if words[0] == "export":
-            self.env |= dict(word.split("=", 1) for word in words[1:])
-        elif any(part in line for part in STAY):
-            self.start(words)
-        else:
-            self.answers[line] = self.call(*words)
-
-    def start(self, words: list[str]) -> None:
-        with (self.home / f"{words[1]}.log").open("wb") as log:
-            program = BIN / Path(words[0]).name
-            self.running.append(
-                subprocess.Popen(
-                    [program, *words[1:]], env=self.env, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-                )
-            )
-        if "server" in words:
-            until(lambda: self.get("/health") is True, "the server to answer")
-
-    def call(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        program = BIN / Path(words[0]).name
-        return subprocess.run(
-            [program, *words[1:]],
-            env=env or self.env,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}/api{path}"
-
-    def get(self, path: str) -> Any:
-        try:
-            return self.client.get(self.url(path)).raise_for_status().json()
-        except httpx.TransportError:
-            return None
-
-    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        return self.send("POST", path, body)
-
-    def send(self, method: str, path: str, body: dict[str, Any]) -> httpx.Response:
-        def answered() -> httpx.Response | None:
-            """Prefect's server says 503 while its SQLite file is locked."""
-            answer = self.client.request(method, self.url(path), json=body)
-            return None if answer.status_code == 503 else answer
-
-        answer: httpx.Response = until(answered, "the server to take the request")
-        return answer
-
-    def runs(self, deployment: str) -> list[dict[str, Any]]:
-        found = self.post(
-            "/flow_runs/filter", {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
-        )
-        return list(found.raise_for_status().json())
-
-    def ask(self, deployment: str, parameters: dict[str, Any]) -> str:
-        """Id of a new flow run."""
-        asked = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
-        return str(asked.raise_for_status().json()["id"])
-
-    def state(self, run: str) -> str:
-        return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
-
-    def ended(self, run: str, state: str = "COMPLETED") -> dict[str, Any]:
-        until(lambda: self.state(run) == state, f"the run to be {state}")
-        return dict(self.get(f"/flow_runs/{run}"))
-
-    def retried(self, run: str, *, by: str) -> dict[str, Any]:
-        """The flow run after another try by a command or as the UI asks for it, however that ended."""
-        before = self.get(f"/flow_runs/{run}")
-        if by == "command":
-            self.call("prefect", "flow-run", "retry", run).check_returncode()
-        else:
-            again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
-            assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
-
-        def look() -> dict[str, Any] | None:
-            now = self.get(f"/flow_runs/{run}") or {}
-            if now.get("state_type") not in ENDS or now["state_id"] == before["state_id"]:
-                return None
-            return now if now["run_count"] > before["run_count"] else None
-
-        return dict(until(look, "the retry to end"))
-
-    def stop(self) -> None:
-        self.client.close()
-        for process in reversed(self.running):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=60)
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.3)
-    pytest.fail(f"waited {PATIENCE_S:g} s for {what}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def small(line: str, out: Path) -> str:
@@ -442,29 +302,3 @@ def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
     (step,) = deployment["pull_steps"]
     assert step["prefect.deployments.steps.set_working_directory"]["directory"] == "{{ $TFGRPO_HOME }}"
-
-
-def test_deployed_runs_are_as_quiet_as_those_of_the_command_line():
-    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
-    shared = {name for name in set(env) & set(PREFECT_DEFAULTS) if "LOGGING" not in name}
-    assert {name: env[name] for name in shared} == {name: PREFECT_DEFAULTS[name] for name in shared}
-    assert {"DO_NOT_TRACK", "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"} <= shared
-    assert env["PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"] == "WARNING"
-
-
-def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
-    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-    requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
-    assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
-    for deployment in declared["deployments"]:
-        requests[deployment["name"]](**deployment["parameters"]).options()
-
-
-def test_a_night_is_within_a_budget_that_lets_it_end():
-    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-    (nightly,) = [each for each in declared["deployments"] if each["name"] == "nightly"]
-    request = RunRequest(**nightly["parameters"])
-    plan = prepare(request, {}).plan
-    cap = plan.settings.budget.max_calls
-    assert plan.forecast.calls.high < cap <= 5_000

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.models.chat_bench import Bench
+
 
 def completion(text: str | None = "fine", **changes: Any) -> dict[str, Any]:
     """A complete, ordinary reply; ``changes`` replace top-level keys."""
@@ -153,3 +155,18 @@ def closed_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+async def bench(server: Any) -> AsyncIterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(root: str | None = None, **changes: Any) -> Bench:
+        made.append(Bench(root or server.root, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.limiter._in_flight == 0
+        assert one.ledger.in_flight().calls == 0
+        await one.client.aclose()

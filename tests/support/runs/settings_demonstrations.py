@@ -1,0 +1,381 @@
+"""One executed demonstration for each setting, and for each field of the lists and mappings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.pipelines.mixes import write_mix
+from tests.support.runs.settings_observations import (
+    AGENTS,
+    Observe,
+    evidence,
+    exported,
+    gate,
+    given_up_on,
+    how_it_breaks,
+    key_sent,
+    of_exchange,
+    of_gateway,
+    of_items,
+    of_plan,
+    of_python,
+    of_selection,
+    of_selection_plan,
+    of_tiny,
+    outputs_of_a_service,
+    refused,
+    remembering,
+    runner_asked_for,
+    sent_by,
+    servers_asked,
+    shown,
+    shown_of_many,
+    stage_after,
+    what_it_says,
+)
+from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
+from tfgrpo.pipelines.plan.sampling import Difficulty
+from tfgrpo.pipelines.settings.model import ROLES, ModelRole
+from tfgrpo.tasks.gate import decide_gate
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One setting changed to ``value`` on top of ``base``. ``value`` may need the probe, for paths."""
+
+    observe: Observe
+    value: str | Callable[[SettingsProbe], str]
+    base: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+TOOLS = {"actor.kind": "tools", "actor.tools": f'["{AGENTS}:double"]', "tfgrpo.group_size": "2"}
+PYTHON = {"actor.kind": "tools", "actor.tools": '["python"]'}
+ROLE_BASES: dict[ModelRole, dict[str, str]] = {
+    "actor": TOOLS,
+    "reflection": {},
+    "judge": {"rewarders": '[{"name": "judge"}]'},
+}
+OF_ROLES = {
+    "name": "m-2",
+    "base_url": "http://endpoint.test/v2",
+    "api_key_env": "ANOTHER_KEY",
+    "api_key_secret": "vault",
+    "headers": '{"x-team": "blue"}',
+    "extra_body": '{"top_p": 0.9}',
+    "max_tokens": "77",
+    "max_tokens_field": "max_completion_tokens",
+    "timeout_s": "0.03",
+    "max_retries": "1",
+    "structured": "none",
+    "send_seed": "off",
+    "send_temperature": "off",
+    "send_reasoning": "off",
+}
+PRICED = {"model.prices": '{"m": {"input": 1.0, "output": 2.0}}'}
+COSTS = of_exchange(lambda it: [rollout.usage.cost_usd for rollout in it.result.rollouts])
+REWARDS = of_exchange(lambda it: [getattr(rollout.outcome, "reward", None) for rollout in it.result.rollouts])
+OUTPUTS = of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts])
+REASONS = of_exchange(lambda it: [getattr(rollout.outcome, "reason", "") for rollout in it.result.rollouts])
+
+
+def command(text: str, **more: str) -> dict[str, str]:
+    return {"actor.kind": "command", "actor.command": text, "actor.gateway.enabled": "off", **more}
+
+
+def weighing(second: float) -> str:
+    return json.dumps([{"name": "gt"}, {"name": "operator:eq", "weight": second}])
+
+
+DEMOS: dict[str, Demo] = {
+    "pipeline": Demo(of_tiny(lambda run: run.manifest["pipeline"]), "of-my-own"),
+    "task_id": Demo(of_plan(lambda plan: plan.paths.experiences), "another"),
+    "out": Demo(of_plan(lambda plan: plan.paths.experiences), lambda probe: str(probe.root / "elsewhere")),
+    "dry_run": Demo(of_plan(lambda plan: (plan.simulated, plan.models.base_url)), "on", REAL),
+    "task_runner": Demo(runner_asked_for, "dask"),
+    "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
+    "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda probe: str(probe.packs())),
+    "tfgrpo.enabled": Demo(
+        of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"
+    ),
+    "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
+    "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.key.epoch, spec.key.phase) for spec in run.specs]), "3"),
+    "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
+    "tfgrpo.half_night": Demo(of_tiny(lambda run: len(run.specs)), "on"),
+    "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
+    "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
+    "tfgrpo.curriculum": Demo(
+        of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": (9, 9)})).items]),
+        "difficulty",
+    ),
+    "tfgrpo.temperature.train": Demo(
+        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"
+    ),
+    "tfgrpo.temperature.eval": Demo(
+        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.1"
+    ),
+    "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
+    "tfgrpo.experience_max_chars": Demo(of_exchange(lambda it: it.result.rejected), "60"),
+    "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
+    "tfgrpo.reflection": Demo(
+        of_exchange(lambda it: len(it.payload("attempts")["attempts"])), "all", {"tfgrpo.group_size": "3"}
+    ),
+    "tfgrpo.reflection_chars": Demo(
+        of_exchange(lambda it: len(it.learning), says="Hm. " * 800 + "\nAnswer: 8"),
+        "4000",
+        {"tfgrpo.learn_from": "failures_too"},
+    ),
+    "tfgrpo.learn_from": Demo(of_exchange(lambda it: len(it.learning), says="Answer: 8"), "failures_too"),
+    "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
+    "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
+    "tfgrpo.measured_share": Demo(of_plan(lambda plan: plan.measured_groups), "0.9"),
+    "tfgrpo.capacity_factor": Demo(of_exchange(lambda it: it.payload("proposals")["capacity"]), "3"),
+    "tfgrpo.edit_budget": Demo(of_exchange(lambda it: len(it.curation.records)), "1"),
+    "tfgrpo.min_reward": Demo(of_exchange(lambda it: it.curation.rejected), "1.0"),
+    "tfgrpo.min_rank": Demo(of_exchange(lambda it: it.curation.rejected), "0.9", {"tfgrpo.group_size": "3"}),
+    "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
+    "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
+    "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
+    "tfgrpo.concurrency": Demo(
+        of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]),
+        "1",
+        {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
+    ),
+    "tfgrpo.max_lost_share": Demo(
+        of_tiny(lambda run: run.status), "1.0", {"simulated.faults.server_error": "0.8", "model.max_retries": "0"}
+    ),
+    "tfgrpo.schedule.min_instances": Demo(refused, "3"),
+    "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
+    "tfgrpo.retrieval.per_item": Demo(shown_of_many, "0"),
+    "tfgrpo.retrieval.min_reward": Demo(shown, "0.75"),
+    "tfgrpo.retrieval.max_per_group": Demo(shown, "1"),
+    "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
+    "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
+    "gate.patience_nights": Demo(gate(evidence(better=1, worse=0), nights=2), "3"),
+    "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
+    "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),
+    "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),
+    "dataset.eval_path": Demo(
+        lambda probe, options: probe.plan({"dataset.path": str(_others(probe)), **options}).eval_items[0].id,
+        lambda probe: str(probe.items()),
+    ),
+    "dataset.mix": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(write_mix(probe.root))),
+    "dataset.mix_stride": Demo(
+        lambda probe, options: [
+            draw["stage"]
+            for draw in probe.plan({"dataset.mix": str(write_mix(probe.root)), **options})
+            .cohort(2)
+            .metadata["mix"]["draws"]
+        ],
+        "5",
+    ),
+    "dataset.sealed": Demo(of_plan(lambda plan: len(plan.data.sealed)), "0.5"),
+    "dataset.sealed_path": Demo(of_plan(lambda plan: len(plan.data.sealed)), lambda probe: str(probe.items())),
+    "dataset.held_out": Demo(of_plan(lambda plan: len(plan.learn_items)), "0.5"),
+    "dataset.fields.id": Demo(of_items(lambda item: item.id), "id_2"),
+    "dataset.fields.prompt": Demo(of_items(lambda item: item.prompt), "prompt_2"),
+    "dataset.fields.answer": Demo(of_items(lambda item: item.answer), "answer_2"),
+    "dataset.fields.system_prompt": Demo(of_items(lambda item: item.system_prompt), "system_prompt_2"),
+    "dataset.fields.metadata": Demo(of_items(lambda item: item.metadata), "metadata_2"),
+    "dataset.fields.domain": Demo(of_items(lambda item: item.domain), "domain_2"),
+    "actor.kind": Demo(of_exchange(lambda it: [rollout.output for rollout in it.result.rollouts]), f"{AGENTS}:slow"),
+    "actor.tools": Demo(
+        of_exchange(lambda it: [tool["function"]["name"] for tool in it.acting[0]["tools"]]),
+        f'["{AGENTS}:double", "{AGENTS}:halve"]',
+        TOOLS,
+    ),
+    "actor.python.timeout_s": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_CPU))"), "77", PYTHON),
+    "actor.python.memory_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_DATA))"), "77", PYTHON),
+    "actor.python.file_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_FSIZE))"), "77", PYTHON),
+    "actor.python.processes": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))"), "77", PYTHON),
+    "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
+    "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
+    "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
+    "actor.url": Demo(
+        outputs_of_a_service,
+        "http://service.test/b",
+        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
+    ),
+    "actor.headers": Demo(
+        outputs_of_a_service,
+        '{"x-team": "blue"}',
+        {"actor.kind": "http", "actor.url": "http://service.test/a", "actor.gateway.enabled": "off"},
+    ),
+    "actor.answer": Demo(OUTPUTS, "last_line", command("printf '6\\n7'")),
+    "actor.workdir": Demo(OUTPUTS, lambda probe: str(probe.root), command("sh -c 'ls | wc -l'")),
+    "actor.env": Demo(OUTPUTS, '["MODE=fast"]', command("sh -c 'echo mode $MODE'")),
+    "actor.gateway.enabled": Demo(REASONS, "on", command("echo 7")),
+    "actor.limits.cpu_s": Demo(OUTPUTS, "77", command("sh -c 'ulimit -t'")),
+    "actor.limits.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
+    "actor.limits.file_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -f'")),
+    "actor.limits.processes": Demo(
+        OUTPUTS, "4321", command("python3 -c 'import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))'")
+    ),
+    "actor.limits.output_mb": Demo(
+        REASONS, "2", command("head -c 1500000 /dev/zero", **{"actor.limits.output_mb": "1"})
+    ),
+    "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
+    "actor.gateway.models": Demo(of_gateway, '{"gpt-*": "qwen"}'),
+    "actor.gateway.auxiliary": Demo(of_gateway, '["gpt-*"]'),
+    "actor.gateway.sampling": Demo(of_gateway, "on"),
+    "actor.timeout_s": Demo(of_exchange(lambda it: it.outcomes), "0.01", {"actor.kind": f"{AGENTS}:slow"}),
+    "rewarders": Demo(REWARDS, '[{"name": "operator:eq"}]'),
+    "model.name": Demo(of_exchange(lambda it: it.acting[0]["model"]), "m-2"),
+    "model.base_url": Demo(of_exchange(lambda it: str(it.requests[0][0].url)), "http://another.test/v2"),
+    "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
+    "model.api_key_secret": Demo(key_sent, "vault"),
+    "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
+    "model.learner_max_tokens": Demo(of_exchange(lambda it: {body["max_tokens"] for body in it.learning}), "77"),
+    "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
+    "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
+    "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=503), "1"),
+    "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
+    "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
+    "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
+    "model.send_reasoning": Demo(
+        of_exchange(lambda it: "Twice two." in json.dumps(it.acting), tool="double"), "off", TOOLS
+    ),
+    "model.headers": Demo(of_exchange(lambda it: it.requests[0][0].headers.get("x-team")), '{"x-team": "blue"}'),
+    "model.extra_body": Demo(of_exchange(lambda it: it.acting[0].get("top_p")), '{"top_p": 0.9}'),
+    **{
+        f"model.{role}.{name}": Demo(sent_by(role, name), value, ROLE_BASES[role])
+        for role in ROLES
+        for name, value in OF_ROLES.items()
+        if name != ("structured" if role == "actor" else "send_reasoning")
+    },
+    "model.logprobs": Demo(of_exchange(lambda it: "logprobs" in it.acting[0]), "on"),
+    "model.prices": Demo(COSTS, PRICED["model.prices"]),
+    "budget.max_usd": Demo(of_exchange(lambda it: it.outcomes), "0.0001", PRICED),
+    "budget.task_max_usd": Demo(of_tiny(lambda run: run.status), "0.0007"),
+    "budget.max_tokens": Demo(of_exchange(lambda it: it.outcomes), "100"),
+    "budget.max_calls": Demo(of_exchange(lambda it: it.outcomes), "1"),
+    "telemetry.genai_metrics": Demo(exported, "off"),
+    "telemetry.content": Demo(exported, "on"),
+    "telemetry.shutdown_s": Demo(given_up_on, "0.05"),
+    "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
+    "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
+    "simulated.latency_s": Demo(how_it_breaks, "0.6"),
+    "simulated.effect": Demo(what_it_says, "1"),
+    "simulated.attention": Demo(what_it_says, "0.1"),
+    "simulated.label_noise": Demo(what_it_says, "0.2"),
+    "simulated.drift": Demo(what_it_says, "0"),
+    "simulated.misjudged": Demo(what_it_says, "1.0"),
+    **{
+        f"simulated.faults.{kind}": Demo(how_it_breaks, "1.0")
+        for kind in ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
+    },
+    "selection.k": Demo(of_selection(lambda it, server: len(server.bodies), rewarders=["json_valid"]), "2"),
+    "selection.min_success": Demo(
+        of_selection(
+            lambda it, server: it.status,
+            lambda number, body: 503 if body["temperature"] == 0.5 else "7",
+            rewarders=["json_valid"],
+        ),
+        "4",
+    ),
+    "selection.max_validations": Demo(of_selection(lambda it, server: len(server.bodies), format="powl"), "1"),
+    "selection.repair": Demo(
+        of_selection(lambda it, server: len(server.bodies), "LOOP(ACTIVITY(a))", format="powl"), "syntax"
+    ),
+    "selection.none_valid": Demo(
+        of_selection(lambda it, server: it.status, format="powl", rewarders=["powl_valid"]), "best_effort"
+    ),
+    "selection.temperatures": Demo(
+        of_selection(
+            lambda it, server: sorted(body["temperature"] for body in server.bodies), rewarders=["json_valid"]
+        ),
+        "[0.1, 0.2]",
+    ),
+    "selection.timeout_s": Demo(
+        of_selection(
+            lambda it, server: sorted(it.selection.outcomes),
+            lambda number, body: "7" if NEVER.wait(0.3) else "8",
+            rewarders=["json_valid"],
+        ),
+        "0.05",
+    ),
+    "selection.base_url": Demo(of_selection_plan(lambda plan: plan.models.base_url), "http://box:11434/v1"),
+    "selection.model": Demo(of_selection_plan(lambda plan: plan.models.name), "another"),
+    "selection.format": Demo(
+        of_selection(lambda it, server: sorted(it.selection.outcomes), rewarders=["json_valid"]), "powl"
+    ),
+    "selection.json_schema": Demo(
+        of_selection(lambda it, server: sorted(it.selection.outcomes), format="json", rewarders=["json_valid"]),
+        lambda probe: str(_schema(probe)),
+    ),
+    "selection.stage": Demo(
+        of_selection_plan(lambda plan: [entry.name for entry in plan.settings.rewarders], answer="7"), "VALIDITY_GAP"
+    ),
+    "selection.thresholds.min_reward": Demo(stage_after([0.85] * 10), "0.9"),
+    "selection.thresholds.rounds": Demo(stage_after([0.85] * 10), "11"),
+    "selection.thresholds.min_parsed": Demo(stage_after([0.85] * 10), "0.98"),
+    "selection.thresholds.margin": Demo(stage_after([0.85] * 10 + [0.75] * 10), "0.0"),
+    "selection.memory.mode": Demo(remembering(lambda plan: plan.spec.hint), "explore"),
+    "selection.memory.hints": Demo(remembering(lambda plan: plan.spec.hint), "1", {"selection.memory.mode": "explore"}),
+    "selection.memory.max_patterns": Demo(
+        remembering(lambda plan: plan.spec.hint), "2", {"selection.memory.mode": "explore"}
+    ),
+    "selection.memory.half_life": Demo(
+        remembering(lambda plan: plan.spec.hint),
+        "0.1",
+        {"selection.memory.mode": "explore", "selection.memory.hints": "1"},
+    ),
+    "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
+}
+PARTS: dict[str, tuple[str, Demo]] = {
+    "rewarders.name": ("rewarders", Demo(REWARDS, '[{"name": "operator:eq"}]')),
+    "rewarders.weight": ("rewarders", Demo(REWARDS, weighing(1.0), {"rewarders": weighing(0.0)})),
+    "rewarders.timeout_s": (
+        "rewarders",
+        Demo(
+            of_exchange(lambda it: it.result.rewarder_fault),
+            f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
+            {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
+        ),
+    ),
+    "rewarders.score_range": (
+        "rewarders",
+        Demo(
+            of_plan(
+                lambda plan: decide_gate(evidence(better=20, worse=0, even=5), plan.settings.gate, plan.score_range)
+            ),
+            '[{"name": "gt", "score_range": [-1, 4]}]',
+            {"rewarders": '[{"name": "gt"}]'},
+        ),
+    ),
+    "rewarders.options": (
+        "rewarders",
+        Demo(REWARDS, '[{"name": "gt", "options": {"match": "exact"}}]', {"rewarders": weighing(0.0)}),
+    ),
+    "model.prices.input": ("model.prices", Demo(COSTS, '{"m": {"input": 3.0, "output": 2.0}}', PRICED)),
+    "model.prices.output": ("model.prices", Demo(COSTS, '{"m": {"input": 1.0, "output": 4.0}}', PRICED)),
+    "model.prices.cached_input": (
+        "model.prices",
+        Demo(COSTS, '{"m": {"input": 1.0, "output": 2.0, "cached_input": 0.1}}', PRICED),
+    ),
+    "stages.name": (
+        "stages",
+        Demo(of_tiny(lambda run: [each["name"] for each in run.manifest["stages"]]), '[{"name": "learn"}]'),
+    ),
+    "stages.env": (
+        "stages",
+        Demo(
+            of_plan(lambda plan: len(plan.cohort(1).items)), '[{"name": "learn", "env": {"TFGRPO_SAMPLE_SIZE": "7"}}]'
+        ),
+    ),
+}
+
+
+def _schema(probe: SettingsProbe) -> Path:
+    path = probe.root / "schema.json"
+    path.write_text('{"type": "object"}', "utf-8")
+    return path
+
+
+def _others(probe: SettingsProbe) -> Path:
+    path = probe.root / "others.jsonl"
+    path.write_text("".join(f'{{"id": "o{n}", "prompt": "Other {n}?", "answer": "{n}"}}\n' for n in range(12)), "utf-8")
+    return path
