@@ -72,9 +72,8 @@ def export(options: argparse.Namespace, console: Console) -> int:
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     if path.resolve() == Path(options.run).resolve():
         raise SettingsError.one("--file", options.file, "a file other than the one that is read")
-    check_output_file(
-        path, lambda old: report_path(old).is_file(), "one with our report beside it; or remove that one first"
-    )
+    accepted = "one with our report beside it; or remove that one first"
+    check_output_file(path, lambda old: report_path(old).is_file(), accepted)
     report = ExportReport(source.name, wanted, notes=list(source.notes))
     export_groups(source.groups(report.omitted["groups"]), path, report)
     _print(report, path, console)
@@ -84,12 +83,11 @@ def export(options: argparse.Namespace, console: Console) -> int:
 def _limits(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that only some targets take. Raise ``SettingsError`` for those that this one does not take."""
     limits = {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
-    problems = [
+    if problems := [
         Problem(f"--{name.replace('_', '-')}", f"it with {options.to}", f"{' or '.join(_TAKEN_BY[name])} only")
         for name in limits
         if options.to not in _TAKEN_BY[name]
-    ]
-    if problems:
+    ]:
         raise SettingsError(problems)
     return limits
 

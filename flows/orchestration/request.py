@@ -52,12 +52,11 @@ class FlowRequest(BaseModel):
         asked = {key: option_text(value) for key, value in self.settings.items()}
         values = {name: getattr(self, name) for name in self.KEYS}
         fields = {name: option_text(value) for name, value in values.items() if value is not None}
-        problems = [
+        if problems := [
             Problem(f"settings {self.KEYS[name]}", f"{asked[self.KEYS[name]]} beside {name} {text}", "one value")
             for name, text in fields.items()
             if asked.get(self.KEYS[name], text) != text
-        ]
-        if problems:
+        ]:
             raise SettingsError(problems)
         return asked | {self.KEYS[name]: text for name, text in fields.items()}
 

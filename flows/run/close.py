@@ -15,7 +15,7 @@ from tfgrpo.flows.console.figures import money, spending
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
-from tfgrpo.flows.run.effects import effect_json, lesson_tokens, sum_of_effects
+from tfgrpo.flows.run.effects import measured_json, sum_of_effects
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.saturation import saturation
@@ -182,8 +182,7 @@ def _details(
                 "id": entry.experience_id,
                 "polarity": entry.polarity,
                 "text": entry.summary32,
-                "effect": effect_json(session.learning.effects.get(entry.experience_id)),
-                "tokens": lesson_tokens(entry),
+                **measured_json(entry, session.learning.effects.get(entry.experience_id)),
                 "account": account and account.as_json(),
             }
             for entry in session.learning.candidate.entries

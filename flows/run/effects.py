@@ -83,6 +83,11 @@ def effect_text(effect: Effect | Mapping[str, Any] | None) -> str:
     return f"{100 * known['estimate']:+.1f} points ({low} … {high}), {known['rollouts']:,} rollouts"
 
 
+def measured_json(record: ExperienceRecord, effect: Effect | None) -> dict[str, Any]:
+    """Return what a lesson was measured to do, and what it costs in each prompt."""
+    return {"effect": effect_json(effect), "tokens": lesson_tokens(record)}
+
+
 def lesson_tokens(record: ExperienceRecord) -> int:
     """Return the tokens that a lesson adds to each prompt, estimated by the length of its line."""
     return estimated_tokens(f"- {record.polarity}: {record.summary32}\n")

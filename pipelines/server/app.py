@@ -50,10 +50,7 @@ def data_app(
     """
     handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry, clock), say if verbose else None, say)
     description = describe(service.config, limits, version, token=token is not None)
-    app = FastAPI(
-        title=description["info"]["title"],
-        exception_handlers={HTTPException: refused, Exception: refused},
-    )
+    app = FastAPI(title=description["info"]["title"], exception_handlers={HTTPException: refused, Exception: refused})
     app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
     app.add_api_route("/healthz", handlers.health, methods=["GET"])
     app.add_api_route("/meta", handlers.meta, methods=["GET"])

@@ -22,10 +22,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 
 JsonSchema: TypeAlias = Mapping[str, Any]
 
-TRUTH_VALUES = {
-    **dict.fromkeys(("true", "1", "on", "yes"), True),
-    **dict.fromkeys(("false", "0", "off", "no"), False),
-}
+TRUTH_VALUES = {**dict.fromkeys(("true", "1", "on", "yes"), True), **dict.fromkeys(("false", "0", "off", "no"), False)}
 _TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": tuple, "object": dict}
 _PHRASES = {
     "boolean": "true, false, 1, 0, on, off, yes or no",

@@ -158,10 +158,7 @@ class Settings(Section):
     gate: GateSettings = GateSettings()
     dataset: DatasetSettings = DatasetSettings()
     actor: ActorSettings = ActorSettings()
-    rewarders: ListOf[RewarderSettings] = (
-        RewarderSettings(name="gt"),
-        RewarderSettings(name="relative", weight=0.0),
-    )
+    rewarders: ListOf[RewarderSettings] = (RewarderSettings(name="gt"), RewarderSettings(name="relative", weight=0.0))
     """Rewarders in order; later ones see the scores of earlier ones. With ``dataset.mix`` the default is
     ``dataset_graders``, the graders that the mix names for the item's dataset, and ``relative``."""
     model: ModelSettings = ModelSettings()

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
-from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, measured_json, task_effects
 from tfgrpo.flows.run.index import run_named
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.effects import Effect
@@ -67,8 +67,7 @@ class Standing(NamedTuple):
         return {
             **record.model_dump(mode="json"),
             "account": None if account is None else account.as_json(),
-            "effect": effect_json(effect),
-            "tokens": lesson_tokens(record),
+            **measured_json(record, effect),
         }
 
     def columns(self, record: ExperienceRecord) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.champion import promoted_elsewhere
-from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.flows.run.effects import effect_text, measured_json, task_effects
 from tfgrpo.flows.run.execution import execute as execute_run
 from tfgrpo.flows.run.execution import groups_in_process
 from tfgrpo.flows.run.prepare import prepare
@@ -49,12 +49,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     effects = task_effects(experiences.paths, simulated=prepared.plan.simulated)
     if console.as_json:
         fields = [
-            {
-                "id": one.experience_id,
-                "text": one.summary32,
-                "effect": effect_json(effects.get(one.experience_id)),
-                "tokens": lesson_tokens(one),
-            }
+            {"id": one.experience_id, "text": one.summary32, **measured_json(one, effects.get(one.experience_id))}
             for one in shown
         ]
         console.result({**summary.as_json(), "measured": fields})

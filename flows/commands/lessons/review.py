@@ -10,7 +10,7 @@ from typing import Any
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import promoted_library, verified
-from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, task_effects
+from tfgrpo.flows.run.effects import effect_text, measured_json, task_effects
 from tfgrpo.flows.run.loop.knowledge import History
 from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.clock import utc_now
@@ -42,8 +42,7 @@ class Known:
             "text": record.summary32,
             **account.as_json(),
             "opposites": list(opposites),
-            "effect": effect_json(effect),
-            "tokens": lesson_tokens(record),
+            **measured_json(record, effect),
             "cause": record.cause,
             "families": list(account.families),
             "group_id": record.group_id,
