@@ -196,7 +196,7 @@ def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys,
     assert "warning: dataset 'plain': 1 of 2 records can be graded but not served" in said.err
     assert "telemetry: the last metrics were not delivered to 127.0.0.1:9" in said.err
     assert "[dataserver] stopped" in said.err
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # a thread of an earlier test may have ended meanwhile
 
 
 def test_the_facts_are_one_object(tmp_path, capsys):
