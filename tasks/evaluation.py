@@ -1,4 +1,4 @@
-"""Pair the groups of champion and candidate by item, as evidence for the gate.
+"""Pair the attempts of champion and candidate by item, as evidence for the gate.
 
 Only scored rollouts enter a mean. An item without any in one of the arms counts as lost; lost attempts are counted by
 arm.
@@ -7,16 +7,14 @@ arm.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 from tfgrpo.rewarders.base import UNIT, Range
-from tfgrpo.rewarders.statistics.summary import paired_differences
 from tfgrpo.stores.outcomes import is_highest, is_lowest, scored_rewards
-from tfgrpo.tasks.shapes import GroupResult
+from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,8 @@ class PairedEvidence:
     """Items without a scored rollout on at least one side, sorted by id."""
     identical: bool
     """Both arms had the same system texts, so that there is no comparison."""
+    skipped: str = ""
+    """Why no sweep was run for a candidate that differs."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -103,27 +103,43 @@ class PairedEvidence:
 
     @property
     def lost_share(self) -> float:
-        """Share of lost items; without any items 1, or 0 for identical arms."""
+        """Share of lost items; without any items 1, or 0 if none was due."""
         items = len(self.pairs) + len(self.lost_pairs)
-        return len(self.lost_pairs) / items if items else float(not self.identical)
+        return len(self.lost_pairs) / items if items else float(not (self.identical or self.skipped))
 
 
-def pair_results(champion: Sequence[GroupResult], candidate: Sequence[GroupResult]) -> PairedEvidence:
-    """Pair the groups of the two arms by item. Groups may come in any order."""
-    before, after = _rewards(champion), _rewards(candidate)
-    paired = paired_differences(before, after)
-    made_before, made_after = _made(champion), _made(candidate)
+class Tried(NamedTuple):
+    """Attempts of one arm at one item."""
 
-    def pair(item: str) -> ItemPair:
-        rewards = tuple(before.get(item, ())), tuple(after.get(item, ()))
-        return ItemPair(item, *rewards, made_before[item] - len(rewards[0]), made_after[item] - len(rewards[1]))
+    rewards: tuple[float, ...] = ()
+    lost: int = 0
 
-    in_order = sorted(paired.item_ids, key=lambda item: sha256(item.encode()).digest())
-    return PairedEvidence(
-        pairs=tuple(map(pair, in_order)),
-        lost_pairs=tuple(map(pair, paired.excluded)),
-        identical=_prompts(champion) == _prompts(candidate),
+    @classmethod
+    def of(cls, rollouts: Iterable[RolloutRecord]) -> Self:
+        """Return the rewards of the scored rollouts, and the number of the others."""
+        outcomes = [rollout.outcome for rollout in rollouts]
+        rewards = scored_rewards(outcomes)
+        return cls(rewards, len(outcomes) - len(rewards))
+
+
+def pair_arms(champion: Mapping[str, Tried], candidate: Mapping[str, Tried], *, identical: bool) -> PairedEvidence:
+    """Pair the attempts of the two arms by item, in any order."""
+    ids = sorted(champion.keys() | candidate.keys(), key=lambda item: sha256(item.encode()).digest())
+    nothing = Tried()
+    return _evidence(
+        (_pair(item, champion.get(item, nothing), candidate.get(item, nothing)) for item in ids), identical
     )
+
+
+def _pair(item: str, before: Tried, after: Tried) -> ItemPair:
+    return ItemPair(item, before.rewards, after.rewards, before.lost, after.lost)
+
+
+def _evidence(pairs: Iterable[ItemPair], identical: bool) -> PairedEvidence:
+    scored: dict[bool, list[ItemPair]] = {True: [], False: []}
+    for pair in pairs:
+        scored[bool(pair.champion and pair.candidate)].append(pair)
+    return PairedEvidence(tuple(scored[True]), tuple(sorted(scored[False], key=lambda pair: pair.item_id)), identical)
 
 
 @dataclass(slots=True)
@@ -145,20 +161,23 @@ class LearningEvidence:
             if result.halves:
                 self._pairs.setdefault((result.key.epoch, champion), []).append(_pair_of_halves(result))
 
+    def leave_out(self, items: Iterable[str]) -> None:
+        """Count these items no more this night: what was measured on them may have changed the candidate."""
+        self._seen.update(items)
+
     def against(self, champion: str, failed: Collection[int]) -> PairedEvidence:
         """Return the evidence against this champion, without epochs whose evidence is void."""
         sound = (pairs for (epoch, of), pairs in self._pairs.items() if of == champion and epoch not in failed)
         every = [pair for pairs in sound for pair in pairs]
-        scored = tuple(pair for pair in every if pair.champion and pair.candidate)
-        lost = tuple(pair for pair in every if not (pair.champion and pair.candidate))
-        return PairedEvidence(scored, lost, identical=not every)
+        return _evidence(every, identical=not every)
 
 
 def _pair_of_halves(result: GroupResult) -> ItemPair:
     first = result.halves[0].arm
-    outcomes = [[each.outcome for each in result.rollouts if (each.key.arm == first) == own] for own in (True, False)]
-    before, after = (scored_rewards(each) for each in outcomes)
-    return ItemPair(result.key.item, before, after, len(outcomes[0]) - len(before), len(outcomes[1]) - len(after))
+    before, after = (
+        Tried.of(each for each in result.rollouts if (each.key.arm == first) is own) for own in (True, False)
+    )
+    return _pair(result.key.item, before, after)
 
 
 def noise_floor(pairs: Sequence[ItemPair]) -> float | None:
@@ -173,22 +192,6 @@ def noise_floor(pairs: Sequence[ItemPair]) -> float | None:
         _variance(rewards) / len(rewards) for pair in pairs for rewards in (pair.champion, pair.candidate)
     )
     return math.sqrt(total) / len(pairs)
-
-
-def _rewards(groups: Iterable[GroupResult]) -> dict[str, list[float]]:
-    by_item: dict[str, list[float]] = {}
-    for group in groups:
-        rewards = scored_rewards(rollout.outcome for rollout in group.rollouts)
-        by_item.setdefault(group.key.item, []).extend(rewards)
-    return by_item
-
-
-def _made(groups: Iterable[GroupResult]) -> Counter[str]:
-    return Counter(group.key.item for group in groups for _ in group.rollouts)
-
-
-def _prompts(groups: Iterable[GroupResult]) -> set[str]:
-    return {rollout.prompt_digest for group in groups for rollout in group.rollouts}
 
 
 def _variance(rewards: Sequence[float]) -> float:

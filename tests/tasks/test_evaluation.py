@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rewards.arms import arm, decide, evidence, items
+from tests.support.rewards.arms import decide, evidence, items
 from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.tasks.evaluation import Attempts, noise_floor, pair_results
+from tfgrpo.tasks.evaluation import Attempts, noise_floor
 from tfgrpo.tasks.gate import decide_gate, fisher_test, sign_test
 
 
@@ -35,11 +35,10 @@ rewards = st.dictionaries(
 
 @given(rewards, rewards, st.randoms(use_true_random=False))
 def test_pairing_does_not_depend_on_order_and_swapping_arms_flips_signs(champion, candidate, chance):
-    champion_groups, candidate_groups = arm(champion, "old"), arm(candidate, "new")
-    paired = pair_results(champion_groups, candidate_groups)
-    chance.shuffle(champion_groups)
-    assert pair_results(champion_groups, candidate_groups) == paired
-    swapped = pair_results(candidate_groups, champion_groups)
+    paired, shuffled = evidence(champion, candidate), list(champion.items())
+    chance.shuffle(shuffled)
+    assert evidence(dict(shuffled), candidate) == paired
+    swapped = evidence(candidate, champion)
     assert swapped.differences == tuple(-difference for difference in paired.differences)
     assert swapped.lost == paired.lost
     decide_gate(paired, GateSettings())
@@ -67,7 +66,7 @@ def test_too_few_items_are_undecided():
 
 
 def test_identical_libraries_are_undecided():
-    paired = evidence(items(30, [1.0]), items(30, [1.0]), digests=("same", "same"))
+    paired = evidence(items(30, [1.0]), items(30, [1.0]), identical=True)
     decision = decide_gate(paired, GateSettings())
     assert decision.decision == "undecided"
     assert "nothing to compare" in decision.reasons[0]

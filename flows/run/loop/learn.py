@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,15 +24,15 @@ from tfgrpo.flows.run.loop.batches import (
 )
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.measuring import measure_lessons
-from tfgrpo.flows.run.loop.promotion import promote, retire
+from tfgrpo.flows.run.loop.promotion import doubted, promote, retire
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
-from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, Scored, scored_rewards
+from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence, pair_results
+from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence, Tried, pair_arms
 from tfgrpo.tasks.gate import GateDecision, off_scale
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
@@ -49,22 +48,33 @@ _OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {
 
 
 def learn(session: Session) -> GateDecision:
-    """Learn in epochs 1 … E−1, measure both libraries in epoch E, and return the recorded decision of the gate."""
-    evidence = LearningEvidence()
-    for epoch in range(1, session.settings.tfgrpo.epochs):
-        cohort = draw_cohort(session, epoch)
-        with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
-            for groups in cohort_groups(session, cohort, epoch, "train", "train"):
-                results = run_batch(session, groups)
-                evidence.add(results, session.learning.champion.library_id)
-                # The batch is written while the model curates it: one waits for the disk, the other for a reply.
-                curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
-                sums.add(results)
-    measure_lessons(session)
-    swept = sweep(session, session.learning.champion, session.learning.candidate)
+    """Learn in epochs 1 … E-1, measure both libraries in epoch E, and return the recorded decision of the gate.
+
+    While the evidence speaks against the candidate, epoch E learns as well: a sweep could hardly promote it.
+    """
+    evidence, last = LearningEvidence(), session.settings.tfgrpo.epochs
+    for epoch in range(1, last):
+        learn_epoch(session, epoch, evidence)
+    evidence.leave_out(measure_lessons(session))
+    if against := doubted(session, evidence):
+        learn_epoch(session, last, evidence)
+        swept = PairedEvidence((), (), identical=False, skipped=f"{against}; the last epoch learned instead")
+    else:
+        swept = sweep(session, session.learning.champion, session.learning.candidate)
     retire(session)
-    champion, failed = session.learning.champion, session.books.failed_epochs
-    return promote(session, swept, evidence.against(champion.library_id, failed))
+    return promote(session, swept, evidence)
+
+
+def learn_epoch(session: Session, epoch: int, evidence: LearningEvidence) -> None:
+    """Run batches of groups: what they show of the candidate is evidence, before anything is learned from them."""
+    cohort = draw_cohort(session, epoch)
+    with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
+        for groups in cohort_groups(session, cohort, epoch, "train", "train"):
+            results = run_batch(session, groups)
+            evidence.add(results, session.learning.champion.library_id)
+            # The batch is written while the model curates it: one waits for the disk, the other for a reply.
+            curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
+            sums.add(results)
 
 
 def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:
@@ -92,7 +102,8 @@ def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvid
         [spec for at in range(first, min(first + size, len(items))) for spec in groups(at)]
         for first in range(0, len(items), size)
     ]
-    results: dict[Arm, dict[str, GroupResult]] = {"champion": {}, "candidate": {}}
+    # Rewards alone, so that a sweep of any length fits into memory until the gate has seen it.
+    arms: dict[Arm, dict[str, Tried]] = {"champion": {}, "candidate": {}}
     with (
         open_epoch(session, epoch, "eval", len(items) + sum(differ)) as sums,
         closing(accept_batches(session, batches)) as arriving,
@@ -101,11 +112,10 @@ def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvid
             raise_timeout(accepted)
             sums.add(accepted)
             for result in accepted:
-                results[result.key.arm][result.key.item] = _without_texts(result)
+                arms[result.key.arm][result.key.item] = Tried.of(result.rollouts)
     if epoch in session.books.failed_epochs:
-        return replace(pair_results([], []), identical=False)
-    both = results["champion"] | results["candidate"]
-    return replace(pair_results(list(results["champion"].values()), list(both.values())), identical=not any(differ))
+        return PairedEvidence((), (), identical=False)
+    return pair_arms(arms["champion"], arms["champion"] | arms["candidate"], identical=not any(differ))
 
 
 def measure(session: Session) -> None:
@@ -117,19 +127,6 @@ def measure(session: Session) -> None:
             record_batch(session, groups, results)
             raise_timeout(results)
             sums.add(results)
-
-
-def _without_texts(result: GroupResult) -> GroupResult:
-    """Drop texts and scores, so that a sweep of any length fits into memory until the gate has seen it."""
-    rollouts = tuple(
-        replace(rollout, outcome=_bare(rollout.outcome), scores=(), output="", summary="", tools=())
-        for rollout in result.rollouts
-    )
-    return replace(result, rollouts=rollouts)
-
-
-def _bare(outcome: Outcome) -> Outcome:
-    return Scored(outcome.reward, ()) if isinstance(outcome, Scored) else outcome
 
 
 def curate(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tests.support.agents.steps import group, record
+from tests.support.agents.steps import record
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.stores.outcomes import Failed, Scored
-from tfgrpo.tasks.evaluation import PairedEvidence, pair_results
+from tfgrpo.tasks.evaluation import PairedEvidence, Tried, pair_arms
 from tfgrpo.tasks.gate import GateDecision, decide_gate
-from tfgrpo.tasks.shapes import GroupResult
 
 Rewards: TypeAlias = Mapping[str, Sequence[float | None]]
 
@@ -20,22 +19,17 @@ def outcome(reward: float | None) -> Failed | Scored:
     return Failed("ModelTimeout", "late") if reward is None else Scored(reward, ())
 
 
-def arm(rewards: Rewards, digest: str) -> list[GroupResult]:
-    """Return the groups of one arm."""
-    return [
-        group(
-            tuple(
-                record(index, group=f"{digest}/{name}", name=name, outcome=outcome(reward), prompt_digest=digest)
-                for index, reward in enumerate(values)
-            )
-        )
+def arm(rewards: Rewards) -> dict[str, Tried]:
+    """Return the attempts of one arm by item."""
+    return {
+        name: Tried.of([record(index, outcome=outcome(reward)) for index, reward in enumerate(values)])
         for name, values in rewards.items()
-    ]
+    }
 
 
-def evidence(champion: Rewards, candidate: Rewards, digests: tuple[str, str] = ("old", "new")) -> PairedEvidence:
+def evidence(champion: Rewards, candidate: Rewards, *, identical: bool = False) -> PairedEvidence:
     """Return the pairs of a sweep."""
-    return pair_results(arm(champion, digests[0]), arm(candidate, digests[1]))
+    return pair_arms(arm(champion), arm(candidate), identical=identical)
 
 
 def items(count: int, values: Sequence[float | None]) -> dict[str, Sequence[float | None]]:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.agents.steps import group, record
 from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
-from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run
+from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run, sweeps_always
 from tfgrpo.flows.run.loop.promotion import _promotion, carried_evidence
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.pipelines.settings.tree import RewarderSettings
@@ -19,7 +19,7 @@ from tfgrpo.stores.experiences.library import Library, promotions, uncompared
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, Scored
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.tasks.evaluation import LearningEvidence, pair_results
+from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence
 from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.shapes import HalfResult
 
@@ -58,6 +58,13 @@ def test_what_was_measured_against_a_champion_that_lost_a_lesson_since_does_not_
     assert evidence.against("none", ()).identical
 
 
+def test_an_item_that_was_measured_on_is_no_evidence_afterwards():
+    evidence = LearningEvidence()
+    evidence.leave_out({"a"})
+    evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0,), (1.0,))], "x")
+    assert [pair.item_id for pair in evidence.against("x", ()).pairs] == ["b"]
+
+
 def test_lost_attempts_of_the_halves_are_counted_by_arm():
     evidence = LearningEvidence()
     evidence.add([split("a", (0.0, None), (1.0, 1.0)), split("b", (1.0, 1.0), (None, None))], "x")
@@ -72,6 +79,7 @@ def nights(tmp_path_factory):
     out = tmp_path_factory.mktemp("nights")
     with pytest.MonkeyPatch.context() as patched:
         one_group_teaches(patched)
+        sweeps_always(patched)
         for name in ("first", "second"):
             assert run(out, run_id=name, **WORLD).exit_code == 0
         yield out
@@ -190,7 +198,7 @@ def test_evidence_of_other_conditions_or_of_the_same_draws_is_not_carried_on(tmp
 def test_what_a_rejection_left_is_carried_over_a_night_that_compared_nothing(tmp_path):
     """Else a new stream would begin at 1 after every rejection, and a month with many would promote more often."""
     task, left = TaskPaths(tmp_path), Capital().after([-1.0] * 9).anew()
-    idle = decide_gate(pair_results([], []), GateSettings(), carried=Carried(left))
+    idle = decide_gate(PairedEvidence((), (), identical=True), GateSettings(), carried=Carried(left))
     session = SimpleNamespace(
         plan=SimpleNamespace(simulated=True),
         run_id="idle",
