@@ -80,11 +80,6 @@ class LogProbs:
         for name in ("tokens", "token_ids", "mask"):
             object.__setattr__(self, name, _tuple_or_none(getattr(self, name)))
 
-    @property
-    def mean(self) -> float | None:
-        """``total`` per token; None where either is not known."""
-        return None if self.total is None or not self.count else self.total / self.count
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

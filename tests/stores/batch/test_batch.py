@@ -55,10 +55,7 @@ def test_a_completion_is_a_text_a_list_of_messages_or_any_other_value():
         rollout(completion=object())
 
 
-def test_log_probabilities_have_a_mean_only_where_their_length_is_known():
-    assert LogProbs(total=-3.0, count=4).mean == -0.75
-    assert LogProbs(total=-3.0).mean is None
-    assert LogProbs(count=4).mean is None
+def test_the_length_of_a_completion_is_the_reported_one_else_the_number_of_its_log_probabilities():
     assert rollout(logprob=LogProbs(count=4)).completion_tokens == 4
     assert rollout(logprob=LogProbs(count=4), usage=RolloutUsage(completion_tokens=9)).completion_tokens == 9
     assert rollout().completion_tokens is None
