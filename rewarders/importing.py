@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.stores.errors import PipelineError, Problem
 
 PACKAGE: Final = "kolibrify"
@@ -222,8 +222,10 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
     try:
         with kolibrify_names():
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        sys.modules.pop(module_name, None)
+    except BaseException as error:
+        sys.modules.pop(module_name, None)  # also after Ctrl-C: the next load must not find half a module
+        if is_ctrl_c(error):
+            raise
         raise PipelineError([_problem(error, where, f"a file that can be run: {file.name}")]) from error
     foreign = _foreign_siblings(file, others)
     if foreign:

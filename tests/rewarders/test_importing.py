@@ -48,6 +48,17 @@ def test_an_edited_file_is_loaded_again(tmp_path):
     assert (first("?"), load_callable("mine.py:solve")("?")) == (1, 23)
 
 
+def test_a_file_whose_loading_was_interrupted_is_loaded_again(tmp_path):
+    text = (
+        "import pathlib\nif not pathlib.Path('ready').exists(): raise KeyboardInterrupt\ndef solve(prompt): return 1\n"
+    )
+    write(tmp_path, "mine.py", text)
+    with pytest.raises(KeyboardInterrupt):
+        load_callable("mine.py:solve")
+    (tmp_path / "ready").touch()
+    assert load_callable("mine.py:solve")("?") == 1
+
+
 def test_threads_that_load_a_file_at_once_wait_until_it_has_run(tmp_path):
     write(tmp_path, "slow.py", "import time\ntime.sleep(0.1)\ndef solve(prompt): return 1\n")
     with ThreadPoolExecutor(4) as threads:
