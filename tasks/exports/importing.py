@@ -6,17 +6,17 @@ log-probabilities). Invalid input is refused as a whole, never repaired or skipp
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
 from tfgrpo.stores.batch.lines import groups_of_lines, lines_of_group
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, ShapeError
 from tfgrpo.stores.files.atomic import read_lines, replacing
+from tfgrpo.tasks.exports.lessons.forms import json_object
 from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
@@ -55,7 +55,11 @@ def _groups(path: Path, form: ImportForm) -> Iterable[RolloutGroup]:
 
 
 def _of_lists(path: Path) -> tuple[RolloutGroup, ...]:
-    value = _object(path)
+    try:
+        value = json_object(path.read_bytes(), str(path))
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
+        raise DatasetError.one(str(path), reason, "a JSON file of four lists") from error
     known = {key: value[key] for key in _KEYS if key in value}
     accepted = ", ".join(sorted(_KEYS))
     problems = [Problem(f"{path}: {key}", "an unknown key", accepted) for key in value if key not in known]
@@ -71,19 +75,6 @@ def _of_lists(path: Path) -> tuple[RolloutGroup, ...]:
     if problems:
         raise DatasetError(problems)
     return groups
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
-        raise DatasetError.one(str(path), reason, "a JSON file of four lists") from error
-    except (ValueError, RecursionError) as error:
-        raise DatasetError.one(str(path), f"no JSON ({error})", "one JSON object") from error
-    if not isinstance(value, dict):
-        raise DatasetError.one(str(path), f"a JSON {type(value).__name__}", "one JSON object of lists")
-    return value
 
 
 def _of_lines(path: Path) -> Iterator[RolloutGroup]:

@@ -208,7 +208,7 @@ def _valid(read: Iterable[Lesson | Problem]) -> tuple[Lesson, ...]:
 
 
 def _read_json(text: str, source: str) -> LessonSet:
-    value = _object(text, source)
+    value = json_object(text, source)
     entries = value.get("lessons", ())
     if not isinstance(entries, list):
         raise DatasetError.one(f"{source}: lessons", type(entries).__name__, "a list")
@@ -227,7 +227,7 @@ def _read_json(text: str, source: str) -> LessonSet:
 
 def _read_dspy(text: str, source: str) -> LessonSet:
     """Read the instructions of a ``dspy.Predict``."""
-    value = _object(text, source)
+    value = json_object(text, source)
     instructions = mapping_of(value.get("signature")).get("instructions")
     if not isinstance(instructions, str):
         raise DatasetError.one(f"{source}: signature.instructions", "nothing", "the state of a dspy.Predict")
@@ -259,13 +259,14 @@ def _read_playbook(text: str, source: str) -> LessonSet:
     return LessonSet(tuple(lesson for _, lesson in ordered), simulated=simulated)
 
 
-def _object(text: str, source: str) -> dict[str, Any]:
+def json_object(text: str | bytes, source: str) -> dict[str, Any]:
+    """Return a file's JSON object. Raise ``DatasetError`` with the place of its first fault."""
     defect = "no JSON object"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         value, defect = None, f"no JSON at line {error.lineno}, column {error.colno} ({error.msg})"
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # no UTF-8, or nested too deeply
         value = None
     if not isinstance(value, dict):
         raise DatasetError.one(source, defect, "one JSON object")

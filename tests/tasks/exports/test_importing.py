@@ -79,7 +79,7 @@ def test_an_unknown_key_hides_no_other_problem(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("{", "no JSON"), ("[1]", "a JSON list"), ('{"reward_groups": [NaN]}', "states")]
+    ("text", "says"), [("{", "no JSON"), ("[1]", "no JSON object"), ('{"reward_groups": [NaN]}', "states")]
 )
 def test_a_file_that_is_not_an_object_of_lists_is_refused(text, says, file, tmp_path):
     assert says in "\n".join(problems(file(text), "lists", tmp_path))

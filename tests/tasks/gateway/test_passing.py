@@ -327,7 +327,18 @@ async def test_a_reply_that_no_endpoint_should_send_passes_unchanged(
 async def test_a_request_that_no_client_should_send_is_the_endpoints_to_refuse(
     endpoint: Endpoint, opened: Opener, path: str
 ) -> None:
-    fields = ("model", "messages", "input", "tools", "stream", "stream_options", "system", "instructions", "max_tokens")
+    fields = (
+        "model",
+        "messages",
+        "input",
+        "n",
+        "tools",
+        "stream",
+        "stream_options",
+        "system",
+        "instructions",
+        "max_tokens",
+    )
     agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
     for name in fields:
         for odd in ODD:
