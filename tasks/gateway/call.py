@@ -56,6 +56,8 @@ class Call:
     _key: AnswerKey = field(init=False)
     _answered: bool = False
     """Whether there is an answer with this key."""
+    _noted: bool = False
+    """Whether it is the second attempt at an answer that the session has noted."""
     _bound: Bound = field(init=False)
     _span: SpanHandle = field(init=False)
     _reservation: Reservation | None = None
@@ -94,7 +96,7 @@ class Call:
 
     async def _answer(self) -> web.StreamResponse:
         upstream = self.upstream
-        self._key, known = self.session.recorded(self.out, final=upstream is None)
+        self._key, known, self._noted = self.session.recorded(self.out, final=upstream is None)
         if known is not None:
             self._answered = True
             headers, finished = {"content-type": known.content_type}, partial(self._replayed, known)
@@ -209,7 +211,8 @@ class Call:
     def _note(self, reply: ChatReply) -> None:
         reply = replace(reply, model=reply.model or self.out.model)
         describe_reply(self._span, reply)
-        self.session.answered(self._place, self.out, reply)
+        if not self._noted:
+            self.session.answered(self._place, self.out, reply)
 
     def _read(self, content_type: str, body: bytes) -> ChatReply | None:
         """Return what an answer says; None for none, and for what cannot be read."""

@@ -93,12 +93,12 @@ class Caller(ABC):
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count a call in the metrics; ``result``: the reply, or the kind of a failure, which took ``took_s``."""
 
-    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:  # noqa: ARG002
-        """Return the next answer to equal requests, if the journal holds it, and its key.
+    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:  # noqa: ARG002
+        """Return the key of the next answer to equal requests, the answer if the journal holds it, and whether it is noted.
 
         ``final``: there is no endpoint to ask, so that a damaged entry raises ``CorruptFile``.
         """
-        return AnswerKey("", 0), None
+        return AnswerKey("", 0), None, False
 
     def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:  # noqa: ARG002
         """Journal an answer under this key, or the next that is free; return it."""
@@ -194,8 +194,8 @@ class Session(Caller):
         where: Facts = {"epoch": group.epoch, "phase": group.phase, "role": ROLE, "model": model, "provider": provider}
         count_call(self.telemetry, result, took_s, **where)
 
-    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None]:
-        """Return the next answer that no other request got, if the journal holds it, and its key."""
+    def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
+        """Return the key of the next answer that no other request got, the answer, and whether it was given back."""
         key = AnswerKey(request.digest, 0)
         while self._answers.get(key):
             key = key._replace(number=key.number + 1)
@@ -203,9 +203,10 @@ class Session(Caller):
         known = None if journal is None else journal.answer(self._text(key), Recorded.from_json, final=final)
         if isinstance(known, TfgrpoError):
             raise known
+        noted = known is not None and key in self._answers  # it did not arrive before, and is no second call
         if known is not None:
             self._answers[key] = True
-        return key, known
+        return key, known, noted
 
     def record(self, key: AnswerKey, answer: Recorded) -> AnswerKey:
         """Journal an answer. It is numbered now, not when it is asked for: calls that fail leave no gaps."""

@@ -190,5 +190,7 @@ async def test_an_answer_that_did_not_arrive_is_given_to_the_next_attempt(endpoi
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(call, "noticing_the_client", gone)
         await (await opened.agent(session)).post("/chat/completions", json=ask("?"))
+    assert session.attempt.usage.calls == 1
     assert await said(opened, session, "?") == ["answer 1"]
     assert await said(opened, session, "?") == ["answer 2"]
+    assert (session.attempt.usage.calls, len(session.attempt.frames)) == (2, 2)
