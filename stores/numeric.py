@@ -56,3 +56,8 @@ def two_decimals(value: float) -> str:
     """Return two decimals, halves of the decimal value rounded up: 0.575 is 0.58, unlike in ``format``."""
     exact = Decimal(repr(value))
     return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)
+
+
+def two_digits(value: float) -> str:
+    """Return two significant digits, where ``.2g`` writes 1e+02 for a hundred: ``100``, ``1,200``, ``0.0079``."""
+    return f"{float(f'{value:.2g}'):,.15g}"

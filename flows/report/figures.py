@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tfgrpo.flows.console.figures import duration
 from tfgrpo.flows.run.effects import effect_text
+from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.text import pluralize
 
 NOTHING: Final = "–"
@@ -87,7 +88,7 @@ def smallest_gain(gain: Mapping[str, Any] | None) -> str:
         return ""
 
     def points(bounds: Sequence[float | None]) -> str:
-        ends = ["none" if each is None else f"{each:.2g}" for each in bounds]
+        ends = ["none" if each is None else two_digits(each) for each in bounds]
         return " to ".join(dict.fromkeys(ends))
 
     shown = f"{points(gain['one_night'])} points, five nights {points(gain['five_nights'])}"

@@ -31,6 +31,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.numeric import two_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Forecast:
     def __str__(self) -> str:
         money = "price unknown"
         if self.usd is not None:
-            money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {self.usd.likely:.2g}"
+            money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {two_digits(self.usd.likely)}"
         tokens = self.prompt_tokens + self.completion_tokens
         label = " (SIMULATED)" if self.simulated else ""
         half = "; half of the items, for the library is saturated" if self.half_night else ""

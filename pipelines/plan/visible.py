@@ -13,6 +13,7 @@ from typing import Any, Final
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.statistics.power import MIXED, SETTLED, PlannedPairs, smallest_gain
+from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.text import pluralize
 
 NIGHTS: Final = 5
@@ -38,7 +39,7 @@ class VisibleGain:
     """Pairs of all five."""
 
     def __str__(self) -> str:
-        price = "price unknown" if self.usd is None else f"${self.usd:.2g}"
+        price = "price unknown" if self.usd is None else f"${two_digits(self.usd)}"
         return (
             f"smallest gain seen with 80 % power: {_points(self.one_night)} in one night, {_points(self.five_nights)} in "
             f"{NIGHTS}; a sweep takes about {pluralize(self.calls, 'call')}, {price}"
@@ -85,5 +86,5 @@ def visible_gain(
 
 
 def _points(gains: tuple[float | None, float | None]) -> str:
-    low, high = ("none" if gain is None else f"{gain:.2g}" for gain in gains)
+    low, high = ("none" if gain is None else two_digits(gain) for gain in gains)
     return f"{low if low == high else f'{low} to {high}'} points".replace("none points", "none")

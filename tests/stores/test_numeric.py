@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.numeric import is_finite, two_digits
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,11 @@ from tfgrpo.stores.numeric import is_finite
 )
 def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: bool) -> None:
     assert is_finite(value) is finite
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(100.0, "100"), (1234.5, "1,200"), (2.35e6, "2,400,000"), (17.4, "17"), (0.00789, "0.0079"), (0.0, "0")],
+)
+def test_two_digits_are_written_without_an_exponent(value: float, shown: str) -> None:
+    assert two_digits(value) == shown
