@@ -96,7 +96,7 @@ def lesson_effects(groups: Sequence[MeasuredGroup], night: int, *, spread: float
     differences = np.array([group.difference for group in counted])
     # The variance of a difference of halves of n and m attempts is s^2 (1 / n + 1 / m), which is 4 s^2 / attempts.
     precisions = np.array([group.attempts / 4.0 for group in counted])
-    weights = precisions * [DISCOUNT ** (night - group.night) for group in counted]
+    weights = precisions * [DISCOUNT ** max(0, night - group.night) for group in counted]
     noise = _noise(counted, spread)
     covariance = _covariance(membership, weights, noise, spread)
     means = covariance @ (membership.T @ (weights * differences)) / noise

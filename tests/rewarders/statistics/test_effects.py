@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,11 @@ def test_older_nights_weigh_less():
     information = 1 / fresh.sd**2 - 1 / PRIOR_SD**2
     assert 1 / old.sd**2 - 1 / PRIOR_SD**2 == pytest.approx(information * DISCOUNT**4)
     assert abs(old.mean) < abs(fresh.mean)
+
+
+def test_a_night_that_is_yet_to_come_weighs_no_more_than_this_one():
+    groups = [group("a", "", (1, 0, 1), (1, 0, 0), night=night) for night in (0, 9_999)]
+    assert lesson_effects(groups, 0) == lesson_effects([replace(each, night=0) for each in groups], 0)
 
 
 def test_effects_have_the_unit_of_the_reward():
