@@ -15,8 +15,10 @@ import multiprocessing
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +28,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
+from benchmarks.runs.http import KeepAlive, whole
 from benchmarks.table import Row, table
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
@@ -75,46 +78,22 @@ def _events() -> list[bytes]:
     return [*(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values), b"data: [DONE]\n\n"]
 
 
-class _Answers(asyncio.Protocol):
-    """Answers every POST of a keep-alive connection; as little of HTTP as that takes."""
-
-    events = _events()
-
-    def __init__(self) -> None:
-        self._unread = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - narrows the type
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += data
-        head, blank, rest = self._unread.partition(b"\r\n\r\n")
-        if not blank:
-            return
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        if len(rest) < length:
-            return
-        body, self._unread = rest[:length], rest[length:]
-        loop = asyncio.get_running_loop()
-        if b'"stream": true' not in body and b'"stream":true' not in body:
-            reply = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(_WHOLE)}\r\n\r\n"
-            loop.call_later(LATENCY_S, self._write, reply.encode() + _WHOLE)
-            return
-        start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        chunks = [b"%x\r\n%b\r\n" % (len(event), event) for event in self.events]
-        now = loop.time()
-        for number, chunk in enumerate([start + chunks[0], *chunks[1:-1], chunks[-1] + b"0\r\n\r\n"], 1):
-            loop.call_at(now + SPACING_S * number, self._write, chunk)
-
-    def _write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
+def _answer(connection: KeepAlive, body: bytes, events: Sequence[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    if b'"stream": true' not in body and b'"stream":true' not in body:
+        loop.call_later(LATENCY_S, connection.write, whole(_WHOLE))
+        return
+    start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    chunks = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
+    now = loop.time()
+    for number, chunk in enumerate([start + chunks[0], *chunks[1:-1], chunks[-1] + b"0\r\n\r\n"], 1):
+        loop.call_at(now + SPACING_S * number, connection.write, chunk)
 
 
 def _serve(pipe: Connection) -> None:
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(_Answers, "127.0.0.1", 0, backlog=512)
+        answer = partial(_answer, events=_events())
+        server = await asyncio.get_running_loop().create_server(lambda: KeepAlive(answer), "127.0.0.1", 0, backlog=512)
         pipe.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
         await server.serve_forever()
 

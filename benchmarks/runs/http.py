@@ -15,6 +15,7 @@ import multiprocessing
 import random
 import statistics
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,36 +67,49 @@ class Round(NamedTuple):
     wall_over_ideal: float
 
 
-class _Replies(asyncio.Protocol):
-    """Answers every POST of a keep-alive connection after the latency; as little of HTTP as that takes."""
+class KeepAlive(asyncio.Protocol):
+    """Hands over the body of every POST of a connection and writes answers; as little of HTTP as that takes."""
 
-    def __init__(self, latency_s: float) -> None:
-        self._latency_s = latency_s
+    def __init__(self, answer: Callable[[KeepAlive, bytes], None]) -> None:
+        self._answer = answer
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - narrows the type
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Have a request answered once it is whole."""
         self._unread += data
         head, blank, rest = self._unread.partition(b"\r\n\r\n")
         if not blank:
             return
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         if len(rest) >= length:
-            self._unread = rest[length:]
-            asyncio.get_running_loop().call_later(self._latency_s, self._answer)
+            body, self._unread = rest[:length], rest[length:]
+            self._answer(self, body)
 
-    def _answer(self) -> None:
+    def write(self, data: bytes) -> None:
+        """Send a part of an answer, if anybody is still there."""
         if not self._transport.is_closing():
-            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(REPLY)}\r\n\r\n"
-            self._transport.write(head.encode() + REPLY)
+            self._transport.write(data)
+
+
+def whole(content: bytes) -> bytes:
+    """Return the response with a JSON document."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
 
 
 def _serve(port_out: Connection, latency_s: float) -> None:
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(lambda: _Replies(latency_s), "127.0.0.1", 0)
+        loop = asyncio.get_running_loop()
+
+        def late(connection: KeepAlive, _body: bytes) -> None:
+            loop.call_later(latency_s, connection.write, whole(REPLY))
+
+        server = await loop.create_server(lambda: KeepAlive(late), "127.0.0.1", 0)
         port_out.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
