@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from tests.support.records.promotions import record_promotion
+from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
 from tfgrpo.flows.report.files import learned
@@ -340,13 +341,7 @@ def test_the_batches_of_each_epoch_are_captioned_and_divided(own_run):
 
 
 def test_every_share_of_a_judge_names_its_base(own_run):
-    found = {
-        "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
-        "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
-        "intransitive_share": 1 / 3, "vote_difference": None,
-    }  # fmt: skip
-    block = {"truth": "gt", "rewarders": {"judge": found}}
-    edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(calibration=block))
+    edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(calibration=CALIBRATION))
     [row] = cells(own_run, "How far the judges can be believed")
     assert row == ["judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–"]
 

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.agents.steps import group, record
+from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs.running import ROOT, RUN, TASK, Server, lines, manifest, on_server, paths, run, store, timeless
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
@@ -197,12 +198,6 @@ def test_without_judges_there_is_no_calibration():
 
 
 def test_every_share_names_its_base():
-    found = {
-        "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
-        "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
-        "intransitive_share": 1 / 3, "vote_difference": None,
-    }  # fmt: skip
-    block = {"truth": "gt", "rewarders": {"judge": found}}
-    assert dict(told(block))["judge"] == (
+    assert dict(told(CALIBRATION))["judge"] == (
         "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive"
     )

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.pipelines.settings.guardrails import (
-    guard_warnings,
-    validate_tfgrpo_config,
-)
+from tfgrpo.pipelines.settings.guardrails import guard_warnings, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model import PriceSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models, is_local

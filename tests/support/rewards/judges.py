@@ -13,6 +13,18 @@ from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
 
 Answers = Callable[[JudgeQuestion], Any]
 
+CALIBRATION = {
+    "truth": "gt",
+    "rewarders": {
+        "judge": {
+            "attempts": 10, "abstained": 0, "concordant": 6, "discordant": 1, "tied_by_judge": 1,
+            "agreement": 0.8125, "tau": None, "swaps": 4, "swap_consistency": 0.75, "triples": 3, "intransitive": 1,
+            "intransitive_share": 1 / 3, "vote_difference": None,
+        }
+    },
+}  # fmt: skip
+"""How far a judge can be believed, as a manifest has it."""
+
 
 def material(question: JudgeQuestion) -> dict[str, Any]:
     """Return the data in a question to the judge."""

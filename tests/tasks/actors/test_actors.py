@@ -10,12 +10,7 @@ from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, item, reply, runtime, spec
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
-from tfgrpo.stores.errors import (
-    BudgetRefused,
-    ModelAuthRefused,
-    ModelServerFault,
-    SettingsError,
-)
+from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, SettingsError
 from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.tasks.actors.callable import CallableActor

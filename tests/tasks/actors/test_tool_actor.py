@@ -6,11 +6,7 @@ import asyncio
 
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, runtime, spec
-from tfgrpo.stores.errors import (
-    ActorError,
-    ReplayMiss,
-    StoreError,
-)
+from tfgrpo.stores.errors import ActorError, ReplayMiss, StoreError
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor

@@ -21,7 +21,6 @@ from tests.support.agents.exports import export, group, rollout
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 
-datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.xdist_group("install")
 
 TRL = ("trl", "transformers", "tokenizers", "safetensors", "regex")
@@ -50,34 +49,37 @@ def tool_groups():
     return [group(name="t", rollouts=attempts, metadata={"tools": tools})]
 
 
-def loaded(path: Path, cache: Path):
-    return datasets.load_dataset("json", data_files=str(path), cache_dir=str(cache), split="train")
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch):
+@pytest.fixture
+def loaded(monkeypatch, tmp_path):
+    """Loads a file. The library is imported here: a second of CPU, which only one worker of the tests is to spend."""
+    datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     datasets.disable_progress_bars()
 
+    def load(path: Path):
+        kind = "json" if path.suffix == ".jsonl" else "parquet"
+        return datasets.load_dataset(kind, data_files=str(path), cache_dir=str(tmp_path / "cache"), split="train")
+
+    return load
+
 
 @pytest.mark.parametrize("target", [*SETS, "verl", "openrlhf"])
-def test_the_datasets_library_loads_every_set_as_it_was_written(target, tmp_path):
+def test_the_datasets_library_loads_every_set_as_it_was_written(target, tmp_path, loaded):
     rows, _ = export(plain_groups(), target, tmp_path / "x.jsonl")
-    assert loaded(tmp_path / "x.jsonl", tmp_path / "cache").to_list() == rows
+    assert loaded(tmp_path / "x.jsonl").to_list() == rows
 
 
 @pytest.mark.parametrize("target", SETS)
-def test_the_datasets_library_keeps_conversations_with_tools(target, tmp_path):
+def test_the_datasets_library_keeps_conversations_with_tools(target, tmp_path, loaded):
     rows, _ = export([*plain_groups(), *tool_groups()], target, tmp_path / "x.jsonl")
-    back = loaded(tmp_path / "x.jsonl", tmp_path / "cache").to_list()
+    back = loaded(tmp_path / "x.jsonl").to_list()
     assert [{key: value for key, value in row.items() if value is not None} for row in back] == rows
 
 
-def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path):
+def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path, loaded):
     report = ExportReport("test", ExportOptions(target="verl"))
     export_groups(plain_groups(), tmp_path / "x.parquet", report)
-    path = str(tmp_path / "x.parquet")
-    back = datasets.load_dataset("parquet", data_files=path, cache_dir=str(tmp_path / "cache"), split="train")
+    back = loaded(tmp_path / "x.parquet")
     # What its loader of prompts and its reward manager look up.
     for row in back:
         assert row["prompt"][-1]["role"] == "user"
@@ -86,9 +88,9 @@ def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path):
         assert isinstance(row["extra_info"]["index"], int)
 
 
-def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path):
+def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path, loaded):
     rows, _ = export(plain_groups(), "openrlhf", tmp_path / "x.jsonl")
-    for row in loaded(tmp_path / "x.jsonl", tmp_path / "cache"):
+    for row in loaded(tmp_path / "x.jsonl"):
         chat = row["input"]
         assert isinstance(chat, list)
         assert all(isinstance(turn["content"], str) for turn in chat)

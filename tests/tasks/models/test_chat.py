@@ -8,9 +8,7 @@ import httpx
 import pytest
 
 from tests.support.models.chat_bench import BOUND, REQUEST, SECRET
-from tfgrpo.stores.errors import (
-    BudgetRefused,
-)
+from tfgrpo.stores.errors import BudgetRefused
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.tasks.models.base import ChatReply, Message, TokenUsage
 
