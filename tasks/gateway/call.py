@@ -55,7 +55,7 @@ class Call:
     _place: int = 0
     _key: AnswerKey = field(init=False)
     _answered: bool = False
-    """Whether there is an answer with this key."""
+    """Whether there is an answer with this key that is not known to have arrived."""
     _noted: bool = False
     """Whether it is the second attempt at an answer that the session has noted."""
     _bound: Bound = field(init=False)
@@ -153,9 +153,12 @@ class Call:
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply)), finished)
         relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, timer, endpoint.timeout_s)
-        response = await relay.run(headers, decoded_bytes(reply))
+        chunks = decoded_bytes(reply)
+        response = await relay.run(headers, chunks)
+        self._answered = False  # arrived: clients leave at the last event, and an equal request is another call
         if relay.first is not None:
             self._span.set(first_chunk_s=relay.first - self._began)
+        await relay.drain(chunks)
         return response
 
     async def _whole(self, headers: Mapping[str, str], body: bytes, finished: Finished) -> web.StreamResponse:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS
 
 SILENCE_S = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
@@ -75,12 +76,15 @@ class EventRelay:
             self._finished(b"".join([*self._kept, rest]))
         with noticing_the_client():
             await response.write_eof(rest)
+        return response
+
+    async def drain(self, chunks: AsyncIterator[bytes]) -> None:
+        """Read what follows the last event, so that the connection can be used again."""
         if self._ended:
-            with suppress(TimeoutError):  # the connection is closed then, and not used again
+            with suppress(*TRANSPORT_ERRORS):  # the answer is whole; TimeoutError is an OSError
                 async with asyncio.timeout(_DRAIN_S):
                     async for _ in chunks:
                         pass
-        return response
 
     def _shown(self, events: bytes) -> bytes:
         """Keep events; finish with the last one. Return what the agent sees of them."""

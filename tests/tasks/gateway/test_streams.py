@@ -158,6 +158,33 @@ async def test_an_agent_that_goes_away_before_the_answer_cancels_the_endpoint(
     assert runtime.ledger.totals().lost_calls == 1
 
 
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_an_agent_that_leaves_after_the_last_event_has_its_answer(
+    endpoint: Endpoint, opened: Opener, path: str, broken: bool
+) -> None:
+    async def ends_late(request: web.Request, raw: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"".join(DIALECTS[path](endpoint.asked[-1].body)))
+        await asyncio.sleep(0.02 if broken else 0.3)
+        if broken and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    endpoint.answer = ends_late
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    for asked in (1, 2):
+        async with agent.stream("POST", path, json=ASK) as reply:
+            async for line in reply.aiter_lines():
+                if "[DONE]" in line or "response.completed" in line or "message_stop" in line:
+                    break
+        await asyncio.sleep(0.1)
+        assert len(endpoint.asked) == session.attempt.usage.calls == asked
+    assert (await agent.post(path, json={**ASK, "model": "m-2"})).is_success
+
+
 @pytest.mark.parametrize("path", DIALECTS)
 async def test_a_stream_that_breaks_off_breaks_off_for_the_agent(endpoint: Endpoint, opened: Opener, path: str) -> None:
     async def breaks(request: web.Request, raw: bytes) -> web.StreamResponse:
