@@ -31,6 +31,8 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
+_MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#]+)*/?")
+"""Never the way to another method of the endpoint, which would be called with its key: ``/models/../files``."""
 _COUNT: Final = "/messages/count_tokens"
 _MAX_BODY: Final = 64 << 20
 _CLOSING_S: Final = 1.0
@@ -90,7 +92,7 @@ class Server(ABC):
         try:
             if request.method == "POST" and (path in _DIALECTS or path == _COUNT):
                 return await self._post(session, request, path)
-            if request.method == "GET" and (path == "/models" or path.startswith("/models/")):
+            if request.method == "GET" and _MODELS.fullmatch(path):
                 return await self._pass(request, path, None)
         finally:
             session.running.discard(request.task)
@@ -108,6 +110,9 @@ class Server(ABC):
         except web.HTTPRequestEntityTooLarge:
             text = f"the request has more than {_MAX_BODY} bytes"
             raise GatewayRefusal(413, "request_too_large", text) from None
+        except web.RequestPayloadError as error:
+            text = f"the request cannot be decoded: {' '.join(str(error).split())}"
+            raise GatewayRefusal(400, "invalid_request_error", text) from None
         dialect = _DIALECTS[path.removesuffix("/count_tokens")]
         lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
         try:

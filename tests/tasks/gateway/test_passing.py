@@ -164,6 +164,10 @@ async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opene
         ("POST", "/completions", b"{}", 404),
         ("GET", "/responses", b"", 404),
         ("GET", "/", b"", 404),
+        ("GET", "/models/..%2f..%2fadmin", b"", 404),
+        ("GET", "/models/a/%2e%2e/b", b"", 404),
+        ("GET", "/models/%252e%252e%252fadmin", b"", 404),
+        ("GET", "/models/a%3Fb%23c", b"", 404),
     ],
 )
 async def test_what_the_gateway_cannot_pass_on_is_refused(
@@ -245,6 +249,13 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint: 
     writer.close()
     await writer.wait_closed()
     assert "expect" not in {name.lower() for name in endpoint.asked[0].headers}
+
+
+async def test_a_request_that_is_not_what_it_says_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    reply = await agent.post("/messages", content=b"{}", headers={"content-encoding": "gzip"})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert endpoint.asked == []
 
 
 async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener) -> None:
