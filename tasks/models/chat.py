@@ -287,7 +287,7 @@ class ChatClient:
         hidden = hidden_status(body)
         if hidden is not None:
             failed, _ = self.refused(call.model, received, read_refusal(hidden, received.content))
-            return _Attempt(failed, Reservation.lose, status=hidden)  # a success to its books, perhaps
+            return _Attempt(failed, Reservation.lose, status=hidden)  # it may have been charged
         self.answering.add(call.model)
         usage, nano_usd, charge = call.bound.settled(decode_usage(body))
         return _Attempt(self._read(body, call.model, usage, latency_s, nano_usd), charge, status)
