@@ -172,6 +172,7 @@ class RemoteGrader(Options):
 
     async def _post(self, samples: Sequence[bytes]) -> list[Any]:
         """Return the results of the service, in its order."""
+        # Joined by hand: each sample is encoded once, and one that cannot be costs only itself.
         body = b'{"samples": [' + b", ".join(samples) + b"]}"
         most_bytes = _FIXED_BYTES + len(samples) * _BYTES_PER_ITEM
         try:

@@ -245,6 +245,7 @@ class LineFile(LockedFile):
         """Sync the file and its directory; undo what was appended from ``start`` when that fails."""
         try:
             with disk(self.path):
+                # The directory too, or a new file may be gone after a loss of power.
                 for target in (self.path, self.path.parent):
                     with _read_only(target) as fd:
                         os.fsync(fd)
