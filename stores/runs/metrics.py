@@ -236,7 +236,8 @@ class _Epoch:
             "tfgrpo_epoch": epoch,
             "status": "failed" if self.failures else "ok",
             "failures": self.failures,
-            "phase": min(self.phases, default=None),
+            # An epoch that measures lessons also learns or compares, and is named for that.
+            "phase": min(self.phases, key=lambda phase: (phase == "measure", phase), default=None),
             "group_size": max(self.group_sizes, default=None),
             "tool_cost_usd": self.tool_cost_usd.summary(),
             "latency_ms": self.latency_ms.summary(),

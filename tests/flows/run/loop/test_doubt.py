@@ -42,6 +42,7 @@ def test_the_last_epoch_learns_on_items_of_its_own_and_the_decision_says_so(doub
     assert "where 1 is none; the last epoch learned instead; evidence " in gate["explanation"]
     assert (gate["decision"], gate["skipped"], gate["pairs"], gate["lost_share"]) == ("undecided", True, 0, 0.0)
     assert [(one["epoch"], one["phase"]) for one in written["tfgrpo"]["epochs"]] == [(n, "train") for n in (1, 2, 3)]
+    assert {epoch["phase"] for epoch in json.loads(paths(out).per_epoch.read_text())["epochs"].values()} == {"train"}
     last = [row for row in lines(paths(out).groups) if row["epoch"] == 3]
     assert {row["arm"] for row in last} == {"train"}
     assert {row["item_id"] for row in last} == set(written["cohorts"]["3"]["items"])
