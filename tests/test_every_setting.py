@@ -18,8 +18,6 @@ from tests.support.runs.settings_probe import SettingsProbe
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.tree import Settings
 
-pytestmark = pytest.mark.untraced
-
 
 def _fields_of_elements() -> set[str]:
     """Fields of the classes that lists and mappings of the settings hold, by dotted key."""
