@@ -350,14 +350,14 @@ async def test_streams_break_off_in_the_middle(dialect):
 
 async def test_a_stream_takes_the_second_half_of_the_latency():
     async with (
-        running_server(SimulatedOptions(latency_s=0.4)) as base_url,
+        running_server(SimulatedOptions(latency_s=2.0)) as base_url,
         httpx.AsyncClient(base_url=base_url, trust_env=False) as client,
     ):
         start = time.monotonic()
         async with client.stream("POST", "/messages", json=body_of("messages", stream=True)) as response:
             times = [time.monotonic() - start async for _ in response.aiter_bytes()]
-        assert 0.15 < times[0] < 0.35
-        assert times[-1] > 0.36
+        assert 0.9 < times[0] < 1.9, "on a busy machine the first event may be most of a second late"
+        assert times[-1] > 1.9
         async with client.stream("POST", "/messages", json=body_of("messages", stream=True)) as response:
             await anext(response.aiter_bytes())
         await asyncio.sleep(0)
