@@ -74,8 +74,6 @@ class PairedEvidence:
     """Items without a scored rollout on at least one side, sorted by id."""
     identical: bool
     """Both arms had the same system texts, so that there is no comparison."""
-    skipped: str = ""
-    """Why no sweep was run for a candidate that differs."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -103,9 +101,9 @@ class PairedEvidence:
 
     @property
     def lost_share(self) -> float:
-        """Share of lost items; without any items 1, or 0 if none was due."""
+        """Share of lost items; without any items 1, or 0 for identical arms."""
         items = len(self.pairs) + len(self.lost_pairs)
-        return len(self.lost_pairs) / items if items else float(not (self.identical or self.skipped))
+        return len(self.lost_pairs) / items if items else float(not self.identical)
 
 
 class Tried(NamedTuple):
@@ -160,10 +158,6 @@ class LearningEvidence:
             self._seen.add(result.key.item)
             if result.halves:
                 self._pairs.setdefault((result.key.epoch, champion), []).append(_pair_of_halves(result))
-
-    def leave_out(self, items: Iterable[str]) -> None:
-        """Count these items no more this night: what was measured on them may have changed the candidate."""
-        self._seen.update(items)
 
     def against(self, champion: str, failed: Collection[int]) -> PairedEvidence:
         """Return the evidence against this champion, without epochs whose evidence is void."""

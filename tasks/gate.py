@@ -5,8 +5,7 @@ much evidence is lost, if rewards are outside their declared range, or if both a
 
 From learning rules 4 on, a promotion needs two things: a capital of 1 / (1 - confidence) over all evidence of the stream
 (earlier nights, learning batches, this sweep), and a mean of this sweep that is not below zero. An interval below zero
-still rejects. Under older rules the interval of the sweep alone decides. From rules 5 on, a candidate is not swept while
-the evidence speaks against it.
+still rejects. Under older rules the interval of the sweep alone decides.
 
 A candidate that loses its wrong attempts looks better than it is. So if Fisher's exact test finds different shares of lost
 attempts in the arms, the interval extends from the worst case (a lost attempt of the candidate is worth the lower end of
@@ -144,28 +143,16 @@ class _Stream(NamedTuple):
         notes = (f"the evidence of the learning batches is left out: {left_out}",) if left_out else ()
         return cls(after, nights, mean, len(tested), notes)
 
-    def so_far(self, confidence: float) -> str:
-        """Return the evidence for people."""
-        needed = f"{1 / (1 - confidence):.3g} needed, over {pluralize(self.nights, 'night')}"
-        return f"evidence {evidence_text(self.capital)} of the {needed}"
-
     def verdict(self, interval: Interval, confidence: float) -> tuple[GateVerdict, tuple[str, ...]]:
         """Promote with enough evidence and a sweep that does not speak against it."""
-        evidence, swept = self.so_far(confidence), f"the sweep's difference is {_interval_text(interval)}"
+        over = f", over {pluralize(self.nights, 'night')}"
+        evidence = f"evidence {evidence_text(self.capital)} of the {1 / (1 - confidence):.3g} needed{over}"
+        swept = f"the sweep's difference is {_interval_text(interval)}"
         if not self.capital.reaches(confidence):
             return "undecided", (evidence, swept)
         if self.mean < 0.0:
             return "undecided", (f"{evidence}, but this sweep alone speaks against it: {self.mean:+.3f}", swept)
         return "promote", (evidence, swept)
-
-
-def doubt(carried: Carried, learned: PairedEvidence, settings: GateSettings, score_range: Range = UNIT) -> str:
-    """Return why a sweep can wait: all evidence so far, some of it of this night, speaks against the candidate; else empty."""
-    so_far = _Stream.of(carried, learned, (), settings, score_range)
-    if not so_far.learned or so_far.capital.log_value >= 0.0:
-        return ""
-    value = evidence_text(so_far.capital)
-    return f"not measured, the evidence so far speaks against the candidate: {value}, where 1 is none"
 
 
 def _unusable(learned: PairedEvidence, settings: GateSettings, score_range: Range) -> str:
@@ -239,8 +226,6 @@ def _decide(
     score_range: Range,
     stream: _Stream | None,
 ) -> tuple[GateVerdict, tuple[str, ...]]:
-    if evidence.skipped and stream is not None:
-        return "undecided", (evidence.skipped, stream.so_far(settings.confidence))
     abstention = _abstention(evidence, settings)
     if interval is None or abstention:
         return "undecided", (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tfgrpo
-from tests.support.runs.running import Server, sweeps_always
+from tests.support.runs.running import Server
 from tfgrpo.flows.arguments import RunOptions, SelectOptions
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
@@ -50,8 +50,7 @@ def test_the_keywords_are_the_fields_of_the_requests():
     assert set(SelectOptions.__annotations__) == options | {"agent"}
 
 
-def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd, monkeypatch):
-    sweeps_always(monkeypatch)
+def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd):
     result = tfgrpo.learn(dry_run=True, sample_size=10, batch_size=5, task_id="t")
     assert (result.status, result.task_id, result.simulated) == ("finished", "t", True)
     assert result.decision in {"promote", "reject", "undecided"}

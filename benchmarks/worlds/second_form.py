@@ -65,8 +65,6 @@ class SignedAccounts:
     """Attempts of a group, and items of the sweep."""
     judges = False
     """Whether a reflection also judges the lessons in the prompts."""
-    doubts = False
-    """Whether a night learns instead of sweeping while the evidence speaks against the candidate."""
     share = 0.0
     """Of the rollouts of every night but the first, which measures lessons."""
 
@@ -77,26 +75,18 @@ class SignedAccounts:
         self._effects = Effects()
 
     def night(self, arena: Arena) -> None:
-        """Learn, measure the lessons, and compare candidate and champion on held-out items, or learn on."""
+        """Learn, measure the lessons, and compare candidate and champion on held-out items."""
         self._accounts.night()
         self._effects.night()
         measured = int(arena.left * self.share) if self._effects.nights > 1 else 0
-        learned, swept = ((arena.left - 4 * self.sweep - measured) // self.attempts, 4 * self.sweep // self.attempts)
-        order = arena.draw(len(arena.train))
-        self._epoch(arena, order.some(range(learned)))
-        self._effects.measure(arena, self.serving | self._candidate, measured)
-        self._leave()
-        if self.doubts and self._candidate != self.serving and self._capital.log_value < 0.0:
-            self._epoch(arena, order.some(range(learned, learned + swept)))
-        else:
-            self._decide(arena)
-
-    def _epoch(self, arena: Arena, items: Items) -> None:
-        for start in range(0, len(items), BATCH):
-            for group, pack in self._attempts(arena, items.some(range(len(items))[start : start + BATCH])):
+        for items in arena.batches((arena.left - 4 * self.sweep - measured) // self.attempts, BATCH):
+            for group, pack in self._attempts(arena, items):
                 if not group.flat:
                     self._learn(arena, group, pack)
             self._leave()
+        self._effects.measure(arena, self.serving | self._candidate, measured)
+        self._leave()
+        self._decide(arena)
 
     @property
     def _candidate(self) -> Pack:
@@ -150,12 +140,9 @@ class TestThenLearn(SignedAccounts):
 
 
 class Measured(TestThenLearn):
-    """The loop as it ships: from the second night on, a share of the rollouts measures single lessons.
+    """The loop as it ships: from the second night on, a share of the rollouts measures single lessons."""
 
-    While the evidence speaks against the candidate, the rollouts of the sweep learn instead.
-    """
-
-    doubts, share = True, 0.15
+    share = 0.15
 
 
 def _differences(before: Sequence[Group], after: Sequence[Group]) -> list[float]:

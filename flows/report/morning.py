@@ -217,8 +217,6 @@ def _headline(night: _Night) -> str:
     message = night.manifest.get("message") or "under way, or its process was killed"
     if night.verdict not in _HEADLINES:
         return f"{night.verdict.capitalize()}: {message}"
-    if night.gate.get("skipped"):
-        return "Undecided: not measured, the evidence so far speaks against the new lessons"
     if night.verdict == "undecided" and not night.gate.get("champion"):
         return "Undecided: nothing was compared"
     # What a message says before the decision, such as that a replay agrees.
@@ -267,7 +265,7 @@ def _better(night: _Night) -> str:
 def _missing(night: _Night) -> str:
     """Return how much evidence an undecided night lacks, and what would decide."""
     evidence = night.block("gate", "evidence")
-    if night.gate.get("decision") != "undecided" or not (night.gate.get("champion") or night.gate.get("skipped")):
+    if night.gate.get("decision") != "undecided" or not night.gate.get("champion"):
         return ""
     if not evidence:
         return "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"

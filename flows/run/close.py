@@ -97,7 +97,6 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "champion": _arm([pair.champion for pair in evidence.pairs], seed),
         "candidate": _arm([pair.candidate for pair in evidence.pairs], seed),
         "pairs": len(evidence.pairs),
-        "skipped": bool(evidence.skipped),
         "lost_share": evidence.lost_share,
         "lost": list(evidence.lost),
         "score_range": list(session.plan.score_range),

@@ -121,7 +121,7 @@ class RunData:
         again = learning.with_replacement or self.mix is not None
         groups = epochs * learning.items_of(learning.sample_size if again else items)
         if groups > MAX_GROUPS:
-            given = f"{groups:,} groups in {pluralize(epochs, 'epoch')}"
+            given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
             raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
         weights, _ = self._weights(settings, None)
         return list(self._drawn(range(1, epochs + 1), learning, weights))

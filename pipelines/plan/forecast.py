@@ -10,7 +10,6 @@ group sizes of their own.
 Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no
 repairs or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a
 sixteenth for learning calls. For later runs: where the last decided run with the same model ended between its bounds.
-The last epoch may learn instead of measuring: the upper bounds are those of the dearer kind, the likely figures a sweep's.
 """
 
 from __future__ import annotations
@@ -108,14 +107,6 @@ class Forecast:
         label = " (SIMULATED)" if self.simulated else ""
         half = "; half of the items, for the library is saturated" if self.half_night else ""
         return f"{self.calls.phrase('calls')}; {tokens.phrase('tokens')}; {money}{label}{half}"
-
-    def or_else(self, other: Forecast) -> Forecast:
-        """Return the forecast with the upper bounds raised to those of another course that the run may take."""
-        names = ("calls", "prompt_tokens", "completion_tokens", "usd", "seconds")
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
-        return replace(
-            self, **{name: own and its and replace(own, high=max(own.high, its.high)) for name, own, its in pairs}
-        )
 
     def after(self, manifest: Mapping[str, Any]) -> Forecast:
         """Return the forecast corrected by an earlier run, as far as that run measured and forecast the same."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -174,24 +173,21 @@ def _ahead(
     """Return the forecast and the number of measuring groups."""
     settings, learning = base.settings, base.settings.tfgrpo
     # With the feature flag off one epoch is measured, and there is no sweep.
-    cohorts = data.cohorts(learning.epochs if learning.enabled else 1, settings)
-    first = cohorts[: learning.epochs - 1]
-    learned = sum(len(cohort.items) for cohort in first)
+    cohorts = data.cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
+    learned = sum(len(cohort.items) for cohort in cohorts)
     attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
     groups = 0 if sealed else measuring_groups(learning, attempts) if measuring is None else measuring
-    course = partial(
-        forecast,
+    sweeps = (learning.enabled or sealed) and measuring is None
+    found = forecast(
         settings,
         models=base.models,
         pack=base.pack,
+        cohorts=cohorts if measuring is None and not sealed else (),
+        evaluation=evaluation.items if sweeps else (),
         judges=lambda size: [load for each in base.rewarders for load in judge_loads(each.rewarder, size)],
-        measured=list(islice(cycle(first[0].items), groups)),
+        measured=list(islice(cycle(cohorts[0].items), groups)),
     )
-    if learning.enabled and measuring is None and not sealed:
-        sweeping = course(cohorts=first, evaluation=evaluation.items)
-        return sweeping.or_else(course(cohorts=cohorts, evaluation=())), groups
-    attempted = first if measuring is None and not sealed else ()
-    return course(cohorts=attempted, evaluation=evaluation.items if sealed else ()), groups
+    return found, groups
 
 
 def _task_paths(settings: Settings) -> TaskPaths:

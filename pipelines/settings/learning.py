@@ -27,7 +27,7 @@ class TemperatureSettings(Section):
     """Sampling temperatures of the two phases."""
 
     train: Temperature = option(0.7, flag="--train-temp", env="TFGRPO_TRAIN_TEMP")
-    """Epochs that learn."""
+    """Epochs 1 to E-1, which learn."""
     eval: Temperature = option(0.3, flag="--eval-temp", env="TFGRPO_EVAL_TEMP")
     """Epoch E, the evaluation sweep."""
 
@@ -65,7 +65,7 @@ class LearningSettings(Section):
     group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
     """G, attempts per item."""
     epochs: int = option(3, flag="--epochs", env="TFGRPO_EPOCHS", ge=2, le=MAX_EPOCHS)
-    """E. Epochs 1 to E-1 learn, epoch E measures; it learns, too, while the evidence speaks against the candidate."""
+    """E. Epochs 1 to E-1 learn, epoch E measures."""
     sample_size: int = option(100, flag="--sample-size", env="TFGRPO_SAMPLE_SIZE", ge=1, le=MAX_SAMPLE)
     """Items per epoch; also the most items of the evaluation sweep."""
     batch_size: int = option(50, flag="--batch-size", env="TFGRPO_BATCH_SIZE", ge=1, le=MAX_SAMPLE)

@@ -236,8 +236,7 @@ class _Epoch:
             "tfgrpo_epoch": epoch,
             "status": "failed" if self.failures else "ok",
             "failures": self.failures,
-            # An epoch that measures lessons also learns or compares, and is named for that.
-            "phase": min(self.phases, key=lambda phase: (phase == "measure", phase), default=None),
+            "phase": min(self.phases, default=None),
             "group_size": max(self.group_sizes, default=None),
             "tool_cost_usd": self.tool_cost_usd.summary(),
             "latency_ms": self.latency_ms.summary(),

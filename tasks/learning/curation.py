@@ -87,7 +87,7 @@ class CurationResult:
 
 def limits_for(settings: LearningSettings, slots: int, epoch: int) -> Limits:
     """Return the limits of one curation; the edit budget is in proportion to the learning epochs left, this one included."""
-    learning = settings.epochs - 1  # the last epoch is mostly the sweep
+    learning = settings.epochs - 1  # the last epoch is the sweep
     left = max(1, learning - epoch + 1)
     return Limits(
         capacity=math.ceil(slots * settings.capacity_factor),

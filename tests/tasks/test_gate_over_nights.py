@@ -9,8 +9,7 @@ import pytest
 from tests.support.rewards.arms import decide, evidence, items
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.tasks.evaluation import PairedEvidence
-from tfgrpo.tasks.gate import Carried, decide_gate, doubt, evidence_text, narrow_scale
+from tfgrpo.tasks.gate import Carried, decide_gate, evidence_text, narrow_scale
 
 
 def weigh(champion, candidate, before=(), nights=1, **settings):
@@ -62,28 +61,6 @@ def test_learning_batches_and_the_sweep_count_alike_unless_the_halves_lost_unequ
     )
     off = decide_gate(swept, GateSettings(), carried=Carried(), learned=evidence(items(2, [0.0]), items(2, [7.0])))
     assert "left out: rewards outside 0 … 1" in off.reasons[2]
-
-
-def test_only_evidence_below_one_that_this_night_added_to_makes_a_sweep_wait():
-    worse, better = (evidence(items(9, [0.0, 1.0]), items(9, rewards)) for rewards in ([0.0, 0.0], [1.0, 1.0]))
-    none, settings, past = evidence({}, {}), GateSettings(), Capital().after([-0.5] * 9)
-    says = "not measured, the evidence so far speaks against the candidate: 0."
-    assert doubt(Carried(), worse, settings).startswith(says)
-    assert doubt(Carried(), better, settings) == ""
-    assert doubt(Carried(), none, settings) == doubt(Carried(past, 1), none, settings) == ""
-    assert doubt(Carried(past, 1), evidence(items(2, [0.0]), items(2, [0.5])), settings).startswith(says)
-    assert doubt(Carried(), evidence(items(9, [0.0]), items(9, [0.0])), settings) == "", "exactly 1 is no evidence"
-
-
-def test_a_sweep_that_waits_leaves_the_decision_open_and_the_evidence_growing():
-    waiting = PairedEvidence((), (), identical=False, skipped="not measured: why")
-    learned, carried = evidence(items(9, [0.0]), items(9, [1.0])), Carried(Capital().after([-0.5] * 9), 1)
-    decision = decide_gate(waiting, GateSettings(), carried=carried, learned=learned)
-    assert (decision.decision, decision.nights, decision.learned, waiting.lost_share) == ("undecided", 2, 9, 0.0)
-    assert decision.capital.logs == pytest.approx(carried.capital.after([1.0] * 9).logs)
-    so_far = f"evidence {evidence_text(decision.capital)} of the 20 needed, over 2 nights"
-    assert decision.reasons == ("not measured: why", so_far)
-    assert decide_gate(waiting, GateSettings(patience_nights=2), carried=carried, learned=learned).given_up
 
 
 @pytest.mark.parametrize(("nights", "given_up"), [(1, False), (2, True)])

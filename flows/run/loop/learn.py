@@ -24,7 +24,7 @@ from tfgrpo.flows.run.loop.batches import (
 )
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
 from tfgrpo.flows.run.loop.measuring import measure_lessons
-from tfgrpo.flows.run.loop.promotion import doubted, promote, retire
+from tfgrpo.flows.run.loop.promotion import promote, retire
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Library
@@ -48,33 +48,22 @@ _OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {
 
 
 def learn(session: Session) -> GateDecision:
-    """Learn in epochs 1 … E-1, measure both libraries in epoch E, and return the recorded decision of the gate.
-
-    While the evidence speaks against the candidate, epoch E learns as well: a sweep could hardly promote it.
-    """
-    evidence, last = LearningEvidence(), session.settings.tfgrpo.epochs
-    for epoch in range(1, last):
-        learn_epoch(session, epoch, evidence)
-    evidence.leave_out(measure_lessons(session))
-    if against := doubted(session, evidence):
-        learn_epoch(session, last, evidence)
-        swept = PairedEvidence((), (), identical=False, skipped=f"{against}; the last epoch learned instead")
-    else:
-        swept = sweep(session, session.learning.champion, session.learning.candidate)
+    """Learn in epochs 1 … E-1, measure both libraries in epoch E, and return the recorded decision of the gate."""
+    evidence = LearningEvidence()
+    for epoch in range(1, session.settings.tfgrpo.epochs):
+        cohort = draw_cohort(session, epoch)
+        with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
+            for groups in cohort_groups(session, cohort, epoch, "train", "train"):
+                results = run_batch(session, groups)
+                evidence.add(results, session.learning.champion.library_id)
+                # The batch is written while the model curates it: one waits for the disk, the other for a reply.
+                curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
+                sums.add(results)
+    measure_lessons(session)
+    swept = sweep(session, session.learning.champion, session.learning.candidate)
     retire(session)
-    return promote(session, swept, evidence)
-
-
-def learn_epoch(session: Session, epoch: int, evidence: LearningEvidence) -> None:
-    """Run batches of groups: what they show of the candidate is evidence, before anything is learned from them."""
-    cohort = draw_cohort(session, epoch)
-    with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
-        for groups in cohort_groups(session, cohort, epoch, "train", "train"):
-            results = run_batch(session, groups)
-            evidence.add(results, session.learning.champion.library_id)
-            # The batch is written while the model curates it: one waits for the disk, the other for a reply.
-            curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
-            sums.add(results)
+    champion, failed = session.learning.champion, session.books.failed_epochs
+    return promote(session, swept, evidence.against(champion.library_id, failed))
 
 
 def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:

@@ -42,19 +42,18 @@ _Texts: TypeAlias = Callable[[Sequence[Item]], Iterable[tuple[PackText, PackText
 """The two texts of each group, by the items of the groups in their order."""
 
 
-def measure_lessons(session: Session) -> Collection[str]:
+def measure_lessons(session: Session) -> None:
     """Measure the lessons of champion and candidate in the share of the night that is set apart for it.
 
-    What is found to harm is out of both before they are compared. Return the ids of the items.
+    What is found to harm is out of both before they are compared.
     """
-    learning, known = session.learning, len(session.learning.measured)
+    learning = session.learning
     entries = {entry.experience_id: entry for entry in (*learning.champion.entries, *learning.candidate.entries)}
     lessons: Sequence[ExperienceRecord] = list(entries.values())
     if not session.outgrown_by(learning.champion, learning.candidate):
         lessons = most_uncertain(lessons, learning.effects)
     if session.context.rules >= 4 and session.plan.measured_groups and len(lessons) >= _FEWEST_LESSONS:
         measure(session, lessons, session.plan.measured_groups)
-    return {line.item_id for line in learning.measured[known:]}
 
 
 def measure_on_demand(session: Session, asked: Measuring) -> str:

@@ -18,8 +18,8 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided, uncompared
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence
-from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, doubt, narrow_scale
+from tfgrpo.tasks.evaluation import PairedEvidence
+from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
 
 _OVERTAKEN: Final = (
     "another library was put into force since this run began, and this one was not compared with that: the evidence "
@@ -28,39 +28,24 @@ _OVERTAKEN: Final = (
 _RECORDED: Final = "this is on record since the run first ended, and now it would be"
 
 
-def promote(session: Session, swept: PairedEvidence, learned: LearningEvidence) -> GateDecision:
+def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
     """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
 
-    A run that is resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that
-    no library replaces one that it was not compared with.
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches under this champion. What earlier nights
+    proved against a champion that lost a lesson in this one, proves nothing against what is left of it. A run that is
+    resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no library
+    replaces one that it was not compared with.
     """
-    score_range = session.plan.score_range
-    if narrow := narrow_scale(swept, score_range):
+    score_range, carried = session.plan.score_range, session.carried
+    if narrow := narrow_scale(evidence, score_range):
         session.books.manifest.warn(narrow)
-    carried, tested = _before_the_sweep(session, learned)
-    decided = decide_gate(swept, session.settings.gate, score_range, carried=carried, learned=tested)
+    if carried is not None and session.learning.left:
+        carried = Carried()
+    decided = decide_gate(evidence, session.settings.gate, score_range, carried=carried, learned=learned)
     decision = _recorded(session, decided)
     session.books.gate = decision
     session.observer.gate_decided(decision)
     return decision
-
-
-def doubted(session: Session, learned: LearningEvidence) -> str:
-    """Return why the candidate is not swept this night; empty if it is, as always before learning rules 5."""
-    carried, tested = _before_the_sweep(session, learned)
-    if carried is None or session.context.rules < 5 or session.learning.candidate == session.learning.champion:
-        return ""
-    return doubt(carried, tested, session.settings.gate, session.plan.score_range)
-
-
-def _before_the_sweep(session: Session, learned: LearningEvidence) -> tuple[Carried | None, PairedEvidence]:
-    """Return the evidence of earlier nights and that of this night's batches, against the champion as it is.
-
-    What earlier nights proved against a champion that lost a lesson in this one, proves nothing against what is left of it.
-    """
-    learning = session.learning
-    carried = Carried() if session.carried is not None and learning.left else session.carried
-    return carried, learned.against(learning.champion.library_id, session.books.failed_epochs)
 
 
 def _recorded(session: Session, decision: GateDecision) -> GateDecision:

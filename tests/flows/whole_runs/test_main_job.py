@@ -24,7 +24,6 @@ from tests.support.runs.running import (
     run,
     start,
     store,
-    sweeps_always,
 )
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
@@ -261,7 +260,6 @@ def check_what_steps_and_providers_are_called(spans, otlp_receiver):
 
 
 def test_telemetry_nests_the_whole_run_and_labels_it_by_epoch(tmp_path, otlp_receiver, monkeypatch):
-    sweeps_always(monkeypatch)
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
     summary = run(tmp_path, run_id=RUN, pipeline="ledger-tools", sample_size=8, batch_size=4, env=dict(os.environ))

@@ -12,17 +12,7 @@ import pytest
 import yaml
 
 from tests.support.runs.pages import ROOT
-from tests.support.runs.running import (
-    RUN,
-    TASK,
-    lines,
-    manifest,
-    one_group_teaches,
-    paths,
-    run,
-    sweeps_always,
-    timeless,
-)
+from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run, timeless
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset
 from tfgrpo.stores.errors import RunAborted
 from tfgrpo.stores.files.layout import TaskPaths
@@ -60,7 +50,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("mix")
     with pytest.MonkeyPatch.context() as patched:
         one_group_teaches(patched)
-        sweeps_always(patched)
         summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
         assert summary.exit_code == 0, summary.message
         yield folder

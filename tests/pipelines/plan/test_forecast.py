@@ -108,18 +108,6 @@ def test_without_a_comparison_there_is_no_sweep(ahead: Callable[..., Forecast]) 
     assert ahead(evaluation=0).calls.low == 2 * 100 * 2
 
 
-def test_the_upper_bounds_are_those_of_the_dearer_course(ahead: Callable[..., Forecast]) -> None:
-    sweeps, learns = ahead(evaluation=30), ahead(evaluation=0, tfgrpo={"epochs": 4})
-    found = sweeps.or_else(learns)
-    for name in ("calls", "prompt_tokens", "completion_tokens", "usd", "seconds"):
-        one, other, both = (getattr(each, name) for each in (sweeps, learns, found))
-        assert both.high == max(one.high, other.high) > one.low
-        assert (both.low, both.likely) == (one.low, one.likely)
-    assert learns.or_else(sweeps).calls == learns.calls
-    assert found.or_else(dataclasses.replace(learns, usd=None)).usd is None
-    assert dataclasses.replace(sweeps, usd=None).or_else(learns).usd is None
-
-
 def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead: Callable[..., Forecast]) -> None:
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)

@@ -213,7 +213,7 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan
     many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
     error = refusal(make_plan, tfgrpo__with_replacement="on", **many)
     assert str(error) == (
-        "tfgrpo.sample_size: got 1,000,000,000 groups in 1,000 epochs; accepted: at most 5,000,000 groups in a run"
+        "tfgrpo.sample_size: got 999,000,000 groups in 999 learning epochs; accepted: at most 5,000,000 groups in a run"
     )
     assert make_plan(**{**many, "tfgrpo__epochs": "3"}).forecast.calls.low > 0, "no more than there are items"
 

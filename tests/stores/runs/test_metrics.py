@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.runs.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
@@ -95,13 +94,6 @@ def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
     assert list(content["epochs"]) == ["1", "2", "3"]
     assert [epoch["tfgrpo_epoch"] for epoch in content["epochs"].values()] == [1, 2, 3]
     assert json.loads((tmp_path / "per-epoch.json").read_text()) == content
-
-
-@pytest.mark.parametrize("phase", ["train", "eval"])
-def test_an_epoch_that_measures_lessons_as_well_is_named_for_what_else_it_does(phase: Phase) -> None:
-    groups = [replace(GROUP, phase="measure"), replace(GROUP, group_id="g2", phase=phase)]
-    assert aggregate(json.dumps(group.to_line()) for group in groups)["1"]["phase"] == phase
-    assert aggregate([json.dumps(groups[0].to_line())])["1"]["phase"] == "measure"
 
 
 def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:

@@ -58,11 +58,6 @@ def one_group_teaches(monkeypatch: Any) -> None:
     monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_SUPPORT", 1.0)
 
 
-def sweeps_always(monkeypatch: Any) -> None:
-    """Let the last epoch measure whatever the evidence says, which in the smallest runs is mostly chance."""
-    monkeypatch.setattr("tfgrpo.flows.run.loop.learn.doubted", lambda *_: "")
-
-
 @contextmanager
 def in_process(_plan: Plan) -> Iterator[RunGroups]:
     """Run groups on the runtime of this process, without Prefect; yield them as they finish."""

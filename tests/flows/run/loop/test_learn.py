@@ -22,7 +22,6 @@ from tests.support.runs.running import (
     request,
     run,
     store,
-    sweeps_always,
 )
 from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.console.observer import EpochStart
@@ -33,8 +32,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
 
 
-def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path, monkeypatch):
-    sweeps_always(monkeypatch)
+def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path):
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     arms = {"champion": {}, "candidate": {}}
     for row in lines(paths(tmp_path).rollouts):
@@ -95,8 +93,7 @@ def test_a_run_of_an_older_version_is_resumed_and_replayed_from_its_journal(tmp_
     assert manifest(tmp_path)["learning_rules"] == 1
 
 
-def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path, monkeypatch):
-    sweeps_always(monkeypatch)
+def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
     with Server() as server:
         run(tmp_path, run_id=RUN, **on_server(server, train_temp=0.9, eval_temp=0.1))
     calls = [json.loads(body) for body in server.bodies]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfgrpo
-from tests.support.runs.running import PACKS, TASK, lines, manifest, paths, run, sweeps_always
+from tests.support.runs.running import PACKS, TASK, lines, manifest, paths, run
 from tests.support.runs.selections import plan as planned
 from tfgrpo.flows import cli
 from tfgrpo.flows.report.retrieval import read_retrieval, slope
@@ -37,11 +37,9 @@ def night(tmp_path_factory):
     imported = ["experiences", "import", str(folder / "lessons.json"), "--reviewed-by", "A", "--promote"]
     assert cli.main([*imported, "--pack", "arithmetic", *place]) == 0
     asked = {"sample_size": 30, "batch_size": 15, "packs_root": str(folder / "packs"), "tfgrpo__measured_share": 0.4}
-    with pytest.MonkeyPatch.context() as patched:
-        sweeps_always(patched)
-        summary = run(folder, run_id="night", group_size=4, tfgrpo__retrieval__per_item=PER_ITEM, **asked)
-        assert summary.status == "finished", summary.message
-        yield folder
+    summary = run(folder, run_id="night", group_size=4, tfgrpo__retrieval__per_item=PER_ITEM, **asked)
+    assert summary.status == "finished", summary.message
+    return folder
 
 
 def lessons(system):
