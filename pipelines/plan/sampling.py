@@ -217,9 +217,8 @@ def difficulty_so_far(task: TaskPaths, *, model: str, simulated: bool) -> Diffic
     """Return the counts of a task's newest runs with this model: groups flat for one may differ for another."""
     runs = []
     for path in task.root.glob("runs/*/manifest.json"):
-        with suppress(
-            CorruptFile, OSError
-        ):  # `tfgrpo runs` names such a run; without it items are only drawn more evenly
+        # A damaged one is named by `tfgrpo runs`; without it items are only drawn more evenly.
+        with suppress(CorruptFile, OSError):
             manifest = ManifestFile(path).read()
             if (manifest.get("model"), manifest.get("simulated")) == (model, simulated):
                 runs.append((str(manifest.get("started_at")), path.parent))

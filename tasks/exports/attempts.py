@@ -57,13 +57,8 @@ def attempt_of_key(line: bytes) -> str | None:
             entry = json.loads(line)
             key = entry["key"] if entry["kind"] == "reply" else ""
         attempt, role = attempt_and_role(key)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-    ):  # a damaged line: its attempt counts as one without answer
-        return None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None  # a damaged line: its attempt counts as one without answer
     return attempt if role in _ROLES else None
 
 

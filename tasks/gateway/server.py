@@ -100,9 +100,8 @@ class Server(ABC):
         raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
 
     async def _post(self, session: Caller, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        if (
-            request.headers.get("expect", "").lower() == "100-continue"
-        ):  # curl's long requests; the library's part in an app
+        # Sent with curl's long requests. The library answers it for an app, not for a server alone.
+        if request.headers.get("expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # no part of an answer
         try:

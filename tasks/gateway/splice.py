@@ -90,9 +90,8 @@ class Document:
             return self.raw
         parts: list[str] = []
         at = 0
-        for start, end, text in sorted(
-            self._edits, key=lambda edit: edit[:2]
-        ):  # stable: additions at one place in turn
+        # Sorting is stable: additions at one place stay in turn.
+        for start, end, text in sorted(self._edits, key=lambda edit: edit[:2]):
             parts += (self._text[at:start], text)
             at = end
         parts.append(self._text[at:])
