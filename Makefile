@@ -37,7 +37,7 @@ pytest: $(VENV)/.tested
 check: lint types imports quick
 
 quick: $(VENV)/.tested
-	$(BIN)/python -m pytest -n 2 -m "not untraced" --hypothesis-profile quick \
+	$(BIN)/python -m pytest -n 3 -m "not untraced" --hypothesis-profile quick \
 		--ignore tests/pipelines/server tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
 
 # The pages as a site, in build/site.
