@@ -54,7 +54,8 @@ def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
     script = "import tfgrpo; [print(tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2).status) for _ in range(2)]"
     url = prefect_server()
     env = {**os.environ, "PREFECT_API_URL": url}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=tmp_path)
     assert (done.stdout.split(), done.stderr) == (["finished", "finished"], "")
     flows = json.loads(_post(f"{url}/flow_runs/filter"))
     assert len([each for each in flows if each["state_type"] == "COMPLETED"]) >= 2
