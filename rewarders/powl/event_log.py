@@ -7,12 +7,13 @@ imported when a function of this module is called, and by no other module of tfg
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.rewarders.powl.footprints import Footprint, footprint_of_pairs
-from tfgrpo.rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, OperatorKind, Silent, fold
 from tfgrpo.stores.errors import DatasetError, PowlError
 
 LOG_SUFFIXES: Final = (".xes", ".xes.gz", ".csv")
@@ -41,6 +42,38 @@ def log_footprint(path: Path, *, case: str = _CASE, activity: str = _ACTIVITY, t
     """Return the ``direct`` footprint of the log itself, not of a model. Raises ``DatasetError`` as ``discover_model``."""
     pm4py = _pm4py()
     return _footprint(pm4py.discover_footprints(_read(pm4py, path, (case, activity, timestamp))))
+
+
+def pm4py_footprint(model: Model) -> Footprint:
+    """Return the ``direct`` footprint of a model by pm4py's algorithm. Raises ``DatasetError`` without pm4py."""
+    _pm4py()
+    algorithm = importlib.import_module("pm4py.algo.discovery.footprints.powl.variants.bottomup")
+    return _footprint(algorithm.apply(to_pm4py(model)))
+
+
+def to_pm4py(model: Model) -> Any:
+    """Return the model as an object of pm4py. Raises ``DatasetError`` when pm4py is not installed."""
+    _pm4py()
+    objects = importlib.import_module("pm4py.objects.powl.obj")
+    signs = importlib.import_module("pm4py.objects.process_tree.obj").Operator
+
+    def combine(node: Model, parts: Sequence[Any]) -> Any:
+        if isinstance(node, Activity):
+            return objects.Transition(node.label)
+        if not isinstance(node, Operator):
+            return objects.SilentTransition()
+        if len(parts) == 1:
+            return parts[0]
+        if node.kind in ("XOR", "LOOP"):
+            return objects.OperatorPOWL(signs.XOR if node.kind == "XOR" else signs.LOOP, list(parts))
+        ordered = objects.StrictPartialOrder(list(parts))
+        pairs = node.order if node.kind != "SEQUENCE" else {(i, i + 1) for i in range(len(parts) - 1)}
+        for before, after in pairs:
+            ordered.order.add_edge(parts[before], parts[after])
+        ordered.order.add_transitive_edges()
+        return ordered
+
+    return fold(model, combine)
 
 
 def from_pm4py(found: Any) -> Model:

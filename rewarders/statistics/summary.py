@@ -1,9 +1,9 @@
-"""Means, standard errors and bootstrap intervals. An empty input is an error, never a zero."""
+"""Means, standard errors, bootstrap intervals and k-attempt metrics. An empty input is an error, never a zero."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, TypeAlias
@@ -30,21 +30,33 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class MeanEstimate:
-    """A mean with its standard error; ``se`` is None for a single value."""
+    """A mean with its standard error; ``se`` is None for a single value or cluster."""
 
     mean: float
     se: float | None
     n: int
 
 
-def mean_and_error(values: Sequence[float]) -> MeanEstimate:
+def mean_and_error(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> MeanEstimate:
     """Return the mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
 
-    Raises ``ValueError`` for no value, and for one that is not finite.
+    ``clusters`` names the cluster of each value where values of one cluster (attempts at one item) correlate; then it is
+    ``sqrt(C / (C - 1) * sum over clusters of (sum of residuals)^2) / n`` with C clusters: the cluster-robust error of
+    Liang & Zeger (1986), recommended for evaluations by Miller (2024, arXiv:2411.00640). With clusters of one value it
+    is the plain standard error. Raises ``ValueError`` for no value, for one that is not finite, or if the lengths differ.
     """
-    mean, count = _mean(values), len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return MeanEstimate(mean, None if count == 1 else math.sqrt(squares / (count - 1) / count), count)
+    mean = _mean(values)
+    names = range(len(values)) if clusters is None else clusters
+    if len(names) != len(values):
+        raise ValueError(f"{len(values)} values but {len(names)} cluster names")
+    residuals: dict[Hashable, list[float]] = {}
+    for value, cluster in zip(values, names, strict=True):
+        residuals.setdefault(cluster, []).append(value - mean)
+    count = len(residuals)
+    if count == 1:
+        return MeanEstimate(mean, None, len(values))
+    squares = math.fsum(math.fsum(group) ** 2 for group in residuals.values())
+    return MeanEstimate(mean, math.sqrt(squares * count / (count - 1)) / len(values), len(values))
 
 
 def bootstrap_interval(
@@ -69,6 +81,40 @@ def bootstrap_interval(
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled / means.size, [tail, 1 - tail])
     return Interval(float(means.mean()), float(low), float(high), int(means.size), confidence)
+
+
+def pass_at_k(attempts: int, passed: int, k: int) -> float:
+    """Return the probability that at least one of k attempts passes: ``1 - C(n - c, k) / C(n, k)``.
+
+    The unbiased estimator of Chen et al. (2021, arXiv:2107.03374). Raises ``ValueError`` unless ``1 <= k <= attempts``
+    and ``0 <= passed <= attempts``.
+    """
+    _check_counts(attempts, passed, k)
+    return 1.0 - math.comb(attempts - passed, k) / math.comb(attempts, k)
+
+
+def pass_hat_k(attempts: int, passed: int, k: int) -> float:
+    """Return the probability that all of k attempts pass: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045).
+
+    Raises ``ValueError`` like ``pass_at_k``.
+    """
+    _check_counts(attempts, passed, k)
+    return math.comb(passed, k) / math.comb(attempts, k)
+
+
+def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
+    """Return the mean over items of the mean of each item's first k rewards.
+
+    Raises ``ValueError`` for no item, and for one with fewer than k rewards.
+    """
+    if k < 1 or any(len(group) < k for group in groups):
+        raise ValueError(f"mean@{k} needs k of at least 1 and at least k rewards for each item")
+    return _mean([_mean(group[:k]) for group in groups])
+
+
+def _check_counts(attempts: int, passed: int, k: int) -> None:
+    if not (1 <= k <= attempts and 0 <= passed <= attempts):
+        raise ValueError(f"attempts={attempts}, passed={passed}, k={k}: needs 1 <= k <= n and 0 <= passed <= n")
 
 
 def _mean(values: Sequence[float]) -> float:

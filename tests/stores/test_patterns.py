@@ -20,9 +20,11 @@ from tfgrpo.stores.experiences.record import PackStamp
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import (
     MAX_TEXT_CHARS,
+    LabelAverages,
     MemoryScope,
     Observation,
     PatternMemory,
+    RunningAverage,
     rank_patterns,
     with_observation,
 )
@@ -230,22 +232,51 @@ def test_processes_lose_no_observations_of_each_other(tmp_path):
     )
 
 
-# Successes by labels, as earlier systems counted them.
+# Running averages of successes alone.
+
+
+def number(value):
+    return float(value) if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_successes_by_labels_are_those_of_earlier_systems(tmp_path, case):
+def test_running_averages_and_their_hint_are_those_of_earlier_systems(case):
     from tfgrpo.rewarders.powl import label_fingerprint, parse_json  # noqa: PLC0415 - a higher floor, for the keys alone
 
+    table = LabelAverages()
+    for candidates, after in zip(case["rounds"], case["after_each_round"], strict=True):
+        models = [(parse_json(each["model_json"]), number(each["reward"])) for each in candidates]
+        table = table.remember([(label_fingerprint(model), reward) for model, reward in models])
+        assert len(table) == after["size"]
+        wanted = {
+            each["fingerprint"]: RunningAverage(each["hits"], number(each["total"])) for each in after["patterns"]
+        }
+        assert dict(table.entries) == wanted
+        assert {label: entry.average for label, entry in table.entries.items()} == {
+            each["fingerprint"]: number(each["average"]) for each in after["patterns"]
+        }
+        if not case["tie_order_is_hash_order"]:
+            for most, hint in after["bias_hint"].items():
+                assert table.hint(int(most)) == hint
+
+
+def test_averages_of_a_memory_equal_those_of_its_rounds(tmp_path):
+    after = memory(tmp_path).observe([seen("s1", 0.6, "a → b"), seen("s2", 1.0, "a → b"), seen("s3", 0.4, "c")], "s1")
+    assert dict(after.averages().entries) == {"a → b": RunningAverage(2, 1.6)}
+
+
+def test_equal_averages_are_ordered_by_hits_then_latest_first(tmp_path):
+    table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
+    names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
+    assert names == ["twice", "later", "once"]
     kept = memory(tmp_path)
-    for number, (candidates, after) in enumerate(zip(case["rounds"], case["after_each_round"], strict=True)):
-        rewards = [(label_fingerprint(parse_json(each["model_json"])), float(each["reward"])) for each in candidates]
-        finite = [seen(label, reward, label) for label, reward in rewards if math.isfinite(reward)]
-        found = {each.label: (each.hits, each.total) for each in kept.observe(finite, f"s{number}").patterns}
-        wanted = {each["fingerprint"]: (each["hits"], float(each["total"])) for each in after["patterns"]}
-        sums = {label: sums for label, sums in wanted.items() if math.isfinite(sums[1])}
-        assert {label: found[label] for label in sums} == sums
-        assert {label for label, (hits, _) in found.items() if hits} <= wanted.keys()
+    kept.observe([seen("s1", 0.75, "b")], "s1")
+    after = kept.observe([seen("s2", 0.75, "a")], "s2")
+    assert [line.split()[1] for line in after.averages().hint(2).splitlines()[1:]] == ["a", "b"]
+
+
+def test_nan_is_no_success():
+    assert len(LabelAverages().remember([("a", math.nan)])) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import warnings
 
 import pytest
 
-from tests.support.rewards.pm4py_objects import pm4py_footprint, to_pm4py
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.powl import Operator, PowlError, Silent, footprint, parse_json, parse_text
-from tfgrpo.rewarders.powl.event_log import discover_model, from_pm4py, log_footprint
+from tfgrpo.rewarders.powl.event_log import discover_model, from_pm4py, log_footprint, pm4py_footprint, to_pm4py
 from tfgrpo.rewarders.powl.model import Activity, walk
 from tfgrpo.stores.errors import DatasetError
 

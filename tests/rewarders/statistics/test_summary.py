@@ -1,7 +1,8 @@
-"""Means, errors and intervals against known answers."""
+"""Means, errors, intervals and k-attempt metrics against known answers."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import tracemalloc
@@ -11,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.statistics.summary import bootstrap_interval, mean_and_error
+from tfgrpo.rewarders.statistics.summary import (
+    bootstrap_interval,
+    mean_and_error,
+    mean_at_k,
+    pass_at_k,
+    pass_hat_k,
+)
 
 values = st.lists(st.floats(-100, 100), min_size=2, max_size=30)
 
@@ -22,27 +29,46 @@ def test_the_standard_error_of_known_values():
     assert estimate.se == pytest.approx(math.sqrt(32 / 7 / 8))
 
 
-def test_one_value_has_no_error_rather_than_zero():
+def test_one_value_or_one_cluster_has_no_error_rather_than_zero():
     assert mean_and_error([3.0]).se is None
+    assert mean_and_error([1.0, 2.0], ["q", "q"]).se is None
+
+
+def test_the_clustered_error_of_known_values():
+    # Residuals 0.5, 0.5 | -0.5, -0.5: cluster sums 1 and -1, so sqrt(2 / (2 - 1) * 2) / 4 = 0.5.
+    assert mean_and_error([1, 1, 0, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.5)
+    assert mean_and_error([1, 0, 1, 0], ["a", "a", "b", "b"]).se == pytest.approx(0.0)
 
 
 @given(values)
-def test_the_error_is_that_of_the_sample_deviation(data):
-    assert mean_and_error(data).se == pytest.approx(statistics.stdev(data) / math.sqrt(len(data)), rel=1e-9, abs=1e-9)
+def test_clusters_of_one_give_the_plain_error(data):
+    clustered = mean_and_error(data, range(len(data)))
+    assert clustered.se == pytest.approx(statistics.stdev(data) / math.sqrt(len(data)), rel=1e-9, abs=1e-9)
+
+
+@given(values)
+def test_repeating_every_attempt_leaves_the_clustered_error_alone(data):
+    once = mean_and_error(data, range(len(data)))
+    twice = mean_and_error([*data, *data], [*range(len(data)), *range(len(data))])
+    assert twice.se == pytest.approx(once.se, rel=1e-9, abs=1e-9)
 
 
 def test_an_empty_input_is_an_error_and_never_a_zero():
     for call in (
         lambda: mean_and_error([]),
+        lambda: mean_and_error([], []),
         lambda: bootstrap_interval([], seed=1),
         lambda: bootstrap_interval([[1.0], []], seed=1),
+        lambda: mean_at_k([], 1),
         lambda: mean_and_error([math.nan]),
     ):
         with pytest.raises(ValueError, match=r"scored|at least one|finite"):
             call()
 
 
-def test_impossible_settings_are_refused():
+def test_mismatched_lengths_and_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match="cluster names"):
+        mean_and_error([1.0], [])
     with pytest.raises(ValueError, match="confidence"):
         bootstrap_interval([[1.0]], seed=1, confidence=1.0)
     with pytest.raises(ValueError, match="resample"):
@@ -79,3 +105,35 @@ def test_more_confidence_is_a_wider_bootstrap_interval():
     narrow, wide = (bootstrap_interval(groups, seed=1, confidence=level) for level in (0.5, 0.99))
     assert wide.low <= narrow.low <= narrow.high <= wide.high
     assert bootstrap_interval([[0.3], [0.3]], seed=1).low == pytest.approx(0.3)
+
+
+def test_pass_at_k_and_pass_hat_k_of_known_values():
+    assert pass_at_k(5, 2, 1) == pytest.approx(0.4)
+    assert pass_at_k(5, 2, 3) == pytest.approx(0.9)
+    assert pass_hat_k(5, 2, 1) == pytest.approx(0.4)
+    assert pass_hat_k(5, 3, 2) == pytest.approx(0.3)
+    assert (pass_at_k(4, 0, 2), pass_at_k(4, 4, 2), pass_hat_k(4, 1, 2), pass_hat_k(4, 4, 4)) == (0, 1, 0, 1)
+
+
+@given(st.integers(1, 7), st.integers(0, 7), st.integers(1, 7))
+def test_both_equal_the_average_over_every_choice_of_k_attempts(attempts, passed, k):
+    passed, k = min(passed, attempts), min(k, attempts)
+    outcomes = [True] * passed + [False] * (attempts - passed)
+    choices = list(itertools.combinations(outcomes, k))
+    assert pass_at_k(attempts, passed, k) == pytest.approx(sum(map(any, choices)) / len(choices))
+    assert pass_hat_k(attempts, passed, k) == pytest.approx(sum(map(all, choices)) / len(choices))
+
+
+@pytest.mark.parametrize(("attempts", "passed", "k"), [(4, 2, 5), (4, 5, 1), (4, -1, 1), (4, 2, 0)])
+def test_impossible_counts_are_refused(attempts, passed, k):
+    for metric in (pass_at_k, pass_hat_k):
+        with pytest.raises(ValueError, match="needs 1 <= k"):
+            metric(attempts, passed, k)
+
+
+def test_mean_at_k_weighs_items_equally_and_refuses_short_groups():
+    assert mean_at_k([[1.0, 0.0, 0.0], [1.0, 1.0]], 2) == pytest.approx(0.75)
+    assert mean_at_k([[1.0, 0.0, 0.0], [1.0, 1.0]], 1) == 1.0
+    for k in (0, 3):
+        with pytest.raises(ValueError, match="mean@"):
+            mean_at_k([[1.0, 0.0, 0.0], [1.0, 1.0]], k)
