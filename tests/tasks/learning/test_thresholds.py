@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.agents.steps import NOON, proposal
+from tests.support.agents.curating import lesson
+from tests.support.agents.steps import proposal
 from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
+from tfgrpo.stores.experiences.record import Reward
 from tfgrpo.tasks.learning.operations import optimize_experience
 
 POLICY = LearningSettings(min_reward=0.0, min_rank=0.5)
@@ -34,24 +35,8 @@ def test_the_settings_set_the_thresholds():
     assert optimize_experience(proposal("x", best_reward=1.0, best_rank=0.8), policy) is None
 
 
-def experience(**more):
-    values = {
-        "experience_id": "e1",
-        "run_id": "run",
-        "task_id": "t",
-        "domain": "arithmetic",
-        "pack_id": "arithmetic",
-        "epoch": 1,
-        "batch": 0,
-        "group_id": "g",
-        "operation": "add",
-        "summary32": "Check the sum.",
-        "polarity": "do",
-        "reward": Reward(gt_score=0.0, relative_rank=1.0),
-        "stamp_signature": "",
-        "created_at": NOON,
-    }
-    return ExperienceRecord(**{**values, **more})
+def experience(text="Check the sum.", **more):
+    return lesson("e1", text, reward=Reward(gt_score=0.0, relative_rank=1.0), **more)
 
 
 def test_records_are_checked_against_the_same_thresholds():
@@ -60,5 +45,5 @@ def test_records_are_checked_against_the_same_thresholds():
 
 
 def test_a_deletion_needs_no_reward():
-    gone = experience(operation="delete", summary32="", supersedes=("e0",))
+    gone = experience("", operation="delete", supersedes=("e0",))
     assert optimize_experience(gone, POLICY) is None
