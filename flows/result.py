@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.report.files import expected_shape
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.run.champion import library_of
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
@@ -21,7 +20,7 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 
@@ -107,7 +106,7 @@ class Result:
         """Return the result of a run from its files. Raises ``CorruptFile`` for a manifest that cannot be read."""
         run = RunPaths(run.root.resolve())
         manifest = ManifestFile(run.manifest).read()
-        with expected_shape(run):
+        with expected_shape(run.root):
             gate = manifest.get("gate") or {}
             ids = (manifest.get("tfgrpo") or {}).get("library", ())
             library = library_of(ExperienceStore(TaskPaths(run.root.parent.parent).experiences, approved={}), ids)

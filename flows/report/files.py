@@ -9,13 +9,11 @@ A missing file yields empty sums: a run may have been stopped before it was writ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
@@ -28,15 +26,6 @@ Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
-
-
-@contextmanager
-def expected_shape(run: RunPaths, other: type[Exception] = LookupError) -> Iterator[None]:
-    """Raise ``CorruptFile`` for what reading values of another shape raises: the files may be damaged, or of any version."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, other) as error:
-        raise CorruptFile(f"{run.root}: a file has not the expected shape: {type(error).__name__}: {error}") from error
 
 
 @dataclass(slots=True)

@@ -17,14 +17,13 @@ from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import told
 from tfgrpo.flows.report.figures import smallest_gain
-from tfgrpo.flows.report.files import expected_shape
 from tfgrpo.flows.report.nights import decisions_until
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO, Totals
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 MOST_LINES: Final = 10
@@ -97,7 +96,7 @@ class Morning:
 
 def morning_page(task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Morning:
     """Return the page of a run. ``store`` finds lessons faster, by its index. Raises ``CorruptFile``."""
-    with expected_shape(run):
+    with expected_shape(run.root):
         night = _Night.read(task, run, store or ExperienceStore(task.experiences, approved={}))
         facts = {
             "changed": _changed(night),

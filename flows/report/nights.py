@@ -14,11 +14,13 @@ from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import IN_FORCE, Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 
 _MOST: Final = 60
 """Nights in the picture, the newest."""
 _LABELS: Final = 20
+_NEEDED: Final = 20.0
+"""Evidence for a promotion where a manifest does not say."""
 _HIGHEST: Final = 1.2
 """Of a bar of evidence, in units of what a promotion needs."""
 
@@ -81,12 +83,11 @@ def nights_of(task: TaskPaths, decisions: Iterable[Promotion]) -> list[Change]:
 
 
 def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None, float]:
-    manifest: dict[str, Any] = {}
-    with suppress(OSError, ValueError, CorruptFile):  # the decision is known without it
-        manifest = ManifestFile(task.run(run_id).manifest).read()
-    gate = manifest.get("gate") or {}
-    before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
-    return before, after, float((gate.get("evidence") or {}).get("needed", 20.0))
+    with suppress(OSError, CorruptFile), expected_shape(task.root):  # the decision is known without it
+        gate = ManifestFile(task.run(run_id).manifest).read().get("gate") or {}
+        before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
+        return before, after, float((gate.get("evidence") or {}).get("needed", _NEEDED))
+    return None, None, _NEEDED
 
 
 def picture(nights: Sequence[Change]) -> dict[str, Any] | None:

@@ -18,13 +18,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
-from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, expected_shape, learned, read_costs, read_groups
+from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.morning import morning_page, place_options
 from tfgrpo.flows.report.nights import decisions_until, nights_of, picture
 from tfgrpo.flows.report.retrieval import read_retrieval
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
@@ -52,7 +52,7 @@ _FLIPS = 12
 
 def write_report(task: TaskPaths, run: RunPaths) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
-    with expected_shape(run, UndefinedError):
+    with expected_shape(run.root, UndefinedError):
         page = _template().render(_page(task, run))
     replace_text(run.report, page)
     return run.report

@@ -102,7 +102,7 @@ def settings_of(run: RunPaths) -> Settings:
     manifest = ManifestFile(run.manifest).read()
     try:
         return Settings.model_validate_json(json.dumps(_as_then(manifest)))
-    except (KeyError, ValidationError) as error:
+    except (KeyError, TypeError, AttributeError, ValidationError) as error:
         raise CorruptFile(f"{run.manifest}: has no settings that this version knows") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from tfgrpo.stores.experiences.library import Promotion, nights_unchanged, promo
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.loop.session import Session
@@ -63,7 +64,7 @@ def saturated_before(settings: Settings) -> bool:
     It is another library for another model or another version of the pack. What cannot be read is no saturation.
     """
     # A bad task id, a damaged file or no pack: ``prepare`` and the plan report it, whatever this night takes.
-    with suppress(ConfigError, StoreError, OSError, ValueError):
+    with suppress(ConfigError, StoreError, OSError), expected_shape(Path(settings.out, settings.task_id)):
         models, task = choose_models(settings), TaskPaths.of(settings.out, settings.task_id)
         decisions, nights = _unchanged(task, simulated=models.answers_simulated)
         last = ManifestFile(task.run(decisions[-1].run_id).manifest).read() if nights >= _NIGHTS else {}

@@ -31,7 +31,7 @@ from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_ra
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewar
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: Settings) -> Forecast:
     """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
     # A forecast needs no history: files of an older version lack some of it, and a run that was killed its ledger.
-    with suppress(StoreError, OSError, ValueError, LookupError):
+    with suppress(StoreError, OSError), expected_shape(task.root):
         run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task
         last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):

@@ -22,7 +22,7 @@ from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 
 FLOOR: Final = 0.1
 """Weight of an item whose groups were all flat; new items and those without flat groups have 1."""
@@ -224,7 +224,7 @@ def difficulty_so_far(task: TaskPaths, *, model: str, simulated: bool) -> Diffic
                 runs.append((str(manifest.get("started_at")), path.parent))
     difficulty = Difficulty()
     for _, root in sorted(runs)[-RUNS:]:
-        with suppress(CorruptFile, LookupError):
+        with suppress(CorruptFile), expected_shape(root):
             difficulty = difficulty.with_run(RunPaths(root))
     return difficulty
 

@@ -5,6 +5,8 @@ Replaced atomically at every change. Secrets are never among the settings, so ne
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -14,6 +16,15 @@ from tfgrpo.stores.files.atomic import read_json, replace_json
 SCHEMA_VERSION: Final = 1
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed"]
 TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
+
+
+@contextmanager
+def expected_shape(folder: Path, other: type[Exception] = LookupError) -> Iterator[None]:
+    """Raise ``CorruptFile`` for what reading values of another shape raises: files may be damaged, or of any version."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, other) as error:
+        raise CorruptFile(f"{folder}: a file has not the expected shape: {type(error).__name__}: {error}") from error
 
 
 class ManifestFile:

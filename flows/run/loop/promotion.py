@@ -16,7 +16,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import Library, Promotion, in_force, promotions, record_decided, uncompared
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import PairedEvidence
 from tfgrpo.tasks.gate import Carried, GateDecision, decide_gate, narrow_scale
@@ -150,11 +150,13 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
     # A run records what left its champion before its decision, so that this is a person's doing.
     if decided[-1] is not last:
         return Carried(), f"{lost}: a lesson was taken out of the library in force since" if at_stake else ""
+    run = plan.paths.run(last.run_id)
     try:
-        manifest = ManifestFile(plan.paths.run(last.run_id).manifest).read()
-        changed = " and ".join(_changed(manifest, plan)) if manifest else ""
-    except (OSError, CorruptFile, LookupError, TypeError) as error:
-        return Carried(), f"{lost}: whose it is cannot be read ({type(error).__name__}: {error})" if at_stake else ""
+        with expected_shape(run.root):
+            manifest = ManifestFile(run.manifest).read()
+            changed = " and ".join(_changed(manifest, plan)) if manifest else ""
+    except (OSError, CorruptFile) as error:
+        return Carried(), f"{lost}: whose it is cannot be read: {error}" if at_stake else ""
     if changed or not manifest:
         why = f"this night has {changed}" if manifest else "the manifest of that run is gone"
         return Carried(), f"{lost}: {why}" if at_stake else ""

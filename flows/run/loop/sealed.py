@@ -13,7 +13,7 @@ from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.tests import SealedTest, record_test, sealed_tests
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.tasks.gate import decide_gate
 
 _NAME = "tfgrpo test"
@@ -30,7 +30,7 @@ def refuse_second_test(plan: Plan) -> None:
             given = f"the library {test.library_id}, which run {test.run_id} has tested: {test.result}"
             raise SettingsError.one(_NAME, given, "a library that was not tested yet: each is, once")
     for path in plan.paths.root.glob("runs/*/manifest.json"):
-        with suppress(OSError, CorruptFile, LookupError, TypeError):
+        with suppress(OSError, CorruptFile), expected_shape(path.parent):
             begun = ManifestFile(path).read()
             if begun.get("opens_sealed") and (begun["champion"]["library_id"], begun["simulated"]) == of_library:
                 run_id = path.parent.name
