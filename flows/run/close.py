@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, TypeVar
 
 from tfgrpo.flows.console.figures import money, spending
@@ -20,9 +21,18 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.saturation import saturation
 from tfgrpo.pipelines.plan.spec_checks import check_spec
-from tfgrpo.rewarders.statistics.summary import Interval, bootstrap_interval
+from tfgrpo.rewarders.base import Range
+from tfgrpo.rewarders.statistics.summary import (
+    Interval,
+    bootstrap_interval,
+    mean_and_error,
+    mean_at_k,
+    pass_at_k,
+    pass_hat_k,
+)
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import noise_floor
 from tfgrpo.tasks.gate import GateDecision
@@ -89,17 +99,18 @@ def _gate(session: Session) -> dict[str, Any] | None:
     if session.books.gate is None:
         return None
     decision, seed = session.books.gate, session.settings.tfgrpo.seed
-    evidence = decision.evidence
+    evidence, score_range = decision.evidence, session.plan.score_range
+    k = min((len(rewards) for pair in evidence.pairs for rewards in (pair.champion, pair.candidate)), default=0)
     return {
         "decision": decision.decision,
         "explanation": "; ".join(decision.reasons),
-        "difference": _interval(decision.interval),
-        "champion": _arm([pair.champion for pair in evidence.pairs], seed),
-        "candidate": _arm([pair.candidate for pair in evidence.pairs], seed),
+        "difference": decision.interval and _interval(decision.interval),
+        "champion": _arm([pair.champion for pair in evidence.pairs], k, score_range, seed),
+        "candidate": _arm([pair.candidate for pair in evidence.pairs], k, score_range, seed),
         "pairs": len(evidence.pairs),
         "lost_share": evidence.lost_share,
         "lost": list(evidence.lost),
-        "score_range": list(session.plan.score_range),
+        "score_range": list(score_range),
         "lost_attempts": {
             "champion": dataclasses.asdict(evidence.champion_attempts),
             "candidate": dataclasses.asdict(evidence.candidate_attempts),
@@ -138,13 +149,24 @@ def _sum_of_effects(session: Session) -> float | None:
     return None if total is None else total * (high - low)
 
 
-def _arm(rewards: Sequence[Sequence[float]], seed: int) -> dict[str, float] | None:
-    """Return the mean reward of an arm with a bootstrap interval over items; None without items."""
-    return _interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))) if rewards else None
+def _arm(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: int) -> dict[str, float | None] | None:
+    """Return the mean reward of an arm by items, with interval and error, and what k attempts reach; None without items."""
+    if not rewards:
+        return None
+    items = [item for item, group in enumerate(rewards) for _ in group]
+    passed = [sum(is_highest(reward, score_range) for reward in group) for group in rewards]
+    return {
+        **_interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))),
+        "error": mean_and_error([reward for group in rewards for reward in group], items).se,
+        "k": k,
+        "mean_at_k": mean_at_k(rewards, k),
+        "pass_at_k": fmean(pass_at_k(len(group), right, k) for group, right in zip(rewards, passed, strict=True)),
+        "pass_hat_k": fmean(pass_hat_k(len(group), right, k) for group, right in zip(rewards, passed, strict=True)),
+    }
 
 
-def _interval(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
+def _interval(interval: Interval) -> dict[str, float | None]:
+    return {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:

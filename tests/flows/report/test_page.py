@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
+from collections import defaultdict
+from statistics import fmean, stdev
 
 import pytest
 
@@ -15,6 +18,7 @@ from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
 from tfgrpo.flows.report.files import learned
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.files.atomic import read_rows
 
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
 
@@ -34,6 +38,27 @@ def test_the_noise_floor_of_the_gate_is_told_where_it_is_known(own_run):
     assert f"would differ by about {floor:.3f}" in page_of(own_run).text
     edit(own_run.paths.manifest, lambda it: it["gate"].update(noise_floor=None))
     assert "Noise floor" not in page_of(own_run).text
+
+
+def test_what_two_attempts_reach_is_in_manifest_and_page_and_left_out_of_older_runs(own_run):
+    for arm in ("champion", "candidate"):
+        rewards = defaultdict(list)
+        for each in read_rows(own_run.paths.rollouts):
+            if (each["phase"], each["arm"]) == ("eval", arm):
+                rewards[each["item_id"]].append(each["outcome"]["reward"])
+        some, every = (
+            fmean(how(reward == 1.0 for reward in group) for group in rewards.values()) for how in (any, all)
+        )
+        found = own_run.summary.details["gate"][arm]
+        assert (found["k"], found["mean_at_k"]) == (2, pytest.approx(found["estimate"]))
+        assert (found["pass_at_k"], found["pass_hat_k"]) == (pytest.approx(some), pytest.approx(every))
+        means = [fmean(group) for group in rewards.values()]
+        assert found["error"] == pytest.approx(stdev(means) / math.sqrt(len(means)))
+    text = page_of(own_run).text
+    assert f"and {some:.0%} after (pass@2)".replace("%", " %") in text
+    assert f"and {every:.0%} (pass^2)".replace("%", " %") in text
+    edit(own_run.paths.manifest, lambda it: it["gate"]["champion"].__delitem__("k"))
+    assert "pass@" not in page_of(own_run).text
 
 
 @pytest.mark.parametrize(
