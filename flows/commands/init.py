@@ -19,6 +19,7 @@ from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
 from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import is_local
@@ -43,6 +44,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """Names of columns by the field that they probably are, likeliest first."""
 _LOOKED_AT: Final = 200
 _NUMBER: Final = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?\s*%?")
+_HELD_OUT: Final = 0.3
 _SAMPLE: Final = 100
 _BATCH: Final = 25
 
@@ -55,6 +57,8 @@ class _Asked(NamedTuple):
     model: str
     fields: FieldMap
     dataset: Dataset
+    learn: int
+    """Items that are not held out."""
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
@@ -82,6 +86,7 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
     asks = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
     ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
     data: str = options.data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
+    fields = _fields(options, data, ask) if data else FieldMap()  # before the next question: a wrong path shows at once
     base_url: str = options.base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
     model: str = options.model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
@@ -96,8 +101,8 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
         checked_address(base_url)
     except ValueError as error:
         raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
-    fields = _fields(options, data, ask)
-    return _Asked(data, base_url, model, fields, read_source(open_source(data, fields)))
+    dataset = read_source(open_source(data, fields))
+    return _Asked(data, base_url, model, fields, dataset, len(split_items(dataset.items, _HELD_OUT).learn))
 
 
 def _answer(console: Console, question: str, known: str = "") -> str:
@@ -136,7 +141,7 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -
 def _text(asked: _Asked) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
     task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
-    sample = max(2, min(_SAMPLE, len(asked.dataset.items) * 7 // 10))  # the items that are not held out
+    sample = max(2, min(_SAMPLE, asked.learn))
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
     general = find_pipeline("general").read_text(encoding="utf-8")
     sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
@@ -147,7 +152,7 @@ def _text(asked: _Asked) -> str:
         "dataset": (
             "dataset:",
             f"  path: {json.dumps(asked.data)}",
-            "  held_out: 0.3 # share that only the evaluation sweep sees",
+            f"  held_out: {_HELD_OUT} # share that only the evaluation sweep sees",
             *([f"  fields: {json.dumps(fields, ensure_ascii=False)}"] if fields else ()),
         ),
         "rewarders": ("rewarders:", *_rewarder_lines(asked.dataset), "  - name: relative", "    weight: 0"),

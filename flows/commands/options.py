@@ -81,12 +81,17 @@ def prepared_run(options: argparse.Namespace, *, preflight: bool = True, test: b
 
 
 def existing_task(options: argparse.Namespace) -> TaskPaths:
-    """Return the task that the options, else the environment, else the defaults name. Raise ``SettingsError``."""
+    """Return the task that the options, else the environment, else the defaults name; else the only one there is.
+
+    Raises ``SettingsError``.
+    """
     task = task_named(options.task_id, options.out)
     if task.root.is_dir():
         return task
     out, name = task.root.parent, repr(task.root.name)
     if known := known_tasks(out):
+        if len(known) == 1 and not names_task(options):
+            return TaskPaths(out / known[0])
         given = name if names_task(options) else f"nothing, and no task {name} in {out}"
         raise SettingsError.one("--task-id", given, f"a task that was run: {', '.join(known)}")
     first = "`tfgrpo run --dry-run` makes the first"

@@ -66,7 +66,7 @@ def saturated_before(settings: Settings) -> bool:
     # A bad task id, a damaged file or no pack: ``prepare`` and the plan report it, whatever this night takes.
     with suppress(ConfigError, StoreError, OSError), expected_shape(Path(settings.out, settings.task_id)):
         models, task = choose_models(settings), TaskPaths.of(settings.out, settings.task_id)
-        decisions, nights = _unchanged(task, simulated=models.answers_simulated)
+        decisions, nights = _unchanged(task, simulated=models.simulated)
         last = ManifestFile(task.run(decisions[-1].run_id).manifest).read() if nights >= _NIGHTS else {}
         if last.get("saturated"):  # no manifest from before there was such a field has it
             stamp = load_pack(settings, settings.pack).manifest.stamp

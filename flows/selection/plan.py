@@ -77,7 +77,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     """Resolve, check and load. Raises one ``ConfigError`` with all problems."""
     resolved = _resolved(request, env)
     settings, checks = resolved.settings, ProblemCollector()
-    simulated = choose_models(settings).answers_simulated
+    simulated = choose_models(settings).simulated
     items = checks.run(_item_asked, request, settings)
     answers = checks.run(_answer_asked, request, settings)
     formats = checks.run(_format_asked, settings)
@@ -252,7 +252,7 @@ def _without_repetition(fmt: AnswerFormat, pack: LoadedPack) -> AnswerFormat:
 
 def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str], models: ModelChoice) -> Iterator[str]:
     yield from dry_run_warnings(settings)
-    if models.simulated:
+    if models.in_process:
         if request.prompt is not None:
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:

@@ -202,7 +202,7 @@ def forecast(
         prompt_tokens=total.prompt,
         completion_tokens=total.completion,
         usd=_money(models, uses),
-        seconds=_simulated_seconds(settings, total.calls) if models.simulated else None,
+        seconds=_simulated_seconds(settings, total.calls) if models.in_process else None,
         simulated=models.simulated,
         gain=gain,
         half_night=bool(settings.tfgrpo.half_night),

@@ -53,7 +53,7 @@ class BasePlan:
     @property
     def simulated(self) -> bool:
         """Whether the figures are those of the simulated model."""
-        return self.models.answers_simulated
+        return self.models.simulated
 
     @property
     def score_range(self) -> Range:

@@ -20,7 +20,6 @@ from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings
 from tfgrpo.pipelines.settings.model_choice import (
-    SIMULATED_MODEL,
     ModelChoice,
     choose_models,
     dry_run_warnings,
@@ -59,8 +58,12 @@ def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
 def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
     """Return the problem of a real, paid model on the items of a simulated world that the user did not name."""
     models, dataset = choose_models(settings), settings.dataset
-    simulated = models.simulated or SIMULATED_MODEL in models.in_use
-    if simulated or dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default":
+    if (
+        models.simulated
+        or dataset.path is not None
+        or dataset.mix is not None
+        or sources["simulated.world"] != "default"
+    ):
         return ()
     given = f"no items for {models.name!r}" if models.name else "no items"
     accepted = f"a dataset, or --world {settings.simulated.world} to pay for the items of a simulated world"
@@ -106,7 +109,7 @@ def _schedule(settings: Settings) -> Iterator[Problem]:
 
 def _endpoint(settings: Settings) -> Iterator[Problem]:
     models = choose_models(settings)
-    if models.simulated:
+    if models.in_process:
         return
     problems = (problem for role in ROLES for problem in _endpoint_of(role, models.roles[role], settings.model))
     yield from dict.fromkeys(problems)
@@ -220,7 +223,7 @@ _CHECKS = (
 def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences about combinations that are allowed and probably unintended."""
     learning, models = settings.tfgrpo, choose_models(settings)
-    model, simulated = models.roles["actor"], models.simulated
+    model = models.roles["actor"]
     if not learning.enabled:
         yield "FEATURE_TFGRPO_GROUP is off: one actor per item, measured, and nothing is learned"
     if sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
@@ -239,7 +242,7 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
             "the rollout ends first"
         )
     yield from dry_run_warnings(settings)
-    yield from _data_warnings(settings, simulated=simulated)
+    yield from _data_warnings(settings, simulated=models.simulated)
     yield from key_warnings(models, env)
 
 

@@ -23,7 +23,7 @@ SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
 class ModelChoice:
     """The models of a run, by the roles that call them."""
 
-    simulated: bool
+    in_process: bool
     """Whether the simulated model answers in process; no role has an address then."""
     roles: Mapping[ModelRole, ModelSettings]
     """Settings of each role, with a name, which is empty if there is none."""
@@ -67,9 +67,9 @@ class ModelChoice:
         return all(getattr(self.roles[one], name) == getattr(self.roles[other], name) for name in names)
 
     @property
-    def answers_simulated(self) -> bool:
+    def simulated(self) -> bool:
         """Whether the simulated model answers, in process or served by ``tfgrpo serve-simulated``."""
-        return self.simulated or SIMULATED_MODEL in self.in_use
+        return self.in_process or SIMULATED_MODEL in self.in_use
 
     @property
     def in_use(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class ModelChoice:
 
     def judge(self, named: str | None) -> str:
         """Return the model of a judge that names this one or none."""
-        return named if named is not None and not self.simulated else self.roles["judge"].name or ""
+        return named if named is not None and not self.in_process else self.roles["judge"].name or ""
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class ModelChoice:
     def price_list(self, role: ModelRole) -> PriceList:
         """Return the prices at the endpoint of a role."""
         url = self.roles[role].base_url
-        if self.simulated:
+        if self.in_process:
             return PriceList(self.prices, None, "invention, for the simulated model")
         return PriceList(self.prices, None if url is None or is_local(url) else url)
 
@@ -150,7 +150,7 @@ def _named_models(rewarder: object, options: object) -> Iterator[str | None]:
 def dry_run_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if a simulated run ignores a model or endpoint of the settings."""
     named = (settings.model.of(role) for role in ROLES)
-    if choose_models(settings).simulated and any(each.name is not None or each.base_url is not None for each in named):
+    if choose_models(settings).in_process and any(each.name is not None or each.base_url is not None for each in named):
         yield "dry run: the model and endpoint of the settings are not called, the SIMULATED model is"
 
 

@@ -236,7 +236,7 @@ def _additions(attempt: AttemptContext) -> Additions:
     return Additions(
         lessons=lessons_block(attempt.system),
         # The simulated service has one model, whatever an agent asks for.
-        models={"*": context.models.name} if context.models.simulated else settings.models,
+        models={"*": context.models.name} if context.models.in_process else settings.models,
         auxiliary=settings.auxiliary,
         sampling=sampling,
     )

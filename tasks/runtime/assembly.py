@@ -124,7 +124,7 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
-    if context.models.simulated:
+    if context.models.in_process:
         # Imported here: a run on a real endpoint does without the simulated worlds.
         from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
+from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.sequential import Capital
@@ -204,3 +205,20 @@ def test_before_anything_was_learned_there_is_nothing_to_review(task):
     task.paths.experiences.write_text("")
     assert "No lesson is known" in task.tell("experiences", "review").err
     assert task.ask("experiences", "review")["lessons"] == []
+
+
+def test_the_only_task_there_is_need_not_be_named_and_of_two_one_is(tmp_path, capsys):
+    def listed(*named):
+        code = cli.main(["history", "--out", str(tmp_path), *named])
+        return code, capsys.readouterr().err
+
+    for name in ("mine", "yours"):
+        task = Task(tmp_path, name, capsys)
+        task.learn(("do", UNITS))
+        task.paths.run("one").manifest.parent.mkdir(parents=True)
+        task.paths.run("one").manifest.write_text("{}")
+        if name == "mine":
+            assert listed() == listed("--task-id", name)
+            assert listed("--task-id", "other")[0] == 2
+    code, said = listed()
+    assert (code, "mine, yours" in said) == (2, True)

@@ -64,10 +64,10 @@ def test_the_file_learns_as_the_template_for_tasks_of_ones_own_does(capsys: pyte
     with ChatServer(lambda number, body: "7") as server:
         facts, written = made(capsys, server.url, data)
     template = yaml.safe_load(find_pipeline("general").read_text(encoding="utf-8"))
-    assert written["tfgrpo"] == {**template["tfgrpo"], "sample_size": 16, "batch_size": 16}
+    assert written["tfgrpo"] == {**template["tfgrpo"], "sample_size": 18, "batch_size": 18}
     assert all(written[section] == template[section] for section in ("pack", "gate", "budget", "stages"))
     assert written["tfgrpo"]["enabled"] is True
-    assert not any("nothing is learned" in warning for warning in facts["warnings"])
+    assert facts["warnings"] == []
 
 
 def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
@@ -103,11 +103,12 @@ def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "sources"),
     [
         (["--yes"], ["DATA", "--base-url", "--model"]),
-        (["d.csv", "--base-url", "x", "--model", "m"], ["--base-url"]),
+        (["d.csv", "--prompt", "x", "--base-url", "x", "--model", "m"], ["--base-url"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
         (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
         (["d.csv", "--file", "x.json"], ["--file"]),
+        (["few.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["dataset"]),
         (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
     ],
 )
@@ -118,20 +119,34 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     csv("d.csv", "x,y", "p{n},{n}")
     Path("c.jsonl").write_text('{"messages": []}\n')
     Path("empty.csv").touch()
+    Path("few.csv").write_text("prompt,answer\np,1\n")
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
     assert not Path("tfgrpo.yaml").exists()
 
 
-def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    """What is typed at a terminal."""
 
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_mistyped_path_is_refused_before_the_next_question(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("nowhere.csv\n"))
+    assert cli.main(["init"]) == 2
+    said = capsys.readouterr().err
+    assert "nowhere.csv" in said
+    assert "endpoint" not in said
+
+
+def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     data = csv("d.csv", "x,y,answer", "p{n},q{n},{n}")
     with ChatServer(lambda number, body: "7") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\n\nm\ny\n"))
+        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\ny\n\nm\n"))
         assert cli.main(["init"]) == 0
     said = capsys.readouterr()
     assert "tfgrpo run --pipeline tfgrpo.yaml" in said.out

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
-from tests.support.runs.running import TASK, lines, manifest, one_group_teaches, paths, request, run
+from tests.support.records.tasks import Task
+from tests.support.runs.running import TASK, Server, lines, manifest, on_server, one_group_teaches, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.sampling import draw_cohorts
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.experiences.accounts import read_events
 from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -119,3 +121,17 @@ def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnin
     place.write_text(json.dumps(json.loads(place.read_text()) | damage))
     summary = run(own_run.out, run_id="next", sample_size=4, batch_size=4)
     assert (summary.status, paths(own_run.out, "next").report.is_file()) == ("finished", True), summary.message
+
+
+@pytest.mark.untraced
+def test_what_a_served_simulated_model_taught_counts_in_the_next_night_and_is_taken_back(tmp_path, monkeypatch, capsys):
+    one_group_teaches(monkeypatch)
+    with Server() as server:
+        summary = run(tmp_path, run_id="n1", **on_server(server))
+    assert summary.status == "finished", summary.message
+    assert manifest(tmp_path, "n1")["forecast"]["simulated"] is True
+    task = Task(tmp_path, TASK, capsys)
+    assert {event.simulated for event in read_events(task.paths.accounts)} == {True}
+    name = task.ask("experiences", "review")["lessons"][0]["experience_id"]
+    task.tell("experiences", "retire", name, "--why", "no use")
+    assert {each["experience_id"]: each["retired"] for each in task.ask("experiences", "review")["lessons"]}[name]

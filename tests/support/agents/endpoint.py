@@ -133,7 +133,7 @@ class Opener:
             rng=random.Random(0),
         )
         self._stack.push_async_callback(client.aclose)
-        models = replace(runtime.context.models, simulated=False)
+        models = replace(runtime.context.models, in_process=False)
         context = replace(runtime.context, models=models)
         self._stack.push_async_callback(runtime.aclose)
         return replace(runtime, context=context, gateway=Gateway(client))

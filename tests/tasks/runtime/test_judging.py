@@ -151,7 +151,7 @@ async def test_a_cut_off_judgement_is_requested_again(tmp_path):
 async def test_a_judge_may_name_its_model_except_with_the_simulated_one(tmp_path, url, asked):
     model = ScriptedModel(script())
     used = runtime(model, tmp_path, rewarders=(weighted(options={"model": "wise", "max_tokens": 99}),))
-    models = replace(used.context.models, simulated=url is None)
+    models = replace(used.context.models, in_process=url is None)
     used = replace(used, context=replace(used.context, models=models))
     result = await run_group(spec(), used)
     assert isinstance(result.rollouts[0].outcome, Scored)
