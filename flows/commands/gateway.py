@@ -7,7 +7,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -89,14 +89,18 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
         ),
         os.environ,
     )
+
+    def report(text: str) -> None:
+        say(f"[gateway] {text}")
+
     lessons = PromotedLessons(
         TaskPaths.of(settings.out, settings.task_id),
         Path(settings.packs_root) if settings.packs_root else None,
-        lambda text: say(f"[gateway] {text}"),
+        report,
         simulated=checked.model.name == SIMULATED_MODEL,
     )
     try:
-        async with _listening(options, checked, lessons, telemetry) as url:
+        async with _listening(options, checked, lessons, telemetry, report) as url:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,8 +108,8 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
             _welcome(url, options, checked, lessons, console)
             await stop.wait()
-            say("[gateway] stopping; calls in flight may end")
-        say("[gateway] stopped")
+            report("stopping; calls in flight may end")
+        report("stopped")
     finally:
         if (lost := telemetry.shutdown()) is not None:
             say(lost)
@@ -113,7 +117,11 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
 
 @asynccontextmanager
 async def _listening(
-    options: argparse.Namespace, checked: _Checked, lessons: PromotedLessons, telemetry: Telemetry
+    options: argparse.Namespace,
+    checked: _Checked,
+    lessons: PromotedLessons,
+    telemetry: Telemetry,
+    say: Callable[[str], None],
 ) -> AsyncIterator[str]:
     settings, model = checked.settings, checked.model
     async with AsyncExitStack() as stack:
@@ -127,9 +135,7 @@ async def _listening(
             rng=random.Random(),
         )
         stack.push_async_callback(client.aclose)
-        kept = None if options.keep is None else _kept(Path(options.keep), options.keep_mb)
-        if kept is not None:
-            stack.callback(kept.close)
+        kept = None if options.keep is None else _kept(Path(options.keep), options.keep_mb, say)
         traffic = Traffic(
             settings.task_id,
             lessons.block,
@@ -147,10 +153,10 @@ async def _listening(
         yield await server.start(listening)
 
 
-def _kept(path: Path, megabytes: int) -> KeptItems:
+def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
     check_output_file(path, lambda _: True, "", option="--keep")
     try:
-        return KeptItems(path, megabytes << 20)
+        return KeptItems(path, megabytes << 20, say)
     except StoreError as error:
         raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
 

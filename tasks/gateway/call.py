@@ -23,7 +23,7 @@ from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
-from tfgrpo.tasks.gateway.upstream import Upstream, returned_headers
+from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
@@ -106,7 +106,7 @@ class Call:
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
-        self._bound = bound = client.bound(self.out.model, len(self.out.raw), most)
+        self._bound = bound = client.bound(self.out.model, self.out.size, most)
         async with client.limiter.slot() as started:
             self._reservation = await client.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:
@@ -144,14 +144,14 @@ class Call:
     async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
         if not 200 <= reply.status_code < 300:
-            received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply))
+            received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply, MAX_BODY))
             return self._refused(client, received)
         coding = reply.headers.get("content-encoding", "identity")
         if coding not in _DECODED:  # it would reach the agent as it is, under the header of a plain body
             raise ModelReplyMalformed(f"the reply is encoded as {coding}, which was not asked for")
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
-            return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply)), finished)
+            return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply, MAX_BODY)), finished)
         relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, timer, endpoint.timeout_s)
         chunks = decoded_bytes(reply)
         response = await relay.run(headers, chunks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.stores.canonical import sha256_hex
@@ -13,6 +14,9 @@ from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText
 from tfgrpo.tasks.gateway.splice import Document
 
 _MARK = LESSONS_MARK.encode()
+IMAGE_TOKENS = 1 << 16
+"""More than any model makes of one image, however many bytes it has."""
+_IMAGE_FIELDS = frozenset({"url", "image_url", "data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Outgoing:
 
     dialect: Dialect
     raw: bytes
+    size: int
+    """Most tokens of the prompt: its bytes, with images at theirs."""
     model: str
     hides_usage: bool
     """Whether the client must not see the chunk of usage."""
@@ -76,9 +82,11 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
     for name in dialect.sampling:
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
+    raw = request.encode()
     return Outgoing(
         dialect,
-        request.encode(),
+        raw,
+        len(raw) - _spared(body) if len(raw) > IMAGE_TOKENS else len(raw),
         model,
         hides_usage,
         dialect.max_tokens(body),
@@ -88,3 +96,18 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         tuple(dialect.results(body)),
         frozenset(dialect.tools(body)),
     )
+
+
+def _spared(value: Any, kind: object = None) -> int:
+    """Return by how many bytes the images within a request exceed their tokens; ``kind``: the media type beside it."""
+    if isinstance(value, str):
+        image = value.startswith("data:image/") or str(kind).startswith("image/")
+        return max(0, len(value) - IMAGE_TOKENS) if image else 0
+    if isinstance(value, dict):
+        of_data = value.get("media_type")
+        return sum(
+            _spared(each, of_data if name == "data" else None)
+            for name, each in value.items()
+            if not isinstance(each, str) or name in _IMAGE_FIELDS
+        )
+    return sum(map(_spared, value)) if isinstance(value, list) else 0

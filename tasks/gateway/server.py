@@ -23,7 +23,7 @@ from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Session
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.gateway.upstream import Upstream, keys_in, returned_headers
+from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -34,7 +34,6 @@ _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*
 _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#]+)*/?")
 """Never the way to another method of the endpoint, which would be called with its key: ``/models/../files``."""
 _COUNT: Final = "/messages/count_tokens"
-_MAX_BODY: Final = 64 << 20
 _CLOSING_S: Final = 1.0
 _HOST: Final = "127.0.0.1"
 
@@ -107,7 +106,7 @@ class Server(ABC):
         try:
             raw = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            text = f"the request has more than {_MAX_BODY} bytes"
+            text = f"the request has more than {MAX_BODY} bytes"
             raise GatewayRefusal(413, "request_too_large", text) from None
         except web.RequestPayloadError as error:
             text = f"the request cannot be decoded: {' '.join(str(error).split())}"
@@ -134,7 +133,7 @@ class Server(ABC):
         client = self._upstream.client
         try:
             forwarded = self._upstream.forwarded(request, path, body)
-            received = await exchange(client.http, forwarded, client.endpoint.timeout_s)
+            received = await exchange(client.http, forwarded, client.endpoint.timeout_s, MAX_BODY)
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
@@ -189,4 +188,4 @@ def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]) -> web.BaseRequest:
     """Build a request with room for long conversations; the library's limit is 1 MB."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY)
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)

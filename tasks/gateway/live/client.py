@@ -46,7 +46,7 @@ class LiveClient(Caller):
         """Draw the arm of the conversation, and return its lessons: those for its first message."""
         traffic, headers = self._traffic, self._request.headers
         opening = opening_of(body)
-        self._conversation = conversation = traffic.conversations.of(body, opening.prompt, headers.get(_CONVERSATION))
+        self._conversation = conversation = traffic.conversations.of(body, opening, headers.get(_CONVERSATION))
         self._opening = opening._replace(prompt=conversation.prompt)
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):

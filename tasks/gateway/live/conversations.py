@@ -12,6 +12,8 @@ from tfgrpo.tasks.models.wire import mapping_of
 _SYSTEM: Final = ("system", "developer")
 _REMEMBERED: Final = 100_000
 """Names of conversations and answers whose beginning is remembered."""
+_CHARACTERS: Final = 256 << 20
+"""Most characters of these beginnings; what several names share counts for each."""
 
 
 class Opening(NamedTuple):
@@ -21,6 +23,8 @@ class Opening(NamedTuple):
     """The agent's own system text."""
     prompt: str
     """The first message of the user; empty when the request does not hold it."""
+    media: str = ""
+    """Of a first message without text: the image, or whatever it is about."""
 
 
 def opening_of(body: Mapping[str, Any]) -> Opening:
@@ -31,8 +35,17 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
         return Opening("\n\n".join(filter(None, system)), given)
     turns = list(rows(given))
     system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
-    prompts = (texts_of(turn.get("content")) for turn in turns if turn.get("role") == "user")
-    return Opening("\n\n".join(filter(None, system)), next(prompts, ""))
+    first = next((turn.get("content") for turn in turns if turn.get("role") == "user"), None)
+    prompt = texts_of(first)
+    return Opening("\n\n".join(filter(None, system)), prompt, "" if prompt else _longest_text(first))
+
+
+def _longest_text(value: object) -> str:
+    """Return the longest text within a value: the image itself, not marks beside it that come and go."""
+    if isinstance(value, dict | list):
+        within = value.values() if isinstance(value, dict) else value
+        return max(map(_longest_text, within), key=len, default="")
+    return value if isinstance(value, str) else ""
 
 
 class Conversation(NamedTuple):
@@ -51,9 +64,10 @@ class Conversations:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._characters = 0
 
-    def of(self, body: Mapping[str, Any], prompt: str, header: str | None) -> Conversation:
-        """Return the conversation of a request, whose own first message is ``prompt``.
+    def of(self, body: Mapping[str, Any], opening: Opening, header: str | None) -> Conversation:
+        """Return the conversation of a request that begins so.
 
         ``header``: its name, if the client gives it one.
         """
@@ -61,7 +75,8 @@ class Conversations:
         own = _text(mapping_of(given).get("id") if isinstance(given, dict) else given)
         known = self._known.get(_text(earlier)) or self._known.get(own)
         if known is None:
-            found = Conversation(header or own or prompt, prompt, begun_here=earlier is None)
+            name = header or own or opening.prompt or opening.media
+            found = Conversation(name, opening.prompt, begun_here=earlier is None)
         else:
             found = known._replace(name=header or own or known.name)
         self.remember(found, own)
@@ -69,11 +84,16 @@ class Conversations:
 
     def remember(self, conversation: Conversation, name: str | None) -> None:
         """Remember a conversation by its own name, or by that of an answer."""
-        if name:
-            self._known[name] = conversation
-            self._known.move_to_end(name)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        if not name:
+            return
+        self._forgotten(self._known.pop(name, None))
+        self._known[name] = conversation
+        self._characters += len(conversation.prompt)
+        while len(self._known) > _REMEMBERED or self._characters > _CHARACTERS:
+            self._forgotten(self._known.popitem(last=False)[1])
+
+    def _forgotten(self, conversation: Conversation | None) -> None:
+        self._characters -= len(conversation.prompt) if conversation is not None else 0
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.line_file import LineFile, disk, read_whole_lines
+from tfgrpo.stores.files.line_file import disk, exclusively, read_whole_lines
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.live.conversations import Opening
@@ -20,14 +21,18 @@ from tfgrpo.tasks.models.endpoint import Scrub
 
 
 class KeptItems:
-    """The file of items, JSON lines, 0600. A question that it holds already is not kept again."""
+    """The file of items, JSON lines, 0600. A question that it holds already is not kept again.
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        """Raises ``StoreError`` for a file that cannot be written."""
-        self._file = LineFile(path)
-        with disk(path):
-            path.chmod(0o600)  # one that was there may have another mode
+    It is opened for each item: one that was moved away or emptied begins anew, and a full disk may have room again.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, say: Callable[[str], None]) -> None:
+        """``say`` reports why nothing is kept. Raises ``StoreError`` for a file that cannot be written."""
+        self._path = path
         self._max_bytes = max_bytes
+        self._say = say
+        with exclusively(path), disk(path):
+            path.chmod(0o600)  # one that was there may have another mode
         self._ids: set[str] = set()
         for line in read_whole_lines(path):
             with suppress(ValueError, KeyError, TypeError):  # a line of the user's own, which stays as it is
@@ -38,9 +43,11 @@ class KeptItems:
     def add(self, opening: Opening, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub) -> None:
         """Keep the question and the answer that ends a turn; one that only calls tools is left out."""
         text = reply.message.content
-        if reply.message.tool_calls or not text or not opening.prompt.strip() or self._problem is not None:
+        if reply.message.tool_calls or not text or not opening.prompt.strip():
             return
-        name = "live-" + sha256_hex("\x1f".join(opening))[:16]
+        name = "live-" + sha256_hex(f"{opening.system}\x1f{opening.prompt}")[:16]
+        if _is_empty(self._path):
+            self._ids.clear()
         if name in self._ids:
             return
 
@@ -49,25 +56,31 @@ class KeptItems:
 
         metadata = {"arm": arm, "model": reply.model, "tools": sorted(request.tools), "reply": clean(text)}
         item = {"id": name, "prompt": clean(opening.prompt), "system_prompt": clean(opening.system)}
-        self._write(name, json.dumps({**item, "metadata": metadata}, ensure_ascii=False))
+        try:
+            problem = self._write(name, json.dumps({**item, "metadata": metadata}, ensure_ascii=False))
+        except StoreError as error:  # a full disk must not fail an answer
+            problem = str(error)
+        if problem is not None and problem != self._problem:
+            self._say(f"no traffic is kept: {problem}")
+        self._problem = problem
 
     def facts(self) -> dict[str, Any]:
         """Return what was kept, as JSON."""
-        return {"file": str(self._file.path), "items": len(self._ids), "added": self._added, "problem": self._problem}
+        return {"file": str(self._path), "items": len(self._ids), "added": self._added, "problem": self._problem}
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _write(self, name: str, line: str) -> None:
-        try:
-            with self._file:
-                if self._file.size() + len(line.encode()) + 1 > self._max_bytes:
-                    self._problem = f"the file has reached {self._max_bytes >> 20} MiB; nothing more is kept"
-                    return
-                self._file.append_lines([line])
-        except StoreError as error:  # a full disk must not fail an answer
-            self._problem = str(error)
-            return
+    def _write(self, name: str, line: str) -> str | None:
+        """Append an item; return why it cannot be kept, None if it is."""
+        with exclusively(self._path) as file:
+            if file.size() + len(line.encode()) + 1 > self._max_bytes:
+                return f"the file has reached {self._max_bytes >> 20} MiB"
+            file.append_lines([line])
         self._ids.add(name)
         self._added += 1
+        return None
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return True

@@ -61,6 +61,31 @@ async def test_every_completion_that_a_request_asks_for_is_reserved(endpoint: En
     assert len(endpoint.asked) == 1
 
 
+_PNG = "iVBORw0KGgo" * 40_000
+_URL = f"data:image/png;base64,{_PNG}"
+_IN_TOOL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": _PNG}}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "fits"),
+    [
+        ("/chat/completions", [{"type": "image_url", "image_url": {"url": _URL, "detail": "high"}}], True),
+        ("/responses", [{"type": "input_image", "image_url": _URL}], True),
+        ("/messages", [{"type": "tool_result", "tool_use_id": "c", "content": [_IN_TOOL]}], True),
+        ("/chat/completions", [{"type": "text", "text": _URL}], False),
+        ("/messages", [{"type": "document", "source": {"media_type": "application/pdf", "data": _PNG}}], False),
+    ],
+)
+async def test_an_image_is_reserved_as_an_image_and_not_as_its_bytes(
+    endpoint: Endpoint, opened: Opener, path: str, content: Any, fits: bool
+) -> None:
+    endpoint.answer = lambda request, raw: BODIES[path]
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url, budget=Budget(max_tokens=80_000))))
+    turns = [{"role": "user", "content": content}]
+    body = {"model": "m", "max_tokens": 100, ("input" if path == "/responses" else "messages"): turns}
+    assert (await agent.post(path, json=body)).status_code == (200 if fits else 402)
+
+
 async def test_the_cost_of_a_call_is_that_of_its_usage(endpoint: Endpoint, opened: Opener) -> None:
     runtime = opened.runtime(endpoint.url, prices={"m": Price.per_million(100.0, 200.0)})
     session = await opened.session(runtime)

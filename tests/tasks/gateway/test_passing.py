@@ -282,6 +282,18 @@ async def test_embeddings_are_measured_and_get_no_lessons(endpoint: Endpoint, op
     assert session.attempt.usage == Usage(1, 8, 0, None)
 
 
+async def test_the_embeddings_of_a_long_batch_arrive(endpoint: Endpoint, opened: Opener) -> None:
+    vector = "A" * (3072 * 4 * 4 // 3)
+    raw = json.dumps(
+        {"data": [{"embedding": vector}] * 2048, "usage": {"prompt_tokens": 8, "total_tokens": 8}}
+    ).encode()
+    endpoint.answer = lambda request, _: web.Response(body=raw, content_type="application/json")
+    session = await opened.session(opened.runtime(endpoint.url))
+    reply = await (await opened.agent(session)).post("/embeddings", json={"model": "e", "input": ["word"] * 2048})
+    assert reply.content == raw
+    assert session.attempt.usage.prompt_tokens == 8
+
+
 async def test_repeated_headers_and_parameters_all_reach_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:
     session = await opened.session(opened.runtime(endpoint.url))
     agent = await opened.agent(session)

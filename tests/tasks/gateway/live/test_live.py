@@ -138,6 +138,19 @@ async def test_a_conversation_keeps_its_arm_and_the_share_is_held_out(endpoint: 
     assert len({await arm(f"other {number}", **{"x-tfgrpo-conversation": "one"}) for number in range(8)}) == 1
 
 
+async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_it(serving: Serving) -> None:
+    client = await serving.client(held_out=0.5)
+
+    async def arm(number: int, **more: Any) -> str:
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": f"iVBO{number:060}"}}
+        body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [image | more]}]}
+        return (await client.post("/v1/messages", json=body)).headers["x-tfgrpo-arm"]
+
+    arms = [await arm(number) for number in range(12)]
+    assert set(arms) == {"lessons", "held-out"}
+    assert [await arm(number, cache_control={"type": "ephemeral"}) for number in range(12)] == arms
+
+
 async def test_a_conversation_kept_by_the_endpoint_has_the_arm_of_its_beginning(
     endpoint: Endpoint, serving: Serving
 ) -> None:
@@ -218,7 +231,8 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
 ) -> None:
     file = tmp_path / "live.jsonl"
     file.touch(0o644)
-    kept = KeptItems(file, 1 << 20)
+    said: list[str] = []
+    kept = KeptItems(file, 1 << 20, said.append)
     client = await serving.client(kept=kept)
     secret = "ghp_" + "a1B2" * 9
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
@@ -242,22 +256,46 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     assert (second["prompt"], second["system_prompt"], second["metadata"]["reply"]) == ("4 + 5?", "Short.", "neuf")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (await client.get("/meta")).json()["kept"]["items"] == 2
-    kept.close()
-    again = KeptItems(file, file.stat().st_size + 10)
+    again = KeptItems(file, file.stat().st_size + 10, said.append)
     client = await serving.client(kept=again)
     await client.post("/v1/messages", json={**ask("4 + 5?"), "system": "Short."})
     await client.post("/v1/messages", json=ask("a new one"))
     facts = (await client.get("/meta")).json()["kept"]
     assert (facts["items"], facts["added"]) == (2, 0)
-    assert "nothing more is kept" in facts["problem"]
-    again.close()
+    assert facts["problem"] == "the file has reached 0 MiB"
+    assert said == ["no traffic is kept: the file has reached 0 MiB"]
+
+
+async def test_a_file_of_items_that_was_moved_away_or_has_room_again_is_gone_on_with(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file, said = tmp_path / "live.jsonl", list[str]()
+    kept = KeptItems(file, 300, said.append)
+    client = await serving.client(kept=kept)
+
+    async def items(*questions: str) -> list[str]:
+        for question in questions:
+            assert (await client.post("/v1/chat/completions", json=ask(question))).is_success
+        return [json.loads(line)["prompt"] for line in file.read_text().splitlines()]
+
+    assert await items("one", "two", "three", "four") == ["one", "two"]
+    file.rename(tmp_path / "night.jsonl")
+    assert await items("one", "five") == ["one", "five"]
+    assert len((tmp_path / "night.jsonl").read_text().splitlines()) == 2
+    file.unlink()
+    file.mkdir()
+    assert (await client.post("/v1/chat/completions", json=ask("six"))).is_success
+    file.rmdir()
+    assert await items("seven") == ["seven"]
+    assert (await client.get("/meta")).json()["kept"]["problem"] is None
+    assert [text.partition("kept: ")[2][:16] for text in said] == ["the file has rea", str(file)[:16]]
 
 
 @pytest.mark.parametrize("named", [False, True])
 async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_of_its_first_message(
     endpoint: Endpoint, serving: Serving, tmp_path: Path, named: bool
 ) -> None:
-    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20)
+    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
     client = await serving.client(kept=kept)
 
     async def turn(answer: dict[str, Any], given: Any, after: str | None) -> None:
@@ -271,15 +309,15 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_
     assert serving.asked == ["3 + 4?"] * 3
     if not named:
         await turn(response_body("nine", id="resp_4"), "and 3 + 6?", "resp_of_another_gateway")
-    kept.close()
     [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert (item["prompt"], item["system_prompt"], item["metadata"]["reply"]) == ("3 + 4?", "Short.", "seven")
 
 
+@pytest.mark.parametrize(("limit", "most"), [("_REMEMBERED", 2), ("_CHARACTERS", 8)])
 async def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(conversations, "_REMEMBERED", 2)
+    monkeypatch.setattr(conversations, limit, most)
     client = await serving.client()
     for name, given in (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more")):
         await client.post("/v1/responses", json={"model": "m", "input": given, "conversation": name})
@@ -289,13 +327,12 @@ async def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten
 async def test_a_name_for_independent_questions_gives_each_its_own_lessons_and_item(
     endpoint: Endpoint, serving: Serving, tmp_path: Path
 ) -> None:
-    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20)
+    kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
     client = await serving.client(kept=kept)
     endpoint.answer = lambda request, raw: response_body("seven", id=f"resp_{len(endpoint.asked)}")
     for given, after in (("one", None), ("two", None), ("and one?", "resp_1"), ("lost", "resp_of_another_gateway")):
         body = {"model": "m", "input": given, "previous_response_id": after}
         await client.post("/v1/responses", json=body, headers={"x-tfgrpo-conversation": "a user"})
-    kept.close()
     assert serving.asked == ["one", "two", "one", "lost"]
     items = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert [item["prompt"] for item in items] == ["one", "two"]
