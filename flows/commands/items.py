@@ -26,6 +26,6 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     replace_text(target, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     answered = sum("answer" in row for row in rows)
     if not console.as_json:
-        more = f"; {skipped} skipped: no text of a user, or asked before" if skipped else ""
+        more = f"; {skipped} skipped: no question in text alone, or asked before" if skipped else ""
         console.say(f"{pluralize(len(rows), 'item')}, {answered} with an answer{more}", wrap=False)
     console.answer({"file": str(target), "items": len(rows), "answered": answered, "skipped": skipped}, str(target))

@@ -35,7 +35,7 @@ class Imported(NamedTuple):
 
     rows: list[dict[str, Any]]
     skipped: int
-    """Spans and conversations without a message of a user in text, and repetitions of a question."""
+    """Spans and conversations without a message of a user, or with one that is not of text, and repetitions."""
 
 
 def import_items(path: Path) -> Imported:
@@ -144,7 +144,19 @@ def _indexed(attributes: Mapping[str, Any]) -> list[_Turn]:
 
 def _turns(messages: object) -> list[_Turn]:
     rows = [each for each in messages if isinstance(each, Mapping)] if isinstance(messages, list) else []
+    if any(_shows_more(row.get("content", row.get("parts"))) for row in rows if row.get("role") == "user"):
+        return []  # without its image it would be another question
     return [_Turn(str(row.get("role", "user")), _text(row.get("content", row.get("parts")))) for row in rows]
+
+
+def _shows_more(content: object) -> bool:
+    """Whether a message has parts that are neither text nor results of tools."""
+    parts = (
+        [str(each.get("type", "text")) for each in content if isinstance(each, Mapping)]
+        if isinstance(content, list)
+        else []
+    )
+    return any("text" not in kind and "tool" not in kind for kind in parts)
 
 
 def _text(content: object) -> str:

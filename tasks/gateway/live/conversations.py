@@ -24,7 +24,7 @@ class Opening(NamedTuple):
     prompt: str
     """The first message of the user; empty when the request does not hold it."""
     media: str = ""
-    """Of a first message without text: the image, or whatever it is about."""
+    """What the first message shows beside its text: an image, for example."""
 
 
 def opening_of(body: Mapping[str, Any]) -> Opening:
@@ -36,8 +36,8 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
     turns = list(rows(given))
     system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
     first = next((turn.get("content") for turn in turns if turn.get("role") == "user"), None)
-    prompt = texts_of(first)
-    return Opening("\n\n".join(filter(None, system)), prompt, "" if prompt else _longest_text(first))
+    media = _longest_text([block for block in rows(first) if "text" not in block])
+    return Opening("\n\n".join(filter(None, system)), texts_of(first), media)
 
 
 def _longest_text(value: object) -> str:

@@ -41,9 +41,9 @@ class KeptItems:
         self._problem: str | None = None
 
     def add(self, opening: Opening, arm: SentArm, request: Outgoing, reply: ChatReply, scrub: Scrub) -> None:
-        """Keep the question and the answer that ends a turn; one that only calls tools is left out."""
+        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is left out."""
         text = reply.message.content
-        if reply.message.tool_calls or not text or not opening.prompt.strip():
+        if reply.message.tool_calls or not text or opening.media or not opening.prompt.strip():
             return
         name = "live-" + sha256_hex(f"{opening.system}\x1f{opening.prompt}")[:16]
         if _is_empty(self._path):

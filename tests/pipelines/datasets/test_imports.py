@@ -118,13 +118,24 @@ def test_conversations_become_a_dataset_with_their_last_reply_as_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = {"role": "system", "content": "Be brief."}
-    user = {"role": "user", "content": [{"type": "text", "text": "3 + 4?"}, {"type": "image_url", "image_url": {}}]}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "7"}
+    user = {"role": "user", "content": [{"type": "text", "text": "3 + 4?"}, result]}
+    seen = {
+        "role": "user",
+        "content": [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {}}],
+    }
     seven, more = {"role": "assistant", "content": "7"}, {"role": "user", "content": "And twice that?"}
-    talks = [[system, user, seven], [user, seven, more, {"role": "assistant", "content": "14"}], [system], [more]]
+    talks = [
+        [system, user, seven],
+        [user, seven, more, {"role": "assistant", "content": "14"}],
+        [system],
+        [more],
+        [seen, seven],
+    ]
     file, target = tmp_path / "chats.jsonl", tmp_path / "items.jsonl"
     file.write_text("".join(json.dumps({"messages": talk, "tools": []}) + "\n" for talk in talks))
     assert cli.main(["items", str(file), "--to", str(target), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"file": str(target), "items": 3, "answered": 2, "skipped": 1}
+    assert json.loads(capsys.readouterr().out) == {"file": str(target), "items": 3, "answered": 2, "skipped": 2}
     first, second, third = load_dataset(target)
     assert (first.prompt, first.system_prompt, first.answer) == ("3 + 4?", "Be brief.", "7")
     assert (second.prompt, second.answer) == ("user: 3 + 4?\n\nassistant: 7\n\nuser: And twice that?", "14")

@@ -266,12 +266,15 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     assert said == ["no traffic is kept: the file has reached 0 MiB"]
 
 
-async def test_a_file_of_items_that_was_moved_away_or_has_room_again_is_gone_on_with(
+async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_has_room_again(
     serving: Serving, tmp_path: Path
 ) -> None:
     file, said = tmp_path / "live.jsonl", list[str]()
     kept = KeptItems(file, 300, said.append)
     client = await serving.client(kept=kept)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}
+    shown = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]
+    assert (await client.post("/v1/chat/completions", json=ask(messages=shown))).is_success
 
     async def items(*questions: str) -> list[str]:
         for question in questions:
