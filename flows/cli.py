@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import resource
 import sys
 import threading
 import time
@@ -36,6 +37,8 @@ _SILENT_S: Final = 2.0
 """Seconds at the end of the process before it reports that it is waiting."""
 _EXIT_S: Final = 5.0
 """Seconds after that before the process is ended by force."""
+_FILES: Final = 10_240
+"""Open files to ask for: what macOS allows at most. Its default of 256 is too few for a server."""
 _LOG = logging.getLogger("tfgrpo.cli")
 
 
@@ -116,6 +119,10 @@ def _execute(arguments: list[str], console: Console) -> int:
 
 def entry_point(argv: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process with its exit code, within a time limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     code = main(argv)
     # Prefect still sends its last events; where its server is gone it tries for minutes, and logs each failure.
     logging.disable(logging.CRITICAL)

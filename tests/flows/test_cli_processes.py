@@ -135,3 +135,14 @@ def test_python_m_flows_tfgrpo_is_tfgrpo_run():
     done = isolated("-m", "flows.tfgrpo", "--epochs", "1")
     assert done.returncode == 2
     assert "--epochs" in done.stderr
+
+
+@pytest.mark.untraced
+def test_a_command_may_open_as_many_files_as_the_system_allows():
+    code = (
+        "import atexit, resource as r; hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (256, hard));"
+        "atexit.register(lambda: print(r.getrlimit(r.RLIMIT_NOFILE)[0]));"
+        "from tfgrpo.flows.cli import entry_point; entry_point(['--version'])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(printed.splitlines()[-1]) > 256

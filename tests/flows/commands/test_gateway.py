@@ -146,4 +146,7 @@ def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task)
         file.write("{broken\n")
     assert lessons.block("") == before
     assert "promotions.jsonl" in said[0]
+    task.paths.promotions.rename(task.paths.root / "elsewhere.jsonl")
+    assert lessons.block("") == before
+    assert "is no longer there" in said[1]
     assert PromotedLessons(TaskPaths(task.paths.root / "none"), None, said.append, simulated=False).block("") == ""
