@@ -51,7 +51,7 @@ class Usage:
     tokens: int | None
     cost_usd: float | None
     description: str
-    """The known part in words."""
+    """The known part in words, and what lost calls may add."""
 
     def __str__(self) -> str:
         return self.description

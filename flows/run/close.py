@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeVar
 
-from tfgrpo.flows.console.figures import money, spending
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.champion import write_view
@@ -72,7 +72,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         tfgrpo=session.books.tfgrpo_block(session.learning),
         gate=gate,
         saturated=saturated,
-        ledger={**dataclasses.asdict(totals), "spent": money(totals)},
+        ledger={**dataclasses.asdict(totals), "spent": spending(totals)},
         timing=timing,
     )
     # After the results: the guard reads the manifest as it is on disk.
