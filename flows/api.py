@@ -160,7 +160,9 @@ def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> 
 def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
     with handed_over() as name_of, python_names():
         prepared = prepared_run(items, run_fields(options, name_of), starts=True)
-        view = Observers(*([Progress(PeopleConsole(stderr=True, highlight=False))] if progress else []))
+        view = Observers(
+            *([Progress(PeopleConsole(stderr=True, highlight=False, force_jupyter=False))] if progress else [])
+        )
         if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
             return _result(_run_on_prefect(prepared, view, stop))
         runner = partial(groups_in_process, stop=stop)
@@ -185,7 +187,7 @@ def _result(summary: RunSummary) -> Result:
     if summary.status == "refused":
         raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
     if summary.status == "failed":
-        error = RunAborted(summary.message)
+        error = RunAborted(summary.message.removeprefix("RunAborted: "))
         if "run" in summary.details:
             error.add_note(f"its files are in {summary.details['run']}")
         raise error

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
@@ -38,10 +39,22 @@ _ELSEWHERE: Final = {
 
 
 class DataFrameLike(Protocol):
-    """A pandas DataFrame, or anything else with its ``to_json``."""
+    """A pandas DataFrame, or anything else with its ``columns`` and ``to_json``."""
+
+    @property
+    def columns(self) -> Any:
+        """Return the names of the columns."""
 
     def to_json(self, **options: Any) -> str | None:
         """Return the rows as JSON lines."""
+        ...
+
+
+class PolarsLike(Protocol):
+    """A polars DataFrame."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows."""
         ...
 
 
@@ -49,7 +62,7 @@ Agent: TypeAlias = Callable[..., Any] | str
 """A callable that declares any of ``prompt, system, item, temperature, seed, chat, base_url, api_key``, or a name of one."""
 Rewarder: TypeAlias = Callable[..., Any] | object
 """A function ``(output, answer)`` or ``(context)``, a rewarder, a grader, a name, or a mapping as in a pipeline file."""
-Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike
+Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike
 Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
 
 
@@ -134,6 +147,7 @@ def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     for name, accepted in _ELSEWHERE.items():
         if name in fields:
             raise SettingsError.one(name, "an unknown option", accepted)
+    _check_shapes(options)
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:
@@ -148,6 +162,7 @@ def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
 
 def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
     """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
+    _check_shapes(options)
     fields: dict[str, Any] = {**options, "prompt": prompt, "k": k}
     agent, rewarders = fields.pop("agent", None), fields.get("rewarders", ())
     if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
@@ -156,6 +171,15 @@ def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: 
     fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
     fields["settings"] = {key: option_text(value) for key, value in (fields.get("settings") or {}).items()}
     return _request_of(SelectRequest, fields)
+
+
+def _check_shapes(options: RunOptions | SelectOptions) -> None:
+    """Refuse one name or function in place of a list: the letters of ``"gt"`` are no rewarders."""
+    for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
+        given = options.get(name)
+        if given is not None and (isinstance(given, str) or not isinstance(given, kind)):
+            accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
+            raise SettingsError.one(name, f"a value of type {type(given).__name__}", accepted)
 
 
 def _name(value: object, name_of: NameOf) -> str:
@@ -227,25 +251,42 @@ def _checked(fields: Mapping[str, Any], *, preflight: bool) -> Prepared:
 
 @contextmanager
 def _stored(path: Path, text: str) -> Iterator[None]:
-    """Write a file for the block; when that raises ``ConfigError``, leave nothing behind that was not there before."""
+    """Write items for the block; when that raises ``ConfigError``, leave nothing behind and name the items, not the file."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     replace_text(path, text)
     try:
         yield
-    except ConfigError:
+    except ConfigError as error:
         for each in made:
             with suppress(OSError):  # another run has put files there
                 each.unlink() if each == path else each.rmdir()
-        raise
+        raise type(error)(
+            [replace(each, source=_item_source(each.source, path.name)) for each in error.problems]
+        ) from None
 
 
-def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
+def _item_source(source: str, name: str) -> str:
+    """Return ``items[0]`` for line 1 of the stored file; other sources as they are."""
+    _, found, line = source.partition(name)
+    if not found:
+        return source
+    return f"items[{int(line[1:]) - 1}]" if line[1:].isdecimal() else f"items{line}"
+
+
+def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike) -> str:
     """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
-    if hasattr(items, "to_json"):
+    if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
         return items.to_json(orient="records", lines=True, date_format="iso", force_ascii=False) or ""
+    rows: object = items.to_dicts() if hasattr(items, "to_dicts") else items
+    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        raise DatasetError.one(
+            "items", f"a value of type {type(items).__name__}", "a path, a list of dicts, or a DataFrame"
+        )
     lines, problems = [], []
-    for number, item in enumerate(items):
+    for number, item in enumerate(rows):
         try:
+            if not isinstance(item, Mapping):
+                raise TypeError(f"a value of type {type(item).__name__}")
             line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
             lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
         except (TypeError, ValueError) as error:

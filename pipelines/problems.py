@@ -21,6 +21,8 @@ _PYTHON_NAMES: Final = {
     "--set actor.tools": "tools",
     "--set rewarders": "rewarders",
     "--dataset": "items",
+    "actor.kind": "agent",
+    "actor.tools": "tools",
 }
 """Names of options in messages of the command line that Python names otherwise."""
 _T = TypeVar("_T")
@@ -115,7 +117,10 @@ def python_names() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        problems = [replace(problem, source=_python_name(problem.source)) for problem in error.problems]
+        problems = [
+            replace(each, source=_python_name(each.source), accepted=_python_words(each.accepted))
+            for each in error.problems
+        ]
         raise type(error)(problems) from error.__cause__
 
 
@@ -125,4 +130,11 @@ def _python_name(source: str) -> str:
             return f"{name}{source[len(option) :]}"
     if source.startswith("--set "):
         return f"settings[{source.removeprefix('--set ')!r}]"
-    return re.sub("^--([a-z-]+)", lambda match: match[1].replace("-", "_"), source)
+    return _python_words(source)
+
+
+def _python_words(text: str) -> str:
+    if "tfgrpo " in text:  # a command to type
+        return text
+    text = re.sub(r"--set ([\w.]+)=(\w+)", r"settings={'\1': '\2'}", text)
+    return re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), text)

@@ -135,6 +135,8 @@ def test_a_file_names_an_agent(tmp_path):
 class Frame:
     """As much of a DataFrame as is used."""
 
+    columns = ("id", "prompt", "answer")
+
     def to_json(self, **options):
         assert options["orient"] == "records"
         assert options["lines"]
@@ -148,6 +150,74 @@ def test_items_are_a_path_dicts_or_a_frame(tmp_path):
         assert len(plan.learn_items) + len(plan.data.split.held_out) == 20
         assert plan.forecast.calls.high > 0
     assert sorted(each.name for each in tmp_path.iterdir()) == ["items.jsonl"]
+
+
+class HuggingFace(list):
+    """As much of a ``datasets.Dataset`` as can be mistaken for a frame."""
+
+    def to_json(self, path):
+        raise AssertionError(path)
+
+
+class Polars:
+    """As much of a polars frame as is used; iterating one gives its columns."""
+
+    def to_dicts(self):
+        return ROWS
+
+    def __iter__(self):
+        return iter([["1", "2"]])
+
+
+def test_rows_of_polars_and_of_hugging_face_are_items():
+    for items in (HuggingFace(ROWS), Polars()):
+        assert len(tfgrpo.plan(items, agent=double, **SMALL).learn_items) > 0
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ({"id": ["a"], "prompt": ["b"]}, "items: got a value of type dict; accepted: a path, a list of dicts"),
+        (5, "items: got a value of type int"),
+        (["a"], r"items\[0\]: got a value of type str; accepted: a dict of JSON values"),
+    ],
+)
+def test_items_of_another_shape_are_refused_by_their_type(items, message):
+    with pytest.raises(DatasetError, match=message):
+        tfgrpo.plan(items, agent=double, **SMALL)
+
+
+@pytest.mark.parametrize("wrong", [{"rewarders": "gt"}, {"rewarders": len}, {"tools": len}, {"settings": ["a"]}])
+def test_one_value_in_place_of_several_is_refused_by_its_type(wrong):
+    (name,) = wrong
+    with pytest.raises(SettingsError, match=f"{name}: got a value of type .*; accepted: a "):
+        tfgrpo.plan(ROWS, agent=double, **SMALL | wrong)
+    with pytest.raises(SettingsError, match=f"{name}: got a"):
+        tfgrpo.select("1 + 1?", dry_run=True, **wrong)
+
+
+def test_messages_name_items_and_arguments_as_python_does(tmp_path):
+    for call in (tfgrpo.plan, tfgrpo.learn):
+        with pytest.raises(tfgrpo.ConfigError) as caught:
+            call([{"id": "1", "prompt": "x"}, {"prompt": "y"}], agent=lambda question: "", **SMALL)
+        said = str(caught.value)
+        assert "items[1]: got no 'id' among" in said
+        assert "settings={'dataset.fields.id': 'none'}" in said
+        assert "agent: got " in said
+        assert ".jsonl" not in said
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_plan_and_a_selection_are_shown_in_a_few_lines():
+    plan = tfgrpo.plan(ROWS, agent=double, **SMALL)
+    assert str(plan.forecast) in repr(plan)
+    assert len(repr(plan)) < 500
+    selected = tfgrpo.select("1 + 1?", k=2, dry_run=True)
+    assert repr(selected) == f"Selected(finished: {selected.message})"
+
+
+def test_the_names_can_be_completed():
+    assert set(tfgrpo.__all__) <= set(dir(tfgrpo))
 
 
 def test_pandas_goes_in_and_comes_out():
@@ -185,7 +255,7 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
     for command in ({"test": True}, {"measures": {"rollouts": 60}}):  # the sealed items are opened by the command alone
         with pytest.raises(SettingsError, match="got an unknown option; accepted: the command tfgrpo"):
             tfgrpo.plan(dry_run=True, **command)
-    with pytest.raises(SettingsError, match=r"(?s)agent: got .*items: got|actor"):
+    with pytest.raises(SettingsError, match=r"agent: got .*nowhere"):
         tfgrpo.learn(ROWS, agent="nowhere:agent", dry_run=True)
     with pytest.raises(tfgrpo.ConfigError):
         tfgrpo.learn([{"id": "1"}], dry_run=True)

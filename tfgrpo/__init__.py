@@ -35,3 +35,6 @@ if not TYPE_CHECKING:  # type checkers would take any name for an attribute
             if name in names:
                 return getattr(importlib.import_module(f"tfgrpo.{module}"), name)
         raise AttributeError(f"module 'tfgrpo' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:  # what notebooks complete
+        return [*globals(), *__all__]

@@ -34,7 +34,7 @@ from tfgrpo.tasks.selection.shapes import Candidate, Grade, NotChosen, Selection
 _UNGRADED: Final = Grade(None, None, ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Selected:
     """A selection that was run, with its plan.
 
@@ -46,6 +46,9 @@ class Selected:
     plan: SelectionPlan
     selection: Selection
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Selected({self.status}: {self.message})"
 
     @property
     def text(self) -> str:

@@ -61,7 +61,7 @@ class BasePlan:
         return total_range(self.rewarders)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan(BasePlan):
     """A run that can start: valid settings and all that they name, loaded.
 
@@ -83,6 +83,10 @@ class Plan(BasePlan):
     """Paths of the task's files, which need not exist yet."""
     opens_sealed: bool = False
     """Whether the run learns nothing and compares the champion with no lessons, on the sealed items."""
+
+    def __repr__(self) -> str:
+        items = f"{len(self.learn_items):,} items to learn on, {len(self.eval_items):,} held out to compare on"
+        return f"Plan of {self.settings.task_id}: {items}; forecast: {self.forecast}"
 
     @property
     def learn_items(self) -> Sequence[Item]:

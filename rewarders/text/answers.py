@@ -21,7 +21,7 @@ _ANSWER_LINE: Final = re.compile(
     r"^[ \t>*_#`-]{0,12}(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_`]{0,6}[:\uff1a][ \t*_`]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
-_BOX: Final = re.compile(r"\\f?boxed[ \t]{0,3}\{")
+_BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
 _INTEGER: Final = re.compile("[+-]?[0-9]{1,18}")
 _MARK: Final = "####"
 """Before the answer, in references of the GSM8K form."""
@@ -35,7 +35,7 @@ _LATEX: Final = (
     (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
     (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
     (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?boxed|operatorname)[ \t]*\{"), "{"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?box(?:ed)?|operatorname)[ \t]*\{"), "{"),
     (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
     (re.compile(r"\\([$%#&])"), r"\1"),
     (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
@@ -134,7 +134,7 @@ def reference_number(text: str) -> Number | None:
         return integer
     marked = text.rpartition(_MARK)[2]
     stated = stated_answer(marked)
-    return None if stated.source == "box" and marked.count("boxed") > 1 else only_number(stated.text)
+    return None if stated.source == "box" and marked.count("box") > 1 else only_number(stated.text)
 
 
 def _integer(text: str) -> Number | None:

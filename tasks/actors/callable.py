@@ -111,7 +111,8 @@ def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
         if parameter.name in OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY:
             names.append(parameter.name)
         elif parameter.default is parameter.empty:
-            raise ValueError(f"it demands {parameter.name!r}; an agent may declare {', '.join(OFFERED)}")
+            how = " by position" if parameter.kind is parameter.POSITIONAL_ONLY else ""
+            raise ValueError(f"it demands {parameter.name!r}{how}; an agent may declare {', '.join(OFFERED)}")
     return tuple(names)
 
 
@@ -129,7 +130,8 @@ def _trajectory(value: object) -> Trajectory:
     if isinstance(value, str):
         return Trajectory(value, ())
     if not isinstance(value, Trajectory):
-        raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected")
+        hint = ", so await it" if inspect.isawaitable(value) else ""
+        raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected{hint}")
     frames = tuple(value.frames)
     texts = (value.output, *(text for frame in frames for text in (frame.name, frame.text, frame.error or "")))
     if not all(isinstance(text, str) for text in texts):

@@ -24,6 +24,8 @@ from tfgrpo.stores.errors import RewardError
 
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
 _NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
+_MAX_LITERAL: Final = 200_000
+"""Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
 _ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
 _RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -74,7 +76,7 @@ def fenced_block(text: str) -> str | None:
 def python_literal(text: str) -> Any:
     """Return the value of a Python literal. Raises ``ValueError`` for any other text; no code is executed."""
     # Prose and markup are recognised by their first characters: the parser takes far longer to refuse them.
-    if _NO_LITERAL.match(text):
+    if len(text) > _MAX_LITERAL or _NO_LITERAL.match(text):
         raise ValueError("no Python literal")
     try:
         return ast.literal_eval(_without_warnings(text))

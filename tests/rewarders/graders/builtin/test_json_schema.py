@@ -345,3 +345,9 @@ def test_reading_without_warnings_reads_the_same(text):
     except ValueError:
         found = None
     assert found == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(200_000, 0.45), (200_002, 0.0)])
+def test_a_literal_that_would_take_gigabytes_is_not_read(length, expected):
+    record = {"metadata": {"schema": '{"required": ["a"]}'}}
+    assert score("json_schema", answered("1," * (length // 2)), record) == expected
