@@ -52,7 +52,8 @@ class Dialect(ABC):
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         """Return the names of the tools that a request offers."""
-        return {str(mapping_of(tool.get("function", tool)).get("name")) for tool in rows(body.get("tools"))}
+        tools = (tool.get("function", tool.get("custom", tool)) for tool in rows(body.get("tools")))
+        return {str(mapping_of(tool).get("name")) for tool in tools}
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:

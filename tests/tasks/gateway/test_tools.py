@@ -158,6 +158,31 @@ async def test_results_of_calls_that_were_never_seen_are_not_counted(endpoint: E
     assert session.attempt.tool_events == ()
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_calls_of_custom_tools_and_calls_that_share_an_index_are_seen(
+    endpoint: Endpoint, opened: Opener, streamed: bool
+) -> None:
+    calls: list[dict[str, Any]] = [
+        {"index": 0, "id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}},
+        {"index": 0, "id": "b", "type": "function", "function": {"name": "add", "arguments": "{}"}},
+    ]
+
+    async def streamed_answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+        deltas = [{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls]
+        last = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+        return await stream(request, [f"data: {json.dumps(each)}\n\n".encode() for each in (*deltas, last)])
+
+    endpoint.answer = streamed_answer if streamed else lambda request, raw: chat_body("", tool_calls=calls)
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    tools = [{"type": "custom", "custom": {"name": "shell"}}, {"type": "function", "function": {"name": "add"}}]
+    body = {"model": "m", "tools": tools, "stream": streamed}
+    await agent.post("/chat/completions", json={**body, "messages": [USER]})
+    results = [{"role": "tool", "tool_call_id": each, "content": "7"} for each in "ab"]
+    await agent.post("/chat/completions", json={**body, "messages": [USER, *results]})
+    assert [event.tool for event in session.attempt.tool_events] == ["shell", "add"]
+
+
 async def test_calls_are_spans_of_their_rollout_and_counted_like_our_own(endpoint: Endpoint, opened: Opener) -> None:
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     traces, metrics = TracerProvider(), MeterProvider([reader])
