@@ -62,8 +62,8 @@ class HttpActor(OwnAgent):
         client = self._connected(attempt.runtime)
         received = await self._asked(client, "POST", self._url, json.dumps(body).encode())
         pause, passed = _FIRST_POLL_S, set[httpx.URL]()
-        while received.status in (_ACCEPTED, _SEE_OTHER) and received.headers.get("location"):
-            place = received.url.join(received.headers["location"])
+        while received.status in (_ACCEPTED, _SEE_OTHER) and ("location" in received.headers or passed):
+            place = received.url.join(received.headers.get("location", ""))  # many name it in the first reply alone
             if received.status == _ACCEPTED:
                 named = retry_after(received.headers, utc_now())
                 await asyncio.sleep(pause if named is None else named)

@@ -162,7 +162,8 @@ async def test_answers_are_json_text_or_a_stream_of_pieces(tmp_path, route, answ
     assert (rollout.output, rollout.loss) == (output, None)
 
 
-async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_path):
+@pytest.mark.parametrize("named", [{}, {"Location": "/jobs/1"}])
+async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_path, named):
     polls = []
 
     async def begin(request):
@@ -171,7 +172,7 @@ async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_pa
     async def look(request):
         polls.append(request.path)
         if len(polls) < 3:
-            return web.Response(status=202, headers={"Location": "/jobs/1", "Retry-After": "0"})
+            return web.Response(status=202, headers={"Retry-After": "0", **named})
         return web.Response(status=303, headers={"Location": "../done"})
 
     async def done(request):
