@@ -24,6 +24,7 @@ from tfgrpo.stores.errors import ConfigError
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
 """Rows of a table that are kept in memory."""
+_UNBOUNDED = 1_000_000
 _MAX_WIDTH = 40
 """Width up to which columns of a plain table are padded."""
 
@@ -118,15 +119,17 @@ class Console:
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table as the result: drawn on a terminal, otherwise a line per row that other programs can cut.
+        """Print a table as the result: drawn on a terminal wide enough for its words, else a line per row.
 
-        Only the first rows are kept in memory; they decide the widths of the columns.
+        A drawn one would cut ids, which people copy. Only the first rows are kept in memory; they decide the widths.
         """
         cells = ([visible(cell) for cell in row] for row in rows)
         head = list(islice(cells, _MAX_ROWS))
         if self._stdout.is_terminal and len(head) < _MAX_ROWS:
-            self._stdout.print(_drawn(columns, head), soft_wrap=False)
-            return
+            table, unbounded = _drawn(columns, head), self._stdout.options.update(max_width=_UNBOUNDED)
+            if self._stdout.measure(table, options=unbounded).minimum <= self._stdout.width:
+                self._stdout.print(table, soft_wrap=False)
+                return
         first = [list(columns), *map(_flat, head)]
         widths = [min(max(len(row[column]) for row in first), _MAX_WIDTH) for column in range(len(columns))]
         for row in chain(first, map(_flat, cells)):

@@ -20,6 +20,8 @@ LATEST: Final = "latest"
 
 _NAMED: Final = 10
 """Most runs that a message names."""
+_OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
+"""Files that make a directory a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ def task_named(task_id: str | None, out: str | None) -> TaskPaths:
 
 
 def known_tasks(out: Path) -> list[str]:
-    """Return the names of the tasks that have runs under ``out``."""
-    return sorted({path.parent.parent.parent.name for path in out.glob("*/runs/*/manifest.json")})
+    """Return the names of the tasks under ``out``: of those that have runs, or lessons that were imported."""
+    return sorted({path.relative_to(out).parts[0] for of in _OF_TASK for path in out.glob(of)})
 
 
 def known_runs(task: TaskPaths) -> str:

@@ -213,10 +213,7 @@ def test_the_only_task_there_is_need_not_be_named_and_of_two_one_is(tmp_path, ca
         return code, capsys.readouterr().err
 
     for name in ("mine", "yours"):
-        task = Task(tmp_path, name, capsys)
-        task.learn(("do", UNITS))
-        task.paths.run("one").manifest.parent.mkdir(parents=True)
-        task.paths.run("one").manifest.write_text("{}")
+        Task(tmp_path, name, capsys).learn(("do", UNITS))
         if name == "mine":
             assert listed() == listed("--task-id", name)
             assert listed("--task-id", "other")[0] == 2

@@ -75,6 +75,16 @@ def test_a_table_on_a_terminal_fits_it():
     assert max(map(len, re.sub("\x1b.*?m", "", out.getvalue()).splitlines())) <= 80
 
 
+def test_a_table_too_narrow_for_its_ids_is_a_line_per_row_with_the_ids_whole():
+    name = "20261123T162238-2f1e"
+    for width, drawn in ((40, True), (30, False)):
+        console, out, _ = voices(terminal=True, width=width)
+        console.table(("run", "result"), [(name, "undecided: word")])
+        assert name in out.getvalue()
+        assert "…" not in out.getvalue()
+        assert ("─" in out.getvalue()) is drawn
+
+
 def test_long_lines_wrap_between_words_on_a_terminal_and_paths_stay_whole():
     console, _, err = voices(terminal=True, width=20)
     console.say("some words that go on and on")
