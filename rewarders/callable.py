@@ -86,6 +86,9 @@ def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCa
     by_context = [parameter.name for parameter in required] == ["context"]
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
         raise OptionError(f"a function of {signature}", SIGNATURES)
+    for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
+        if inspect.isasyncgenfunction(call) or (inspect.isgeneratorfunction(call) and not by_context):
+            raise OptionError("a function that yields", "one that returns the score of an attempt")
     kind = AsyncCallableRewarder if is_async(function) else CallableRewarder
     return kind(name, function, by_context)
 

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -30,6 +30,8 @@ MODEL_TIMEOUT_S: Final = 600.0
 """Default time limits of one group: of a rewarder that computes, and of one that calls a model."""
 QUICK_CHARS: Final = 50_000
 """Longest group, in characters of output, that a quick rewarder scores on the event loop."""
+_MAX_SCORE: Final = 1e100
+"""Greatest score either way: sums of squares of greater ones overflow, which would cost the run its manifest."""
 _GRACE_S: Final = 5.0
 """Extra time of a rewarder that respects its time limit itself, before it counts as hanging."""
 
@@ -133,6 +135,8 @@ def _checked(rewarder: Rewarder, verdicts: Sequence[Verdict], expected: int, sta
     if time.monotonic() - start > limit_s:
         raise _late(rewarder, limit_s)
     name = rewarder.rewarder_id
+    if not isinstance(verdicts, Iterable):
+        raise RewardError(f"{name}: score() returned {type(verdicts).__name__}, expected one verdict for each attempt")
     verdicts = tuple(verdicts)
     if len(verdicts) != expected:
         raise RewardError(f"{name}: {pluralize(len(verdicts), 'verdict')} for {pluralize(expected, 'attempt')}")
@@ -151,8 +155,8 @@ def _checked_one(name: str, verdict: object) -> Verdict:
     if isinstance(verdict, Abstained):
         return verdict
     score: object = verdict.score
-    if not isinstance(score, Real) or not is_finite(score):
-        raise RewardError(f"{name}: the score {score!r} is no finite number")
+    if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > _MAX_SCORE:
+        raise RewardError(f"{name}: the score {score!r} is no finite number of at most {_MAX_SCORE:g}")
     evidence = " ".join(str(verdict.evidence).split())
     return RewardScore(name, float(score), evidence, _checked_details(name, verdict.details))
 

@@ -182,6 +182,22 @@ def test_a_function_of_another_signature_is_refused_where_it_is_adapted(function
         adapt("mine", function)
 
 
+def test_a_function_that_yields_is_refused_where_it_is_adapted():
+    def yields(output, answer):
+        yield 1.0
+
+    async def yields_later(context):
+        yield 1.0
+
+    def one_for_each_attempt(context):
+        yield from [1.0] * len(context.outputs)
+
+    for function in (yields, yields_later):
+        with pytest.raises(ValueError, match="a function that yields"):
+            adapt("mine", function)
+    assert adapt("mine", one_for_each_attempt).by_context
+
+
 @pytest.mark.parametrize("name", ["builtins:int", "builtins:max"])
 def test_a_callable_without_a_signature_is_refused(name):
     with pytest.raises(PipelineError, match=name):
