@@ -40,8 +40,18 @@ class Change:
     """Mean held-out reward of the library in force; None without a comparison, or without the run's manifest."""
     after: float | None = None
     """Of the candidate."""
-    needed: float = 20.0
+    needed: float = _NEEDED
     """Evidence that a promotion needed."""
+    scores: tuple[float, float] = (-math.inf, math.inf)
+    """Lowest and highest reward there is, where the manifest says."""
+
+    @property
+    def interval(self) -> tuple[float, ...]:
+        """Where the candidate's reward is: the interval of its difference, as far as there are rewards; empty without one."""
+        (low, high), one = self.scores, self.decision
+        if self.before is None or one.low is None or one.high is None:
+            return ()
+        return tuple(min(max(self.before + end, low), high) for end in (one.low, one.high))
 
     @property
     def held_out(self) -> str:
@@ -82,22 +92,21 @@ def nights_of(task: TaskPaths, decisions: Iterable[Promotion]) -> list[Change]:
     return [replace(each, number=number) for number, each in enumerate(nights, start=1)]
 
 
-def _measured(task: TaskPaths, run_id: str) -> tuple[float | None, float | None, float]:
+def _measured(task: TaskPaths, run_id: str) -> tuple[Any, ...]:
+    """Return the last fields of a change, as far as the run's manifest has them."""
     with suppress(OSError, CorruptFile), expected_shape(task.root):  # the decision is known without it
         gate = ManifestFile(task.run(run_id).manifest).read().get("gate") or {}
         before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
-        return before, after, float((gate.get("evidence") or {}).get("needed", _NEEDED))
-    return None, None, _NEEDED
+        needed = float((gate.get("evidence") or {}).get("needed", _NEEDED))
+        return (before, after, needed, *([tuple(gate["score_range"])] if gate.get("score_range") else []))
+    return ()
 
 
 def picture(nights: Sequence[Change]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to compare."""
     shown = nights[-_MOST:]
-    compared = [
-        (one.before, one.after, one.decision) for one in shown if one.before is not None and one.after is not None
-    ]
-    ends = [before + (end or 0.0) for before, _, decision in compared for end in (decision.low, decision.high)]
-    rewards = [*ends, *(after for _, after, _ in compared)]
+    compared = [one for one in shown if one.before is not None and one.after is not None]
+    rewards = [each for one in compared for each in (one.before, one.after, *one.interval) if each is not None]
     if len(compared) < 2:
         return None
     return {

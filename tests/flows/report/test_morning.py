@@ -378,3 +378,12 @@ def test_the_picture_holds_every_interval_and_there_is_none_of_one_night(records
     assert drawn["y"].high >= 0.75
     assert drawn["y"].quarters == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8])
     assert [drawn["bar"](share) for share in (1.0, -0.5, 9.0)] == [-30.0, 15.0, -36.0]
+
+
+def test_a_bar_of_the_picture_ends_where_the_rewards_do(records):
+    gate = {**ARMS, "decision": "undecided", "pairs": 50, "evidence": None, "score_range": [0, 1]}
+    for name in ("n1", "n2"):
+        records.night(name, "undecided", "a", promotion={"low": -0.2, "high": 0.9}, gate=gate)
+    nights = nights_of(records.task, promotions(records.task.promotions))
+    assert [night.interval for night in nights] == [(0.3, 1)] * 2
+    assert picture(nights)["y"].high == 1
