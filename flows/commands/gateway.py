@@ -155,6 +155,8 @@ async def _listening(
 
 def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
     check_output_file(path, lambda _: True, "", option="--keep")
+    if path.suffix != ".jsonl":
+        raise SettingsError.one("--keep", str(path), "a .jsonl file")
     try:
         return KeptItems(path, megabytes << 20, say)
     except StoreError as error:
@@ -175,12 +177,13 @@ def _welcome(
         "token": checked.token is not None,
         **found,
     }
+    in_force = len(found["lessons"]) or f"0 ({lessons.why_none()})"
     key = "the token" if checked.token is not None else "their own, which is passed on"
     lines = [
         f"gateway to {facts['endpoint']} with the lessons of task {facts['task_id']}",
         f"  OPENAI_BASE_URL={url}/v1",
         f"  ANTHROPIC_BASE_URL={url}",
         f"  key of clients: {key}; {url}/meta shows what is served",
-        f"  lessons in force: {len(found['lessons'])}; held out: {options.held_out:.0%} of conversations",
+        f"  lessons in force: {in_force}; held out: {options.held_out:.0%} of conversations",
     ]
     console.answer(facts, "\n".join(lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,6 +66,13 @@ class PromotedLessons:
         ids = [entry.experience_id for entry in self._library.entries]
         pack = None if self._pack is None else self._pack.manifest.id
         return {"pack": pack, "library": self._library.library_id if ids else None, "lessons": ids}
+
+    def why_none(self) -> str:
+        """Return why no lessons are in force."""
+        with suppress(TfgrpoError, OSError, ValueError):  # reported when they were read
+            if not self._simulated and pack_of_lessons(self._task, simulated=True) is not None:
+                return f"those of {self._task.root} were promoted on the simulated model, for --model simulated alone"
+        return f"none was promoted in {self._task.root} yet"
 
     def _refresh(self) -> None:
         state = self._state()

@@ -98,6 +98,7 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task,
         (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "/proc/none/live.jsonl"), "--keep"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "live.csv"), "--keep"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_listens(
@@ -134,7 +135,12 @@ def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(
 ) -> None:
     task = Task(tmp_path / "out", "t", capsys)
     task.learn(("do", UNITS))
-    assert PromotedLessons(task.paths, None, lambda _: None, simulated=False).block("") == ""
+    real = PromotedLessons(task.paths, None, lambda _: None, simulated=False)
+    assert real.block("") == ""
+    assert real.why_none().endswith("for --model simulated alone")
+    elsewhere = TaskPaths(tmp_path / "out" / "tt")
+    why = PromotedLessons(elsewhere, None, lambda _: None, simulated=False).why_none()
+    assert why == f"none was promoted in {elsewhere.root} yet"
     assert UNITS in PromotedLessons(task.paths, None, lambda _: None, simulated=True).block("")
 
 
