@@ -34,13 +34,13 @@ _NUMBER: Final = r"[-+\u2212\u2013]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?
 _PER: Final = r"(?:/|\b(?:out\s+)?of\b)"
 _IN_WORDS: Final = r"zero|one|two|three|four|five|six|seven|eight|nine|ten|half|full|none|nothing"
 _SCORE: Final = re.compile(
-    rf"(?<!\w)score{_MARKUP}(?:\([^()\n]*\){_MARKUP})?(?:[:=]|\bis\b|\bof\b){_MARKUP}"
+    rf"(?<!\w)score{_MARKUP}(?:\([^()\n]*\){_MARKUP})?(?:[:=\uff1a]|\bis\b|\bof\b){_MARKUP}"
     rf"(?:(?P<value>{_NUMBER})(?:{_MARKUP}{_PER}{_MARKUP}(?P<of>{_NUMBER})|{_MARKUP}(?P<percent>%|percent\b))?"
     rf"(?![\w%/]|[.,]\d|{_MARKUP}{_PER}{_MARKUP}\d|{_MARKUP}%)|(?:{_IN_WORDS})\b)",
     re.IGNORECASE,
 )
 _BETTER: Final = re.compile(
-    rf"(?<!\w)(?:better|winner|verdict){_MARKUP}(?:[:=]|\bis\b){_MARKUP}(?:the\s+|a\s+(?=tie))?"
+    rf"(?<!\w)(?:better|winner|verdict){_MARKUP}(?:[:=\uff1a]|\bis\b){_MARKUP}(?:the\s+|a\s+(?=tie))?"
     r"(?P<which>first|second|tie|equal|neither|both|[ab12])(?![\w/%]|[.,]\d)",
     re.IGNORECASE,
 )

@@ -35,6 +35,7 @@ NUMBERS = {
     "SCORE: 0.5/1.0": 0.5,
     "SCORE: 0.7\nSCORE: not sure": 0.7,
     "SCORE: 1e-1": 0.1,
+    "Score\uff1a0.7": 0.7,
 }
 NO_NUMBER = [
     "",
