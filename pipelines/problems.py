@@ -95,20 +95,23 @@ def quoted_names(names: Iterable[str]) -> str:
     return f"{some} and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else some or "(there are none)"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the accepted names as a phrase; only the closest one when ``name`` looks like a typing error."""
+def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:
+    """Return the accepted names as a phrase; only the closest one when ``name`` looks like a typing error.
+
+    Of many names the phrase names the command that lists them, ``listed_by``, or else the first ones.
+    """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"{close[0]} (did you mean that?), or another of {len(names)} known ones" if len(names) > 1 else close[0]
     if len(names) <= _MAX_SUGGESTIONS:
         return f"one of {', '.join(names)}"
-    return f"one of the {len(names)} that `tfgrpo config` lists"
+    return f"one that `{listed_by}` lists" if listed_by else f"one of {quoted_names(names)}"
 
 
 def unknown(source: str, what: str, name: str, known: Iterable[str]) -> Problem:
     """Return the problem of an unknown name. Its value is not shown: it may be a misplaced secret."""
-    return Problem(source, f"an unknown {what}", did_you_mean(name, known))
+    return Problem(source, f"an unknown {what}", did_you_mean(name, known, listed_by="tfgrpo config"))
 
 
 @contextmanager

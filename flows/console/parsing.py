@@ -184,7 +184,8 @@ def _unknown_options(given: Sequence[str], known: Mapping[str, bool]) -> Iterato
     for option in given:
         name, separator, _ = option.partition("=")
         if name not in known:
-            yield Problem(name, "an unknown option", did_you_mean(name, [each for each in known if each[:2] == "--"]))
+            options = [each for each in known if each[:2] == "--"]
+            yield Problem(name, "an unknown option", did_you_mean(name, options, listed_by="--help"))
         elif separator and not known[name]:
             yield Problem(name, "a value", "it without a value")
 

@@ -107,6 +107,13 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"tfgrpo {installed_version()}\n"
 
 
+def test_an_unknown_name_is_refused_with_the_command_that_lists_the_known_ones(capsys):
+    listed = {"--zzzzzz": "one that `--help` lists", "--set=zzzzzz=1": "one that `tfgrpo config` lists"}
+    for option, accepted in listed.items():
+        (problem,) = refused(capsys, "run", option)
+        assert problem["accepted"] == accepted
+
+
 def test_one_problem_is_one_line(capsys):
     assert cli.main(["run", "--epochs", "1"]) == 2
     first, *problems = capsys.readouterr().err.splitlines()
