@@ -146,7 +146,7 @@ class Call:
         if not 200 <= reply.status_code < 300:
             received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply, MAX_BODY))
             return self._refused(client, received)
-        coding = reply.headers.get("content-encoding", "identity")
+        coding = reply.headers.get("content-encoding", "identity").lower()
         if coding not in _DECODED:  # it would reach the agent as it is, under the header of a plain body
             raise ModelReplyMalformed(f"the reply is encoded as {coding}, which was not asked for")
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)

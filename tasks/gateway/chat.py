@@ -10,7 +10,7 @@ from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.wire import decode_reply, decode_usage, json_of, mapping_of
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of, json_of, mapping_of
 
 _NO_CHOICES = re.compile(rb'"choices"(?:\s|data:)*:(?:\s|data:)*\[(?:\s|data:)*\]')
 _SYSTEM = ("system", "developer")
@@ -71,7 +71,7 @@ class ChatDialect(Dialect):
             return None
         usage = decode_usage(body)
         try:
-            return decode_reply(_without_custom_calls(body), usage=usage)
+            return decode_reply(body, usage=usage)
         except ModelReplyMalformed:  # empty, for example: whether that is an answer is the agent's to say
             failed = any(choice.get("error") for choice in rows(body["choices"]))
             return None if failed else reply_of("", (), "other", usage, body)
@@ -137,26 +137,7 @@ def _join_calls(calls: dict[object, dict[str, Any]], delta: Mapping[str, Any]) -
         call = calls.setdefault(
             len(calls) if index is None else index, {"id": "", "function": {"name": "", "arguments": ""}}
         )
-        function = _function_of(piece)
+        function = function_of(piece)
         call["id"] = piece.get("id") or call["id"]
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""
-
-
-def _function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return name and arguments of a call, also of one of a custom tool, whose input is a text."""
-    custom = mapping_of(call.get("custom"))
-    return (
-        {"name": custom.get("name"), "arguments": custom.get("input")} if custom else mapping_of(call.get("function"))
-    )
-
-
-def _without_custom_calls(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a reply whose calls of custom tools are calls of functions."""
-    choice = next(rows(body["choices"]), {})
-    message = mapping_of(choice.get("message"))
-    calls = list(rows(message.get("tool_calls")))
-    if not any("custom" in call for call in calls):
-        return body
-    message = {**message, "tool_calls": [{**call, "function": _function_of(call)} for call in calls]}
-    return {**body, "choices": [{**choice, "message": message}]}

@@ -300,7 +300,7 @@ def _decode_tool_calls(calls: object) -> tuple[ToolCall, ...]:
 
 def _decode_tool_call(call: object, index: int, taken: Container[str]) -> ToolCall:
     """One call. A missing or repeated id is replaced by a digest of position and content, equal on every replay."""
-    function = mapping_of(mapping_of(call).get("function"))
+    function = function_of(mapping_of(call))
     name = _text_or_none(function.get("name"))
     if name is None:
         raise ModelReplyMalformed("a tool call of the reply names no function")
@@ -314,6 +314,14 @@ def _decode_tool_call(call: object, index: int, taken: Container[str]) -> ToolCa
     if call_id is None or call_id in taken:
         call_id = sha256_hex(canonical_json([index, name, text]))[:9]  # Mistral accepts exactly nine letters and digits
     return ToolCall(call_id, name, text, _kept_fields(mapping_of(call), ("extra_content",)))
+
+
+def function_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return name and arguments of a call, also of one of a custom tool, whose input is a text."""
+    custom = mapping_of(call.get("custom"))
+    return (
+        {"name": custom.get("name"), "arguments": custom.get("input")} if custom else mapping_of(call.get("function"))
+    )
 
 
 def _kept_fields(sent: Mapping[str, Any], names: Sequence[str]) -> str:

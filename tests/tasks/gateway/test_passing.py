@@ -258,9 +258,10 @@ async def test_a_request_that_is_not_what_it_says_is_refused(endpoint: Endpoint,
     assert endpoint.asked == []
 
 
-async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener) -> None:
+@pytest.mark.parametrize("coding", ["gzip", "GZIP"])
+async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener, coding: str) -> None:
     raw = gzip.compress(json.dumps(chat_body("seven")).encode())
-    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    headers = {"content-encoding": coding, "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=raw, headers=headers)
     session = await opened.session(opened.runtime(endpoint.url))
     reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
