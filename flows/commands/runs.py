@@ -38,9 +38,10 @@ def report(options: argparse.Namespace, console: Console) -> None:
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
     task = TaskPaths(run.root.parent.parent)
-    page, morning = str(write_report(task, run)), morning_page(task, run)
-    if not console.as_json:
+    morning = morning_page(task, run)
+    if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
+    page = str(write_report(task, run))
     console.answer({"report": page, "morning": morning.as_json()}, page)
 
 

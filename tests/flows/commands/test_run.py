@@ -121,6 +121,14 @@ def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
     assert json.loads(capsys.readouterr().out)["report"].endswith("mine/runs/small/report.html")
 
 
+def test_the_page_of_a_run_is_printed_where_its_report_cannot_be_written(capsys, own_run):
+    own_run.paths.report.unlink()
+    own_run.paths.report.mkdir()
+    assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
+    said = capsys.readouterr().err
+    assert said.index("night  Promoted: the new library is better") < said.index("report.html: cannot be replaced")
+
+
 @pytest.mark.parametrize(
     ("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN: got '../x'; accepted: 1 to")]
 )
