@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from tests.support.agents.endpoint import LESSONS, Endpoint, Opener
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.tasks.gateway import relay, server, upstream
+from tfgrpo.tasks.gateway import outgoing, relay, server, upstream
 
 PAGE = "docs/gateway.md"
 TEXT = page(PAGE)
@@ -34,7 +34,8 @@ def test_the_paths_are_those_on_the_page():
 
 def test_limits_and_pauses_are_those_on_the_page():
     assert f"silent for {relay.SILENCE_S:g} seconds" in TEXT
-    assert f"more than {upstream.MAX_BODY >> 20} MB" in TEXT
+    assert TEXT.count(f"more than {upstream.MAX_BODY >> 20} MB") == 2  # of a request and of a reply
+    assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in TEXT
 
 
 def test_the_statuses_of_our_own_are_those_on_the_page():
