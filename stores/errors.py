@@ -155,6 +155,10 @@ class ActorError(TfgrpoError):
     """A user's actor or tool raised, or ran out of turns."""
 
 
+class ToolUnavailable(ActorError):
+    """The server of a tool cannot be started, or ended during a call: the attempt fails, whatever it would have answered."""
+
+
 class BudgetRefused(TfgrpoError):
     """The ledger refused to reserve what the call may cost, or the account at the endpoint has no credit."""
 

@@ -32,7 +32,6 @@ from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
-from tfgrpo.stores.text import pluralize
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
@@ -242,13 +241,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:
     yield from data.warnings
     every = chain(data.split.learn, data.split.held_out)
     yield from item_warnings((each.rewarder for each in base.rewarders), every)
-    learning, budget, pack = base.settings.tfgrpo, base.settings.budget, base.pack.manifest
-    items = len(data.split.learn)
-    if items < learning.sample_size and data.mix is None:
-        yield (
-            f"{pluralize(items, 'item')} to learn on, fewer than a sample of {learning.sample_size}: "
-            "every epoch draws from all of them"
-        )
+    budget, pack = base.settings.budget, base.pack.manifest
     others = sorted(data.domains - {"", pack.domain})
     if others and pack.domain != "general":
         yield f"the pack {pack.id!r} is for the domain {pack.domain!r}; items are of {', '.join(others[:5])}"

@@ -316,7 +316,7 @@ class AttemptContext:
     async def call_tool(self, tool: Tool, arguments: str) -> ToolResult:
         """Run a tool on the raw JSON arguments that the model wrote; reuse the journalled result of this call.
 
-        Mistakes of the model and errors of the tool are a result whose ``ok`` is false.
+        Mistakes of the model and errors of the tool are a result whose ``ok`` is false. Raises ``ToolUnavailable``.
         """
         number, slot = self._tool_calls, self.open_frame()
         self._tool_calls += 1

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.faults import described
-from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ToolSpec
 from tfgrpo.tasks.processes import guard
@@ -71,7 +71,8 @@ async def _listed(server: McpServer) -> list[ListedTool] | Problem:
                     break
     except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
         late = f"no answer in {_OPENING_S:g} s" if isinstance(error, TimeoutError) else str(error)
-        return Problem(SOURCE, f"the server {server.name!r} ({late})", "a server that starts and lists its tools")
+        why = late if isinstance(error, ToolUnavailable) else f"the server {server.name!r} ({late})"
+        return Problem(SOURCE, why, "a server that starts and lists its tools")
     finally:
         await connection.close()
     return [ListedTool(server.name, each.name, each.description or "", each.input_schema) for each in tools]
@@ -87,7 +88,7 @@ class Connection:
         self._stop = asyncio.Event()
 
     async def client(self) -> mcp.Client:
-        """Return the client of the running server. Raise ``ActorError`` if it cannot be started."""
+        """Return the client of the running server. Raise ``ToolUnavailable`` if it cannot be started."""
         # A server that is being stopped is waited for: there may be no two of it at once.
         while self._stop.is_set() and self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
@@ -98,7 +99,11 @@ class Connection:
         return await asyncio.shield(self._ready)
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Return the text of a call's result. Raise ``ActorError`` for a result or a protocol error that is one."""
+        """Return the text of a call's result.
+
+        Raises ``ActorError`` for a result or a protocol error that is one, and ``ToolUnavailable`` when the server ends:
+        a call may have had its effect, so that it is not made again.
+        """
         from mcp import MCPError  # noqa: PLC0415 - an extra
         from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - as above
 
@@ -107,6 +112,7 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 self._stop.set()  # the next call starts it again
+                raise self._unavailable(f"ended during a call: {error}") from None
             raise ActorError(self._without_secrets(str(error))) from None
         text = self._without_secrets(_text_of(result))
         if result.is_error:
@@ -133,10 +139,13 @@ class Connection:
                 errors.seek(0)
                 said = errors.read()[-500:].strip()
                 why = "; ".join(part for part in (described(_first(error), whole=True), said) if part)
-                ready.set_exception(ActorError(self._without_secrets(f"cannot be started: {why}")))
+                ready.set_exception(self._unavailable(f"cannot be started: {why}"))
                 ready.exception()  # retrieved: its caller may have been cancelled
                 if not isinstance(error, Exception):
                     raise
+
+    def _unavailable(self, why: str) -> ToolUnavailable:
+        return ToolUnavailable(self._without_secrets(f"the server {self._server.name!r} ({why})"))
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._server.secrets:

@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.importing import load_callable
-from tfgrpo.stores.errors import ActorError, Problem, SettingsError
+from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
 from tfgrpo.stores.text import clean_text, replace_surrogates
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
@@ -124,7 +124,8 @@ def _fields(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 async def run_tool(tool: Tool, arguments: str, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> ToolResult:
     """Run a tool on raw JSON arguments. An error becomes the text that the model reads, never an exception.
 
-    The latency is that of the function itself; waiting for a thread is not in it.
+    Raises ``ToolUnavailable`` alone, which says nothing about the attempt. The latency is that of the function itself;
+    waiting for a thread is not in it.
     """
     try:
         values = _validated(tool, arguments)
@@ -160,6 +161,8 @@ def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> tuple[st
 async def _awaited(pending: Awaitable[object]) -> str:
     try:
         return _as_text(await contained(pending))
+    except ToolUnavailable:
+        raise
     except ActorError as error:
         return _ErrorText(error)
     except Exception as error:  # noqa: BLE001 - as above

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, runtime, spec
-from tfgrpo.stores.errors import ActorError, ReplayMiss, StoreError
+from tfgrpo.stores.errors import ActorError, ReplayMiss, StoreError, ToolUnavailable
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor
@@ -54,6 +54,17 @@ async def test_errors_of_tools_and_bad_arguments_go_back_to_the_model(tmp_path):
     assert "no tool named 'nothing'" in told[2]
     assert [event.ok for event in rollout.tools] == [False, False]
     assert rollout.loss is None
+
+
+async def test_an_attempt_whose_tool_cannot_be_reached_fails_and_nothing_is_told_to_the_model(tmp_path):
+    async def lookup(text: str) -> str:
+        raise ToolUnavailable("the server 's' (ended during a call: Connection closed)")
+
+    model = ScriptedModel(in_turn(calling(("lookup", '{"text":"x"}')), "Answer: 1"))
+    rollout = await attempt(ToolActor([tool_from_function(lookup)], max_turns=3), model, tmp_path)
+    assert isinstance(rollout.loss, Failed)
+    assert (rollout.loss.error_type, len(model.requests)) == ("ToolUnavailable", 1)
+    assert "the server 's' (ended during a call" in rollout.loss.reason
 
 
 async def test_running_out_of_turns_is_a_failure(tmp_path):

@@ -20,7 +20,7 @@ from tests.support.agents.upstream import needs
 from tests.support.records.tasks import CENTS, UNITS, Task
 from tests.support.runs.running import prefect_server
 from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.errors import SettingsError, ToolUnavailable
 from tfgrpo.tasks.actors.registry import build_actor, listed_tools, tools_of
 from tfgrpo.tasks.tools import mcp_servers
 from tfgrpo.tasks.tools.schema import run_tool
@@ -115,7 +115,8 @@ async def test_its_tools_are_listed_called_and_it_ends_with_the_run(server, sett
         ids = await asyncio.gather(*(call("process_id") for _ in range(5)))
         assert len({each.text for each in ids}) == 1
         assert not (await call("add", left="x")).ok
-        assert not (await call("die")).ok
+        with pytest.raises(ToolUnavailable, match=r"the server 's' \(ended during a call"):
+            await call("die")
         again = await call("process_id")
         assert again.ok
         assert again.text != ids[0].text
@@ -164,6 +165,12 @@ async def test_a_server_at_an_address_is_called_over_http(server, settings):
     with over_http(server) as url:
         async with Called(settings({"s": {"type": "http", "url": url, "headers": {"X-Team": "blue"}}})) as call:
             assert (await call("add", left=3, right=4)).text == "7"
+            for each in processes(server["args"][0]):
+                each.kill()
+            assert gone(server["args"][0])
+            for _ in range(2):
+                with pytest.raises(ToolUnavailable, match=r"the server 's' \("):
+                    await call("add", left=3, right=4)
 
 
 def test_every_server_that_cannot_be_used_is_one_clear_error(server, settings):
