@@ -19,6 +19,7 @@
     │   ├── ModelRequestRejected any other 4xx: never retried
     │   └── ModelReplyMalformed  a reply outside the protocol, or an empty one
     ├── ActorError               a user's actor or tool raised, or ran out of turns
+    │   └── ToolUnavailable      the server of a tool cannot be started, or ended during a call
     ├── BudgetRefused            the ledger refused to reserve: the run ends with exit code 3
     ├── RewardError              a rewarder raised, or returned something that is not a score
     │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void

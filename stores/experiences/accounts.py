@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, TypeAdapter
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
-from tfgrpo.stores.experiences.record import ExperienceRecord, Strict, support_of
+from tfgrpo.stores.experiences.record import STRICT, ExperienceRecord, read_lines_as, support_of
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 
 FORGETTING: Final = 0.8
@@ -39,8 +40,12 @@ Judgement: TypeAlias = Literal["helped", "misled", "unused"]
 _SIDES: Final[Mapping[str, int]] = {"taught": 1, "confirmed": 1, "contradicted": -1, "helped": 1, "misled": -1}
 
 
-class AccountEvent(Strict):
-    """One line of ``accounts.jsonl``: what one group, or a measurement, says of a lesson."""
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+class AccountEvent:
+    """One line of ``accounts.jsonl``: what one group, or a measurement, says of a lesson.
+
+    With slots: months of nights are hundreds of thousands of events in memory, and a model takes four times as much.
+    """
 
     schema_version: Literal[1] = 1
     event_id: str = ""
@@ -77,18 +82,22 @@ class AccountEvent(Strict):
         unlike = {"schema_version", "event_id", "night", "family", "why"}
         # A run that is resumed says it again at another time; a person who does so, means it again.
         unlike |= {"created_at"} if self.epoch or self.side else set()
-        content = canonical_json(self.model_dump(mode="json", exclude=unlike))
-        return self.model_copy(update={"event_id": f"acc-{sha256_hex(content)[:_ID_DIGITS]}"})
+        content = canonical_json(_EVENT.dump_python(self, mode="json", exclude=unlike))
+        return replace(self, event_id=f"acc-{sha256_hex(content)[:_ID_DIGITS]}")
+
+
+_EVENT: Final = TypeAdapter(AccountEvent)
 
 
 def append_events(path: Path, events: Iterable[AccountEvent]) -> int:
     """Append the events that are not in the file and return how many, all or none. Raises ``StoreError``."""
-    return KeyedJsonl(path, lambda row: str(row["event_id"])).append(event.model_dump(mode="json") for event in events)
+    rows = (_EVENT.dump_python(event, mode="json") for event in events)
+    return KeyedJsonl(path, lambda row: str(row["event_id"])).append(rows)
 
 
 def read_events(path: Path, lines: int | None = None) -> list[AccountEvent]:
     """Return the events of the first ``lines`` lines, None for all. Raises ``CorruptFile`` for any other line."""
-    return list(islice(AccountEvent.of_lines(path, read_lines(path), "an event of an account"), lines))
+    return list(islice(read_lines_as(_EVENT.validate_json, path, read_lines(path), "an event of an account"), lines))
 
 
 def opening_event(

@@ -6,10 +6,10 @@ The signature binds a record to the pack it was learned for: a digest of pack st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,19 +26,29 @@ _UNSIGNED = {1: {"stamp_signature", "created_at", "cause"}, 2: {"stamp_signature
 MAX_CAUSE_WORDS: Final = 60
 
 
+T = TypeVar("T")
+STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+"""No coercion, unknown keys refused, no NaN or infinity."""
+
+
+def read_lines_as(read: Callable[[str | bytes], T], path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[T]:
+    """Yield what ``read`` makes of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield read(line)
+        except ValidationError as error:
+            raise CorruptFile(f"{path}: line {number} is not {what}: {error.errors()[0]['msg']}") from error
+
+
 class Strict(BaseModel):
     """Frozen, no coercion, unknown keys refused, no NaN or infinity."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, **STRICT)
 
     @classmethod
     def of_lines(cls, path: Path, lines: Iterable[str | bytes], what: str) -> Iterator[Self]:
         """Yield the record of every line. Raises ``CorruptFile`` with the number of a line that is not ``what``."""
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield cls.model_validate_json(line)
-            except ValidationError as error:
-                raise CorruptFile(f"{path}: line {number} is not {what}: {error.errors()[0]['msg']}") from error
+        return read_lines_as(cls.model_validate_json, path, lines, what)
 
 
 class Reward(Strict):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 
 from tests.support.agents.steps import NOON, ScriptedModel, group, record, runtime
 from tests.tasks.learning.test_curate import TEXTS, groups, lesson, op, operations
-from tfgrpo.stores.experiences.accounts import AccountEvent, accounts_of
+from tfgrpo.stores.experiences.accounts import AccountEvent, accounts_of, append_events
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.learning.curation import CurationInput
 from tfgrpo.tasks.shapes import LessonJudgement
@@ -213,4 +212,4 @@ async def test_without_a_usable_answer_the_rule_adds_what_is_new_and_it_is_taugh
     assert result.lost == 1
     [made] = result.records
     assert said(result) == {("taught", made.experience_id, None): 1, ("confirmed", "a", None): 1}
-    assert json.dumps([each.model_dump(mode="json") for each in result.events])
+    assert append_events(tmp_path / "accounts.jsonl", result.events) == 2
