@@ -104,7 +104,8 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         finally:
             attempt.end()
         latency = perf_counter() - start
-    if attempt.usage.calls is None and attempt.recorder.made:
+    usage = attempt.usage
+    if usage.calls is None and attempt.recorder.made:
         runtime.ledger.count_unmeasured()
     return FinishedRollout(
         rollout_id=rollout_id_of(spec, index),
@@ -114,7 +115,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         loss=_loss(trajectory, error, attempt.recorder.waiting_for, runtime.scrub),
         frames=trajectory.frames if trajectory else attempt.frames,
         tools=attempt.tool_events,
-        usage=attempt.usage,
+        usage=usage,
         latency_s=latency,
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
