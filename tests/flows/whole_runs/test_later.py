@@ -207,3 +207,13 @@ def test_a_champion_that_lost_a_record_or_its_promotion_is_a_warning_of_the_run(
     warnings = run(tmp_path, run_id="c", **small).details["warnings"]
     assert "promotions.jsonl: the last line is incomplete and does not count" in warnings
     assert any(text.startswith("state.json shows ") for text in warnings)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"forecast": None}, {"ledger": None}, {"gate": [1]}, {"settings": []}, {"pack": None}, {"cohorts": []}]
+)
+def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnings_at_most(own_run, damage):
+    place = paths(own_run.out, "small").manifest
+    place.write_text(json.dumps(json.loads(place.read_text()) | damage))
+    summary = run(own_run.out, run_id="next", sample_size=4, batch_size=4)
+    assert (summary.status, paths(own_run.out, "next").report.is_file()) == ("finished", True), summary.message
