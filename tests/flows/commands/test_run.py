@@ -87,12 +87,12 @@ def test_the_exit_code_and_the_object_are_those_of_the_summary(capsys, monkeypat
 def test_doctor_spends_and_writes_nothing(capsys, at_home):
     assert cli.main(["doctor", "--out", "elsewhere"]) == 0
     assert "nothing was spent" in capsys.readouterr().out
-    assert cli.main(["doctor", "--json", "--max-calls", "20"]) == 0
+    assert cli.main(["doctor", "--json", "--sample-size", "1000", "--max-calls", "20"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ok"]
     assert facts["items"] == "289 to learn on; 111 held out"
     assert facts["warnings"]
-    assert cli.main(["doctor", "--max-calls", "20"]) == 0
+    assert cli.main(["doctor", "--sample-size", "1000", "--max-calls", "20"]) == 0
     assert facts["warnings"][0] in capsys.readouterr().out
     assert list(at_home.iterdir()) == []
 
