@@ -77,7 +77,7 @@ UNTRACED_PATHS = (
     "tests/tasks/models/simulated/test_worlds.py",
     "tests/test_doors.py",
     "tests/test_every_setting.py",
-    "tests/test_front_door",
+    "tests/test_front_door_processes.py",
     "tests/test_fuzz.py",
 )
 """Tests of whole runs, of commands, of many cases and of whole texts: what the coverage counts comes from other tests."""
