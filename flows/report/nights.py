@@ -83,7 +83,7 @@ def changes_of(task: TaskPaths, decisions: Iterable[Promotion]) -> Iterator[Chan
         old = in_force.get(one.simulated, ())
         new = in_force[one.simulated] = one.experience_ids if one.decision in IN_FORCE else old
         added, removed = (tuple(name for name in some if name not in other) for some, other in ((new, old), (old, new)))
-        yield Change(number, one, len(new), added, removed, *(_measured(task, one.run_id) if one.ends_night else ()))
+        yield Change(number, one, len(new), added, removed, **(_measured(task, one.run_id) if one.ends_night else {}))
 
 
 def nights_of(task: TaskPaths, decisions: Iterable[Promotion]) -> list[Change]:
@@ -92,14 +92,15 @@ def nights_of(task: TaskPaths, decisions: Iterable[Promotion]) -> list[Change]:
     return [replace(each, number=number) for number, each in enumerate(nights, start=1)]
 
 
-def _measured(task: TaskPaths, run_id: str) -> tuple[Any, ...]:
-    """Return the last fields of a change, as far as the run's manifest has them."""
+def _measured(task: TaskPaths, run_id: str) -> dict[str, Any]:
+    """Return fields of a change that the run's manifest has; none where it cannot be read."""
     with suppress(OSError, CorruptFile), expected_shape(task.root):  # the decision is known without it
         gate = ManifestFile(task.run(run_id).manifest).read().get("gate") or {}
         before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
+        low, high = gate.get("score_range") or (-math.inf, math.inf)
         needed = float((gate.get("evidence") or {}).get("needed", _NEEDED))
-        return (before, after, needed, *([tuple(gate["score_range"])] if gate.get("score_range") else []))
-    return ()
+        return {"before": before, "after": after, "needed": needed, "scores": (low, high)}
+    return {}
 
 
 def picture(nights: Sequence[Change]) -> dict[str, Any] | None:

@@ -154,14 +154,14 @@ def _arm(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: i
     if not rewards:
         return None
     items = [item for item, group in enumerate(rewards) for _ in group]
-    passed = [sum(is_highest(reward, score_range) for reward in group) for group in rewards]
+    counts = [(len(group), sum(is_highest(reward, score_range) for reward in group)) for group in rewards]
     return {
         **_interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))),
         "error": mean_and_error([reward for group in rewards for reward in group], items).se,
         "k": k,
         "mean_at_k": mean_at_k(rewards, k),
-        "pass_at_k": fmean(pass_at_k(len(group), right, k) for group, right in zip(rewards, passed, strict=True)),
-        "pass_hat_k": fmean(pass_hat_k(len(group), right, k) for group, right in zip(rewards, passed, strict=True)),
+        "pass_at_k": fmean(pass_at_k(made, passed, k) for made, passed in counts),
+        "pass_hat_k": fmean(pass_hat_k(made, passed, k) for made, passed in counts),
     }
 
 

@@ -44,7 +44,7 @@ _SIDES: Final[Mapping[str, int]] = {"taught": 1, "confirmed": 1, "contradicted":
 class AccountEvent:
     """One line of ``accounts.jsonl``: what one group, or a measurement, says of a lesson.
 
-    With slots: months of nights are hundreds of thousands of events in memory, and a model takes four times as much.
+    With slots: months of nights are hundreds of thousands of events in memory, and a model takes three times as much.
     """
 
     schema_version: Literal[1] = 1

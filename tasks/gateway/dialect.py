@@ -115,6 +115,19 @@ def rows(value: object) -> Iterator[Mapping[str, Any]]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
+def texts_within(value: object) -> Iterator[tuple[str, str, object]]:
+    """Yield every text in a value, in no order, with the name of its field and the ``media_type`` beside it."""
+    left: list[tuple[str, object, object]] = [("", value, None)]
+    while left:  # no recursion: what clients send may be nested as deeply as the parser allows
+        name, each, media = left.pop()
+        if isinstance(each, str):
+            yield name, each, media
+        elif isinstance(each, dict):
+            left += [(field, part, each.get("media_type")) for field, part in each.items()]
+        elif isinstance(each, list):
+            left += [(name, part, media) for part in each]
+
+
 def add_text(request: Document, content: Value, lessons: str) -> bool:
     """Append to a text or a list of text blocks; replace a null."""
     if isinstance(content.value, str):

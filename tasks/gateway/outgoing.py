@@ -10,7 +10,7 @@ from typing import Any
 from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
-from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, texts_within
 from tfgrpo.tasks.gateway.splice import Document
 
 _MARK = LESSONS_MARK.encode()
@@ -98,16 +98,11 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
     )
 
 
-def _spared(value: Any, kind: object = None) -> int:
-    """Return by how many bytes the images within a request exceed their tokens; ``kind``: the media type beside it."""
-    if isinstance(value, str):
-        image = value.startswith("data:image/") or str(kind).startswith("image/")
-        return max(0, len(value) - IMAGE_TOKENS) if image else 0
-    if isinstance(value, dict):
-        of_data = value.get("media_type")
-        return sum(
-            _spared(each, of_data if name == "data" else None)
-            for name, each in value.items()
-            if not isinstance(each, str) or name in _IMAGE_FIELDS
-        )
-    return sum(map(_spared, value)) if isinstance(value, list) else 0
+def _spared(body: Mapping[str, Any]) -> int:
+    """Return by how many bytes the images within a request exceed their tokens."""
+    return sum(
+        max(0, len(text) - IMAGE_TOKENS)
+        for name, text, media in texts_within(body)
+        if name in _IMAGE_FIELDS
+        and (text.startswith("data:image/") or (name == "data" and str(media).startswith("image/")))
+    )

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.tasks.gateway.dialect import rows, texts_of
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.tasks.gateway.dialect import rows, texts_of, texts_within
 from tfgrpo.tasks.models.wire import mapping_of
 
 _SYSTEM: Final = ("system", "developer")
@@ -24,7 +26,7 @@ class Opening(NamedTuple):
     prompt: str
     """The first message of the user; empty when the request does not hold it."""
     media: str = ""
-    """What the first message shows beside its text: an image, for example."""
+    """Digest of what the first message shows beside its text, an image for example; empty for nothing."""
 
 
 def opening_of(body: Mapping[str, Any]) -> Opening:
@@ -36,16 +38,10 @@ def opening_of(body: Mapping[str, Any]) -> Opening:
     turns = list(rows(given))
     system += [texts_of(turn.get("content")) for turn in turns if turn.get("role") in _SYSTEM]
     first = next((turn.get("content") for turn in turns if turn.get("role") == "user"), None)
-    media = _longest_text([block for block in rows(first) if "text" not in block])
-    return Opening("\n\n".join(filter(None, system)), texts_of(first), media)
-
-
-def _longest_text(value: object) -> str:
-    """Return the longest text within a value: the image itself, not marks beside it that come and go."""
-    if isinstance(value, dict | list):
-        within = value.values() if isinstance(value, dict) else value
-        return max(map(_longest_text, within), key=len, default="")
-    return value if isinstance(value, str) else ""
+    shown = texts_within([block for block in rows(first) if "text" not in block])
+    # The longest is the image itself, not a mark beside it that comes and goes.
+    media = max((text for _, text, _ in shown), key=len, default="")
+    return Opening("\n\n".join(filter(None, system)), texts_of(first), media and sha256_hex(replace_surrogates(media)))
 
 
 class Conversation(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -63,6 +64,7 @@ async def test_every_completion_that_a_request_asks_for_is_reserved(endpoint: En
 
 _PNG = "iVBORw0KGgo" * 40_000
 _URL = f"data:image/png;base64,{_PNG}"
+_NESTED = json.loads('{"a":' * 450 + json.dumps({"url": _URL}) + "}" * 450)
 _IN_TOOL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": _PNG}}
 
 
@@ -72,6 +74,7 @@ _IN_TOOL = {"type": "image", "source": {"type": "base64", "media_type": "image/p
         ("/chat/completions", [{"type": "image_url", "image_url": {"url": _URL, "detail": "high"}}], True),
         ("/responses", [{"type": "input_image", "image_url": _URL}], True),
         ("/messages", [{"type": "tool_result", "tool_use_id": "c", "content": [_IN_TOOL]}], True),
+        ("/chat/completions", [{"type": "image_url", "image_url": _NESTED}], True),
         ("/chat/completions", [{"type": "text", "text": _URL}], False),
         ("/messages", [{"type": "document", "source": {"media_type": "application/pdf", "data": _PNG}}], False),
     ],

@@ -31,6 +31,7 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import conversations
+from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import Traffic
@@ -149,6 +150,14 @@ async def test_conversations_that_begin_with_an_image_alone_are_drawn_by_it(serv
     arms = [await arm(number) for number in range(12)]
     assert set(arms) == {"lessons", "held-out"}
     assert [await arm(number, cache_control={"type": "ephemeral"}) for number in range(12)] == arms
+
+
+async def test_an_image_is_remembered_by_its_digest_however_it_is_wrapped(serving: Serving) -> None:
+    for wrapped in ("iVBO" * 250_000, json.loads('{"a":' * 450 + '["iVBO"]' + "}" * 450)):
+        opening = opening_of({"messages": [{"role": "user", "content": [{"type": "image", "source": wrapped}]}]})
+        assert len(opening.media) == 64
+        body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": wrapped}]}]}
+        assert (await (await serving.client()).post("/v1/chat/completions", json=body)).status_code == 200
 
 
 async def test_a_conversation_kept_by_the_endpoint_has_the_arm_of_its_beginning(
