@@ -11,8 +11,10 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
+from tfgrpo.tasks.gateway.upstream import MAX_BODY
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS
 
 SILENCE_S = 15.0
@@ -55,8 +57,8 @@ class EventRelay:
         """When the first chunk came."""
 
     async def run(self, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> web.StreamResponse:
-        """Send the stream. Raises ``ClientGone``."""
-        response, reader = web.StreamResponse(headers=headers), EventReader()
+        """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""
+        response, reader, size = web.StreamResponse(headers=headers), EventReader(), 0
         with noticing_the_client():
             await response.prepare(self._request)
         signs = asyncio.ensure_future(self._signs_of_life(response))
@@ -64,6 +66,9 @@ class EventRelay:
             async for chunk in chunks:
                 self._last = perf_counter()
                 self.first = self.first or self._last
+                size += len(chunk)
+                if size > MAX_BODY:
+                    raise ModelReplyMalformed(f"the reply has more than {MAX_BODY} bytes; the rest was not read")
                 if shown := self._shown(reader.feed(chunk)):
                     with noticing_the_client():
                         await response.write(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -276,6 +277,29 @@ async def test_a_stream_that_begins_late_may_last_and_one_that_falls_silent_is_g
     with pytest.raises(httpx.RemoteProtocolError):
         await agent.post("/chat/completions", json={**ASK, "n": 1})
     assert runtime.ledger.totals().lost_calls == 2  # none of them reported usage
+
+
+@pytest.mark.parametrize("event_end", [b"\n\n", b""])
+async def test_a_stream_without_end_is_broken_off_at_the_size_of_the_largest_reply(
+    endpoint: Endpoint, opened: Opener, monkeypatch: pytest.MonkeyPatch, event_end: bytes
+) -> None:
+    monkeypatch.setattr(relay, "MAX_BODY", 1 << 18)
+
+    async def endless(request: web.Request, raw: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await response.write(b"data: " + b"x" * 4096 + event_end)
+        return response
+
+    endpoint.answer = endless
+    runtime = opened.runtime(endpoint.url)
+    session = await opened.session(runtime)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await (await opened.agent(session)).post("/chat/completions", json=ASK)
+    assert session.attempt.calls == []
+    assert runtime.ledger.totals().lost_calls == 1
 
 
 async def test_a_stream_in_another_spelling_is_a_stream(endpoint: Endpoint, opened: Opener) -> None:
