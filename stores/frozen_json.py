@@ -1,4 +1,4 @@
-"""Freeze JSON values, and turn frozen data back into builtins.
+"""JSON values: read from text that may be none, frozen, and turned back into builtins.
 
 Frozen lists are tuples, frozen objects are dictionaries that refuse changes. Equal values stay equal, hashable,
 picklable and serialisable. Values outside JSON are refused.
@@ -6,6 +6,7 @@ picklable and serialisable. Values outside JSON are refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -46,6 +47,19 @@ class FrozenDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], FrozenDict], tuple[dict[str, Any]]]:
         return _from_frozen, (dict(self),)
+
+
+def json_of(raw: str | bytes) -> Any:
+    """Return the JSON value of a text, or None if it is not JSON."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def frozen(value: Json, depth: int = 0) -> Json:

@@ -6,7 +6,6 @@ are signed with the stamp of their pack: edited lines, and those of another vers
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,6 +19,7 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.numeric import two_decimals
 
 _SHRINK: Final = 2.0
@@ -303,10 +303,12 @@ class PatternMemory:
         foreign: list[str] = []
         now = skipped = 0
         for line in lines:
-            value = _object(line)
-            if value is None or not value.items() >= self.scope.columns().items():
-                skipped += value is None
-                foreign += [] if value is None else [line]
+            value = json_of(line)
+            if not isinstance(value, dict):
+                skipped += 1
+                continue
+            if not value.items() >= self.scope.columns().items():
+                foreign.append(line)
                 continue
             if not is_signed(value, self.scope.pack):
                 skipped += 1
@@ -327,11 +329,3 @@ class PatternMemory:
     def _line(self, kind: str, content: Mapping[str, Any], at: str) -> str:
         line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}
         return canonical_json({**line, "stamp_signature": sign_record(line, self.scope.pack)})
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

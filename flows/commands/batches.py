@@ -6,9 +6,9 @@ Both write a new file, or one that they wrote before; never a record of a run.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
 from tfgrpo.tasks.exports.exporting import export_groups, report_path
@@ -159,12 +160,9 @@ def import_file(options: argparse.Namespace, console: Console) -> None:
 
 def _is_groups_file(path: Path) -> bool:
     """Return whether the first line of a file is a group as we write it."""
-    try:
-        with path.open("rb") as file:
-            first = json.loads(file.readline(_MAX_LINE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(first, dict) and first.get("kind") == "group"
+    with suppress(OSError), path.open("rb") as file:
+        return mapping_of(json_of(file.readline(_MAX_LINE_BYTES))).get("kind") == "group"
+    return False
 
 
 def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str, *, option: str = "--file") -> None:

@@ -21,12 +21,12 @@ from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.prompt_packs.inject import LESSONS_MARK, with_sample_lesson
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
 from tfgrpo.tasks.actors.registry import own_agent
 from tfgrpo.tasks.gateway.gateway import Gateway
-from tfgrpo.tasks.models.wire import json_of, mapping_of
 from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.runtime.assembly import open_clients, open_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext

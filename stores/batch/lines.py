@@ -21,6 +21,7 @@ from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sam
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
+from tfgrpo.stores.frozen_json import json_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -170,10 +171,7 @@ def groups_of_lines(
 
 def _object(line: str, where: str, texts: TextStore | None, kind: str, expected: str) -> dict[str, Any]:
     """Return the object of a line of this kind, without the kind."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
+    value = json_of(line)
     if not isinstance(value, dict):
         raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a JSON object")
     if value.pop("kind", None) != kind:

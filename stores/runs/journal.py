@@ -20,6 +20,7 @@ from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
 from tfgrpo.stores.files.line_file import Line, LineReader, LockedFile
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
 
@@ -217,10 +218,7 @@ def _key_in(line: bytes) -> bytes | None:
 
 def _key_in_unsummed(line: bytes) -> bytes | None:
     """Return the encoded key of an entry of schema 1, which has to be parsed."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    entry = json_of(line)
     if not isinstance(entry, dict) or entry.keys() != _UNSUMMED or entry["schema"] != 1:
         return None
     whole = (

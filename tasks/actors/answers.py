@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import ActorError, Problem
-from tfgrpo.tasks.models.wire import json_of
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.tasks.shapes import Frame
 
 Place = Literal["stdout", "last_line", "file", "json", "diff", "text"]

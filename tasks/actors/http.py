@@ -16,6 +16,7 @@ from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
@@ -23,7 +24,6 @@ from tfgrpo.tasks.gateway.sse import data_of, events_in
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
-from tfgrpo.tasks.models.wire import json_of
 from tfgrpo.tasks.processes.process import MEGABYTE
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Trajectory

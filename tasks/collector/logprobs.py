@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgrpo.stores.batch.shapes import NOT_COMPUTED, ROUNDING, LogProbKind, LogProbs
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.numeric import is_finite
-from tfgrpo.tasks.models.wire import mapping_of
 
 _NOT_COMPARED: Final = re.compile(r"[^0-9A-Za-z]+")
 """Characters that vocabularies encode differently: spaces, accents, partial characters."""

@@ -16,8 +16,8 @@ from tfgrpo.stores.batch.lines import groups_of_lines, lines_of_group
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, ShapeError
 from tfgrpo.stores.files.atomic import read_lines, replacing
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.tasks.exports.lessons.forms import json_object
-from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 ImportForm: TypeAlias = Literal["jsonl", "lists"]
 FORMS: Final[tuple[ImportForm, ...]] = get_args(ImportForm)

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.frozen_json import json_of, to_builtins
 from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
-from tfgrpo.tasks.models.wire import json_of
 
 Row: TypeAlias = dict[str, Any]
 _UNTEMPERED: Final = 1.0

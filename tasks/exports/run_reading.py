@@ -25,12 +25,11 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.line_file import LineReader, whole_until
-from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.frozen_json import FrozenDict, json_of, mapping_of
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
-from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 Row = Mapping[str, Any]
 

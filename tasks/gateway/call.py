@@ -16,6 +16,7 @@ import httpx
 from aiohttp import web
 
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ReplayMiss
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.telemetry.setup import SpanHandle
@@ -29,7 +30,7 @@ from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, read_whole
-from tfgrpo.tasks.models.wire import json_of, mapping_of, usage_of
+from tfgrpo.tasks.models.wire import usage_of
 
 _DECODED = ("identity", "gzip", "deflate")
 """Content encodings of replies that are read."""

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply
-from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of, json_of, mapping_of
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of
 
 _NO_CHOICES = re.compile(rb'"choices"(?:\s|data:)*:(?:\s|data:)*\[(?:\s|data:)*\]')
 _SYSTEM = ("system", "developer")

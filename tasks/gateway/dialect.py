@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall
-from tfgrpo.tasks.models.wire import mapping_of
 
 
 class ToolResultText(NamedTuple):

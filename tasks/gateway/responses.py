@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_to, arguments_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, ToolCall
-from tfgrpo.tasks.models.wire import mapping_of, usage_of
+from tfgrpo.tasks.models.wire import usage_of
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Kinds of calls that the client answers, and the field of their arguments."""

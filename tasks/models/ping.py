@@ -14,11 +14,12 @@ import httpx
 
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.tasks.models.base import AnswerSchema, ChatRequest, Message
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.retry import hidden_status, hint_of, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
-from tfgrpo.tasks.models.wire import decode_usage, encode_request, json_of, mapping_of
+from tfgrpo.tasks.models.wire import decode_usage, encode_request
 
 _SCHEMA: Final = AnswerSchema(
     "ping",

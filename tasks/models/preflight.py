@@ -10,6 +10,7 @@ import difflib
 import httpx
 
 from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.retry import read_refusal
@@ -21,7 +22,6 @@ from tfgrpo.tasks.models.transport import (
     open_transport,
     refuse_socks,
 )
-from tfgrpo.tasks.models.wire import json_of
 
 PREFLIGHT_S = 15.0
 

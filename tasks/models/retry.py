@@ -26,8 +26,8 @@ from tfgrpo.stores.errors import (
     ModelServerFault,
     ModelTimeout,
 )
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.packaged import packaged_yaml
-from tfgrpo.tasks.models.wire import json_of, mapping_of
 
 
 @cache

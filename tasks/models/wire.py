@@ -14,6 +14,7 @@ from typing import Any
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
 from tfgrpo.tasks.models.base import (
     CUT_OFF,
@@ -353,19 +354,6 @@ def _decode_logprobs(logprobs: object) -> tuple[float, ...] | None:
 def _clean(text: str) -> str:
     """Replace lone surrogates, which no UTF-8 can encode."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def json_of(raw: str | bytes) -> Any:
-    """Return the JSON value of a text, or None if it is not JSON."""
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-
-
-def mapping_of(value: object) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def _text_or_none(value: object) -> str | None:

@@ -7,10 +7,8 @@ does not grow with the number of rollouts.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from tfgrpo.flows.console.observer import EpochEnd
@@ -24,7 +22,7 @@ from tfgrpo.stores.experiences.accounts import contradictions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.frozen_json import json_of, mapping_of, to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -40,11 +38,9 @@ def voided_groups(paths: RunPaths) -> dict[str, str]:
     A resumed or replayed run keeps the recorded timeouts, also where the rewarder is in time now.
     """
     found: dict[str, str] = {}
-    for line in read_lines(paths.groups) if paths.groups.is_file() else ():
-        with suppress(ValueError, TypeError, KeyError):  # a damaged line
-            row = json.loads(line)
-            if row["rewarder_fault"] is not None:
-                found[row["group_id"]] = row["rewarder_fault"]
+    for row in (mapping_of(json_of(line)) for line in read_lines(paths.groups)):
+        if row.get("rewarder_fault") is not None and isinstance(row.get("group_id"), str):
+            found[row["group_id"]] = row["rewarder_fault"]
     return found
 
 

@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.frozen_json import json_of
 
 _FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
 _NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
@@ -56,10 +57,7 @@ class SchemaGrader(Options, ItemGrader):
 
 def _schema_of(item: GraderInput) -> Mapping[str, Any] | None:
     text = metadata(item, "schema")
-    try:
-        schema = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
+    schema = json_of(text) if isinstance(text, str) else None
     return schema if isinstance(schema, dict) else None
 
 

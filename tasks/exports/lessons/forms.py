@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.wire import mapping_of
+from tfgrpo.stores.frozen_json import mapping_of
 
 LessonForm: TypeAlias = Literal["text", "json", "skill-md", "agents-md", "dspy", "ace-playbook"]
 LESSON_FORMS: Final[tuple[LessonForm, ...]] = get_args(LessonForm)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.dialect import rows, texts_of, texts_within
-from tfgrpo.tasks.models.wire import mapping_of
 
 _SYSTEM: Final = ("system", "developer")
 _REMEMBERED: Final = 100_000

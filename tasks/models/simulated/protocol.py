@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tfgrpo.tasks.models.wire import mapping_of
+from tfgrpo.stores.frozen_json import mapping_of
 
 MODEL_NAME = "simulated"
 NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"

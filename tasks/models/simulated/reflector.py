@@ -12,9 +12,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
-from tfgrpo.tasks.models.wire import json_of
 
 MISJUDGED: Final = 0.05
 """Judgements that take helped for misled, or misled for helped: as many as lessons that state the opposite."""

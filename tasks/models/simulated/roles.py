@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.reflector import digest, judged, lessons_in_force
 from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
-from tfgrpo.tasks.models.wire import json_of
 
 
 class _Ask(BaseModel):
