@@ -101,6 +101,7 @@ class ExperienceBatch:
         group_size: int | None = None,
         ids: Sequence[str] | None = None,
         allow_nan: bool = False,
+        partial: bool = False,
     ) -> ExperienceBatch:
         """Build a batch from four parallel lists: states [B], then actions, rewards and log-probabilities [B][G].
 
@@ -108,6 +109,7 @@ class ExperienceBatch:
         ``group_size``: size of every group; None: groups may differ, but all lists of a group must agree.
         ``log_prob_old_groups`` may be None. ``ids``: names of the groups, by default their position and a digest of
         their content, as ``g0-1f3a9c0b7d2e``, so that groups of two buffers are two groups.
+        ``partial``: None is an absent reward or log-probability, as ``to_lists(partial=True)`` writes it.
         Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text instead
         of a list of states, values that are not numbers, NaN or infinity.
         """
@@ -116,6 +118,7 @@ class ExperienceBatch:
             group_size=group_size,
             ids=ids,
             allow_nan=allow_nan,
+            partial=partial,
         )
         return cls(groups, allow_nan)
 

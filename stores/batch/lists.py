@@ -132,10 +132,10 @@ def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> Experie
 
 
 def groups_of_lists(
-    lists: ExperienceLists, *, group_size: int | None, ids: Sequence[str] | None, allow_nan: bool
+    lists: ExperienceLists, *, group_size: int | None, ids: Sequence[str] | None, allow_nan: bool, partial: bool
 ) -> tuple[RolloutGroup, ...]:
     """Return the groups of the four lists. Raises ``ShapeError`` with every problem."""
-    reader = _Reader(group_size, allow_nan)
+    reader = _Reader(group_size, allow_nan, partial)
     states = reader.outer("states", lists.states, None)
     count = None if states is None else len(states)
     if states == []:
@@ -162,16 +162,19 @@ def groups_of_lists(
 
 
 def _group(
-    name: str, state: object, actions: list[Any], rewards: list[float], logprobs: list[float] | None
+    name: str, state: object, actions: list[Any], rewards: list[float | None], logprobs: list[float | None] | None
 ) -> RolloutGroup:
+    totals = logprobs or [None] * len(actions)
     rollouts = (
         Rollout(
             id=f"{name}/{index}",
             group_id=name,
             index=index,
             completion=action,
+            # The lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
+            status="error" if action is None and rewards[index] is None else "ok",
             reward=rewards[index],
-            logprob=None if logprobs is None else LogProbs(total=logprobs[index], complete=True),
+            logprob=None if (total := totals[index]) is None else LogProbs(total=total, complete=True),
         )
         for index, action in enumerate(actions)
     )
@@ -181,10 +184,11 @@ def _group(
 class _Reader:
     """Reads lists and collects their problems."""
 
-    def __init__(self, group_size: int | None, allow_nan: bool) -> None:
+    def __init__(self, group_size: int | None, allow_nan: bool, partial: bool) -> None:
         self.problems = [] if group_size is None else size_problems(group_size=group_size)
         self._ids: Sequence[str] = ()
         self._allow_nan = allow_nan
+        self._partial = partial
         self._group_size = None if self.problems else group_size
 
     def outer(self, name: str, value: object, count: int | None) -> list[Any] | None:
@@ -245,17 +249,22 @@ class _Reader:
             where = f"{self._where([number])}, action {index}" if named else f"index {index}"
             self.problems.append(ShapeProblem(name, "JSON values", reason, where + _more(len(bad) - 1)))
 
-    def numbers(self, name: str, value: object, count: int | None, sizes: list[int] | None) -> list[list[float]] | None:
-        """Return rows of numbers."""
+    def numbers(
+        self, name: str, value: object, count: int | None, sizes: list[int] | None
+    ) -> list[list[float | None]] | None:
+        """Return rows of numbers, and of None where values may be absent."""
         rows = self.rows(name, value, count, sizes)
-        bad = [each for each in _each(rows) if not is_number(each[2], allow_nan=self._allow_nan)]
+        bad = [each for each in _each(rows) if not self._is_value(each[2])]
         if bad:
             number, index, wrong = bad[0]
             where = f"{self._where([number])}, action {index}" + _more(len(bad) - 1)
             expected = "numbers" if self._allow_nan else "finite numbers"
             self.problems.append(ShapeProblem(name, expected, _value_text(wrong), where))
             return None
-        return None if rows is None else [[float(each) for each in row] for row in rows]
+        return None if rows is None else [[None if each is None else float(each) for each in row] for row in rows]
+
+    def _is_value(self, value: object) -> bool:
+        return is_number(value, allow_nan=self._allow_nan) or (self._partial and value is None)
 
     def _mismatch(self, name: str, rows: list[list[Any]], expected: list[int], bad: list[int]) -> ShapeProblem:
         if len(set(expected)) == 1 and len({len(row) for row in rows}) == 1:

@@ -177,6 +177,23 @@ def test_absent_values_never_become_numbers_in_lists():
     assert "first: group index 0, rollout 'q1/3'" in str(error)
 
 
+def test_partial_lists_read_back():
+    lists = batch(full_group()).to_lists(partial=True)
+    made = ExperienceBatch.from_lists(*lists, partial=True)
+    assert made.to_lists(partial=True) == lists
+    assert made.arrays().mask.tolist() == batch(full_group()).arrays().mask.tolist()
+    failed = {rollout.status for rollout in made.rollouts() if rollout.completion is None}
+    assert failed == {"error"}, "what has neither a reply nor a reward is no answered rollout"
+    error = refused(lambda: ExperienceBatch.from_lists(*lists))
+    assert [problem.received for problem in error.problems] == ["None", "None"]
+
+
+@given(st.lists(st.lists(st.none() | st.floats(-1e6, 0), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_any_partial_lists_round_trip(values):
+    lists = ([f"s{place}" for place in range(len(values))], [["a"] * len(row) for row in values], values, values)
+    assert ExperienceBatch.from_lists(*lists, partial=True).to_lists(partial=True) == lists
+
+
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_any_lists_round_trip_and_agree_with_flat_and_arrays(rewards):
     states = [f"s{place}" for place in range(len(rewards))]
