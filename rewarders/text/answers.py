@@ -98,19 +98,22 @@ def stated_answer(text: str) -> Stated:
 
     Only the rest of an answer line counts, unless it is empty; then the text below does.
     """
+    stated = _statement(text)
+    box = _last(_BOX, stated.text)
+    if box is None:
+        return stated
+    inside = _until_closing(stated.text[box.end() :]).strip()
+    return Stated(inside, "box" if stated.source == "text" else stated.source)
+
+
+def _statement(text: str) -> Stated:
+    """Return the text after the last ``Answer:`` line, else the whole text."""
     tail = text[-LOOKED_AT:]
     marker = _last(_ANSWER_LINE, tail)
     if marker is None:
-        source: Source = "text"
-        stated = tail.strip()
-    else:
-        source = "answer line"
-        line, _, below = tail[marker.end() :].partition("\n")
-        stated = line.strip() or below.strip()
-    box = _last(_BOX, stated)
-    if box is None:
-        return Stated(stated, source)
-    return Stated(_until_closing(stated[box.end() :]).strip(), "box" if source == "text" else source)
+        return Stated(tail.strip(), "text")
+    line, _, below = tail[marker.end() :].partition("\n")
+    return Stated(line.strip() or below.strip(), "answer line")
 
 
 def answered_number(text: str) -> Number | None:
@@ -126,15 +129,19 @@ def answered_number(text: str) -> Number | None:
 def reference_number(text: str) -> Number | None:
     """Return the number of a reference; None when it is no single number.
 
-    The text after the last ``####``, else the last ``Answer:`` line, else the only box, else the whole text has to be a
-    number.
+    The text after the last ``####``, else the last ``Answer:`` line, else the whole text has to be a number, or to have
+    one box with a number; a box in a box is one.
     """
     integer = _integer(text)
     if integer is not None:
         return integer
-    marked = text.rpartition(_MARK)[2]
-    stated = stated_answer(marked)
-    return None if stated.source == "box" and marked.count("box") > 1 else only_number(stated.text)
+    stated = _statement(text.rpartition(_MARK)[2]).text
+    box = _BOX.search(stated)
+    if box is None:
+        return only_number(stated)
+    behind = stated[box.end() :]
+    inside = _until_closing(behind)
+    return None if _BOX.search(behind, len(inside)) else only_number(inside)
 
 
 def _integer(text: str) -> Number | None:
