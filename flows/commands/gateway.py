@@ -93,6 +93,8 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
     def report(text: str) -> None:
         say(f"[gateway] {text}")
 
+    for warning in telemetry.warnings:
+        report(f"warning: {warning}")
     lessons = PromotedLessons(
         TaskPaths.of(settings.out, settings.task_id),
         Path(settings.packs_root) if settings.packs_root else None,

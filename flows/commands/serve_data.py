@@ -53,6 +53,8 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
     runner = GraderRunner(timeout_s=options.grader_timeout)
     service = DataService(config, runner)
     say = partial(console.say, wrap=False)
+    for warning in telemetry.warnings:
+        say(f"warning: {warning}")
     app = data_app(
         service,
         limits=limits_of(options),

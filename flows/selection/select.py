@@ -132,7 +132,8 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
         await runtime.aclose()
         lost = await asyncio.to_thread(runtime.telemetry.shutdown)
     kept = await asyncio.to_thread(_remember, selected, clock)
-    return replace(selected, warnings=(*plan.warnings, *warnings, *kept, *([lost] if lost else [])))
+    told = (*runtime.telemetry.warnings, *([lost] if lost else []))
+    return replace(selected, warnings=(*plan.warnings, *warnings, *kept, *told))
 
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ class Telemetry(SpanMaker, Recorder):
     def shutdown(self, deadline_s: float | None = None) -> str | None:
         """Deliver the rest and stop, within ``deadline_s`` (default: the option), also when the endpoint hangs.
 
-        Return (and log) one line about what was not delivered, or None. Harmless when repeated.
+        Return one line about what was not delivered, or None. Harmless when repeated.
         """
         if self._closed:
             return None
@@ -115,9 +115,9 @@ class Telemetry(SpanMaker, Recorder):
         late = [pipe for pipe, thread in closing if thread.is_alive()]
         for thread in [_in_background(pipe.abandon) for pipe in late]:
             thread.join(_LAST_JOIN_S / len(late))
-        return self._log_losses(late)
+        return self._losses(late)
 
-    def _log_losses(self, late: Sequence[Pipe]) -> str | None:
+    def _losses(self, late: Sequence[Pipe]) -> str | None:
         spans = self._delivery.ended - self._delivery.delivered
         lost = [f"{spans} of {self._delivery.ended} spans"] if spans > 0 else []
         if self._delivery.metrics_failed or any(pipe.signal == "metrics" for pipe in late):
@@ -125,9 +125,12 @@ class Telemetry(SpanMaker, Recorder):
         if not lost:
             return None
         receivers = ", ".join(sorted({pipe.where for pipe in self._pipes}))
-        line = f"telemetry: {' and '.join(lost)} were not delivered to {receivers}"
-        _LOG.warning("%s", line)
-        return line
+        return f"telemetry: {' and '.join(lost)} were not delivered to {receivers}"
+
+    def at_exit(self) -> None:
+        """Shut down at the end of the process, where no caller is left to show what was not delivered: log it."""
+        if (line := self.shutdown()) is not None:
+            _LOG.warning("%s", line)
 
 
 _Key: TypeAlias = tuple[TelemetryOptions, tuple[tuple[str, str], ...]]
@@ -141,8 +144,8 @@ def configure(options: TelemetryOptions, env: Mapping[str, str]) -> Telemetry:
     """Return the telemetry for these options and this ``OTEL_*`` environment; the same object until its shutdown.
 
     Exporters are built only when an endpoint is configured, or for ``OTEL_*_EXPORTER=console`` (to stderr). Raises
-    ``SettingsError`` for an invalid endpoint, and for what the SDK refuses; other unsupported values are logged, and in
-    ``warnings``. At the end of the process ``shutdown`` is called, unless it was before.
+    ``SettingsError`` for an invalid endpoint, and for what the SDK refuses; other unsupported values are in ``warnings``,
+    for the caller to show. At the end of the process ``shutdown`` is called, unless it was before.
     """
     key = (options, tuple(sorted(item for item in env.items() if item[0].startswith("OTEL_"))))
     with _CONFIGURING:
@@ -155,8 +158,6 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     problems: list[str] = []
     to_traces, to_metrics = (find_target(env, signal, problems.append) for signal in _SIGNALS)
     warnings = tuple(dict.fromkeys(problems))
-    for warning in warnings:
-        _LOG.warning("%s", warning)
     if to_traces is None and to_metrics is None:
         return Telemetry(options, warnings=warnings)
     resource = _resource(options, env)
@@ -176,7 +177,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
         telemetry.record("run", run_id=options.run_id, task_id=options.task_id)
-    atexit.register(telemetry.shutdown)
+    atexit.register(telemetry.at_exit)
     return telemetry
 
 
@@ -201,7 +202,7 @@ def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Envi
 
 
 def _forget(telemetry: Telemetry) -> None:
-    atexit.unregister(telemetry.shutdown)
+    atexit.unregister(telemetry.at_exit)
     with _CONFIGURING:
         for key in [key for key, known in _CONFIGURED.items() if known is telemetry]:
             del _CONFIGURED[key]

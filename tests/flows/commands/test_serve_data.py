@@ -189,12 +189,14 @@ def test_everything_is_closed_and_unsent_telemetry_is_reported(tmp_path, capsys,
     path = mix(tmp_path)
     (tmp_path / "plain.jsonl").write_text('{"prompt": "p"}\n{"answer": "1"}\n')
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
     threads = threading.active_count()
     assert in_this_process(path, "--host", "127.0.0.1") == (0, [200])
     said = capsys.readouterr()
     assert "dataset plain: 2 records, graded by format" in said.out
     assert "warning: dataset 'plain': 1 of 2 records can be graded but not served" in said.err
-    assert "telemetry: the last metrics were not delivered to 127.0.0.1:9" in said.err
+    assert said.err.count("warning: OTEL_TRACES_EXPORTER=zipkin: no traces are sent") == 1
+    assert said.err.count("telemetry: the last metrics were not delivered to 127.0.0.1:9") == 1
     assert "[dataserver] stopped" in said.err
     assert threading.active_count() <= threads  # a thread of an earlier test may have ended meanwhile
 

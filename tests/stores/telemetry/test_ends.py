@@ -44,7 +44,7 @@ def test_shutdown_keeps_its_deadline_and_reports_losses_once(
     assert line is not None
     assert line.startswith("telemetry: 6 of 6 spans and the last metrics")
     assert line.endswith(f" were not delivered to {otlp_receiver.url.removeprefix('http://')}")
-    assert [record.message for record in caplog.records].count(line) == 1
+    assert line not in [record.message for record in caplog.records], "who called shows it"
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
 
 
@@ -85,7 +85,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("ending", ["telemetry.shutdown()", "pass"])
+@pytest.mark.parametrize("ending", ["sys.stderr.write(str(telemetry.shutdown()))", "pass"])
 @pytest.mark.parametrize("fault", ["dead", "hang"])
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.untraced
