@@ -25,7 +25,7 @@ from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, state_of
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, in_parameters, state_of
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
@@ -34,7 +34,7 @@ from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import PrefectUnavailable, RunAborted, TfgrpoError
+from tfgrpo.stores.errors import PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import run_on_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
@@ -179,7 +179,11 @@ def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
     observers = Observers(Progress(console), artifacts)
     # Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C.
     with nullcontext() if deployed else termination_interrupts():
-        return execute(request, os.environ, observers, mapped_groups, clock=utc_now)
+        summary = execute(request, os.environ, observers, mapped_groups, clock=utc_now)
+    if summary.status != "refused":
+        return summary
+    error = SettingsError([Problem(**problem) for problem in summary.details["problems"]])
+    return RunSummary.refused(summary.run_id, in_parameters(error, tfgrpo_learning, RunRequest))
 
 
 RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_here)

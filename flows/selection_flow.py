@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic.json_schema import SkipJsonSchema
 
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, state_of
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, state_of
 from tfgrpo.flows.orchestration.request import Scalar
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.selection.request import SelectRequest
@@ -66,7 +66,8 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
         selected = select(asked_of(SelectRequest, request, fields), os.environ)
         return state_of(selected.status, selected.message, selected.as_json())
     except ConfigError as error:
-        return state_of("failed", str(error), RunSummary.refused(None, error).as_json())
+        refused = RunSummary.refused(None, in_parameters(error, tfgrpo_select, SelectRequest))
+        return state_of("failed", refused.message, refused.as_json())
     except TfgrpoError as error:
         message = f"{type(error).__name__}: {error}"
         return state_of("failed", message, {"status": "failed", "message": message})

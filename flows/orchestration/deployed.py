@@ -7,10 +7,13 @@ follows from the flow run's: when Prefect runs it again, it resumes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
+from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
@@ -21,10 +24,11 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.request import FlowRequest
-from tfgrpo.stores.errors import FlowFailed, PrefectUnavailable
+from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")
+_OPTION: Final = re.compile(r"(?:command line )?(?<![\w-])--(set )?([a-z][\w.-]*)")
 
 
 class _NoDefault(dict[str, Any]):
@@ -79,6 +83,25 @@ def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
         raise PrefectUnavailable(why) from error
     older = parameters.pop("request", None) or {}
     return {name: value for name, value in (parameters | older).items() if value is not None}
+
+
+def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowRequest]) -> ConfigError:
+    """Return the error with options of the command line named as the flow's parameters, or as keys of its ``settings``."""
+
+    def named(option: re.Match[str]) -> str:
+        is_key, name = option.groups()
+        parameter = name.replace("-", "_")
+        if not is_key and parameter in flow.parameters.properties:
+            return f"parameter {parameter}"
+        key = name if is_key else kind.KEYS.get(parameter)
+        return option[0] if key is None else f"settings {key}"
+
+    def words(text: str) -> str:
+        return text if "tfgrpo " in text else _OPTION.sub(named, text)  # a command to type stays as it is
+
+    return type(error)(
+        [replace(each, source=words(each.source), accepted=words(each.accepted)) for each in error.problems]
+    )
 
 
 def state_of(status: str, message: str, data: Mapping[str, object]) -> State[Any]:

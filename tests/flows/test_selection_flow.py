@@ -45,8 +45,8 @@ def test_ends_without_a_choice_have_states_of_their_own():
 def test_bad_input_fails_with_every_problem():
     state, data = state_of(k=99, min_success=77)
     assert state.type.value == "FAILED"
-    assert {problem["source"] for problem in data["problems"]} == {"--k", "--min-success"}
-    with pytest.raises(FlowFailed, match="--min-success"):
+    assert {problem["source"] for problem in data["problems"]} == {"parameter k", "settings selection.min_success"}
+    with pytest.raises(FlowFailed, match="settings selection.min_success"):
         tfgrpo_select(request=SelectRequest(k=99, min_success=77))
 
 

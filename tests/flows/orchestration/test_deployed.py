@@ -8,11 +8,12 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 
 from tfgrpo.flows.learning_flow import tfgrpo_learning
-from tfgrpo.flows.orchestration.deployed import asked_of
+from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection_flow import tfgrpo_select
 from tfgrpo.pipelines.settings.fields import fields_by_key
+from tfgrpo.stores.errors import SettingsError
 
 FLOWS = {tfgrpo_learning: RunRequest, tfgrpo_select: SelectRequest}
 
@@ -48,3 +49,20 @@ def test_the_older_request_holds_beside_parameters():
     asked = asked_of(RunRequest, older, {"epochs": 2, "settings": {"dry_run": True}})
     expected = {"settings": {"tfgrpo.min_spread": 0.1, "dry_run": True}}
     assert asked == RunRequest(pipeline="powl", max_calls=9, epochs=2, **expected)
+
+
+@pytest.mark.parametrize(
+    ("flow", "source", "accepted", "said"),
+    [
+        (tfgrpo_learning, "--epochs", "from 2", "parameter epochs: got 0; accepted: from 2"),
+        (tfgrpo_learning, "task_id (command line --task-id)", "a name", "task_id (parameter task_id): got 0; accepted: a name"),
+        (tfgrpo_learning, "--batch-size", "from 1", "settings tfgrpo.batch_size: got 0; accepted: from 1"),
+        (tfgrpo_learning, "--set a.b", "--set c.d=1", "settings a.b: got 0; accepted: settings c.d=1"),
+        (tfgrpo_learning, "--dataset", "or --pack powl", "parameter dataset: got 0; accepted: or settings pack powl"),
+        (tfgrpo_learning, "--run-id", "`tfgrpo run --resume X`", "--run-id: got 0; accepted: `tfgrpo run --resume X`"),
+        (tfgrpo_learning, "items.jsonl:17--x", "text", "items.jsonl:17--x: got 0; accepted: text"),
+        (tfgrpo_select, "--k", "--max-calls", "parameter k: got 0; accepted: parameter max_calls"),
+    ],
+)  # fmt: skip
+def test_a_refused_flow_run_names_parameters_and_keys_of_settings_in_place_of_options(flow, source, accepted, said):
+    assert str(in_parameters(SettingsError.one(source, "0", accepted), flow, FLOWS[flow])) == said
