@@ -120,7 +120,7 @@ def _with_night(resolved: Resolved) -> Resolved:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
-    half = settings.tfgrpo.half_night is None and saturated_before(settings)
+    half = night > 0 and settings.tfgrpo.half_night is None and saturated_before(settings)
     tonight = {"night": night, **({"half_night": True} if half else {})}
     learning = settings.tfgrpo.model_copy(update=tonight)
     source = {"tfgrpo.night": "as many as the gate of the task has decided"} if night else {}

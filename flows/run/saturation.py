@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,14 +62,15 @@ def saturated_before(settings: Settings) -> bool:
 
     It is another library for another model or another version of the pack. What cannot be read is no saturation.
     """
-    # A bad task id, a damaged file or no pack: ``prepare`` and the plan report it, whatever this night takes.
-    with suppress(ConfigError, StoreError, OSError), expected_shape(Path(settings.out, settings.task_id)):
+    # A damaged file or no pack: the plan reports it, whatever this night takes.
+    with suppress(ConfigError, StoreError, OSError):
         models, task = choose_models(settings), TaskPaths.of(settings.out, settings.task_id)
         decisions, nights = _unchanged(task, simulated=models.simulated)
         last = ManifestFile(task.run(decisions[-1].run_id).manifest).read() if nights >= _NIGHTS else {}
         if last.get("saturated"):  # no manifest from before there was such a field has it
-            stamp = load_pack(settings, settings.pack).manifest.stamp
-            return (last["model"], last["pack"]["stamp"]) == (models.name, stamp)
+            with expected_shape(task.root):
+                before = last["model"], last["pack"]["stamp"]
+            return before == (models.name, load_pack(settings, settings.pack).manifest.stamp)
     return False
 
 

@@ -11,8 +11,9 @@ from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.artifacts import night_page
+from tfgrpo.flows.run import saturation as saturating
 from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.flows.run.saturation import saturation
+from tfgrpo.flows.run.saturation import saturated_before, saturation
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import Promotion
@@ -144,3 +145,23 @@ def test_calls_that_were_not_measured_are_unknown(tmp_path):
     found = saturation(session(tmp_path), Totals(calls=7, unmeasured_attempts=1))
     assert found["calls"] is None
     assert "7 + unknown calls" in found["explanation"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["{", "[]", '{"schema_version": 1, "saturated": {}}', '{"schema_version": 1, "saturated": {"nights": 3}}'],
+)
+def test_a_damaged_manifest_is_no_saturation_and_an_error_of_the_code_is_not_hidden(tmp_path, monkeypatch, manifest):
+    nights(tmp_path / "t" / "promotions.jsonl", *["undecided"] * 3)
+    run = TaskPaths(tmp_path / "t").run("n2")
+    run.root.mkdir(parents=True)
+    run.manifest.write_text(manifest)
+    settings = Settings(out=str(tmp_path), task_id="t", dry_run=True)
+    assert not saturated_before(settings)
+
+    def broken(*_args, **_options):
+        raise AttributeError("a mistake in the code")
+
+    monkeypatch.setattr(saturating, "nights_unchanged", broken)
+    with pytest.raises(AttributeError, match="a mistake"):
+        saturated_before(settings)
