@@ -10,7 +10,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of, task_named
 from tfgrpo.stores.files.layout import TaskPaths
 
-_COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons", "result")
+_COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested", "result")
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
@@ -52,6 +52,6 @@ def _row(entry: RunEntry) -> list[str]:
         f"{entry.started_at:%Y-%m-%d %H:%M}",
         "unfinished" if entry.status == "running" else entry.status,
         "–" if entry.spent is None else f"{entry.spent}{' (SIMULATED)' if entry.simulated else ''}",
-        "–" if entry.lessons is None else str(entry.lessons),
+        "–" if entry.tested is None else str(entry.tested),
         entry.message or "–",
     ]

@@ -18,6 +18,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
@@ -126,11 +127,17 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:
     flow = client.read_flow(deployment.flow_id).name
     plans = [
-        f"{getattr(each.schedule, 'cron', each.schedule)} {getattr(each.schedule, 'timezone', None) or 'UTC'}"
-        f"{'' if each.active and not deployment.paused else ' (PAUSED)'}"
+        f"{rule_of(each.schedule)}{'' if each.active and not deployment.paused else ' (PAUSED)'}"
         for each in deployment.schedules
     ]
     return f"{flow}/{deployment.name}, {', '.join(plans) or 'on demand'}"
+
+
+def rule_of(schedule: SCHEDULE_TYPES) -> str:
+    """Return when a schedule fires, in a few words."""
+    if isinstance(schedule, IntervalSchedule):
+        return f"every {schedule.interval}"
+    return f"{schedule.cron} {schedule.timezone or 'UTC'}" if isinstance(schedule, CronSchedule) else str(schedule)
 
 
 def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:

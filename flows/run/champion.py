@@ -130,7 +130,8 @@ def _verifying(store: ExperienceStore, library: Library, warnings: list[str]) ->
     sound = verified(library, store)
     if retired := [entry.experience_id for entry in library.entries if entry not in sound.entries]:
         what = f"{pluralize(len(retired), 'lesson')} kept out, not stamped for the pack in force"
-        warnings = [*warnings, f"{what}: {', '.join(retired)}"]
+        again = "restore the files of the pack and stamp it to have them back, else the nights learn anew"
+        warnings = [*warnings, f"{what}: {again}: {', '.join(retired)}"]
     return sound, warnings
 
 

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.champion import starting_library
-from tfgrpo.flows.run.index import runs_of
+from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
 from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
@@ -81,8 +81,12 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         books.manifest.update(**fields, **identity)
         damage = runtime.journal.warning if runtime.journal is not None else None
         began: dict[str, Any] | None = fields.get("began_with")  # None under older learning rules
-        lost = began and began.get("lost")
-        happened = (*retired, *(each for each in (damage, lost) if each))
+        lost, killed = (began.get("lost"), began.get("killed")) if began else (None, None)
+        unended = killed and (
+            f"run {killed} was killed before its end: `tfgrpo run --resume {killed}` goes on with it, and asks no "
+            "answered call again"
+        )
+        happened = (*retired, *(each for each in (damage, lost, unended) if each))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -117,8 +121,9 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         earlier: dict[str, Any] = prepared.earlier["began_with"]
         return earlier
     paths = prepared.plan.paths
-    # An entry without lessons is a damaged manifest, or that of a run that ended no epoch.
-    ended = (one for one in runs_of(paths) if one.simulated == prepared.plan.simulated and one.lessons is not None)
+    # An entry without a number of lessons is a damaged manifest, or that of a run that ended no epoch.
+    runs = runs_of(paths)
+    ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.tested is not None)
     last = next(ended, None)
     block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
     carried, lost = carried_evidence(prepared.plan)
@@ -129,7 +134,19 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         "capital": list(carried.capital.logs),
         "nights": carried.nights,
         **({"lost": lost} if lost else {}),
+        **({"killed": runs[0].run_id} if runs and _was_killed(paths, runs[0]) else {}),
     }
+
+
+def _was_killed(task: TaskPaths, entry: RunEntry) -> bool:
+    """Return whether a run is marked as running, and no process has it open."""
+    if entry.status != "running":
+        return False
+    try:
+        with FileLock(task.run(entry.run_id).root / ".lock", timeout=0, mode=0o600):
+            return True
+    except (Timeout, OSError):  # open elsewhere, or a directory that is only readable
+        return False
 
 
 def _learning(

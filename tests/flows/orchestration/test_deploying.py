@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.running import PATIENCE_S, ROOT
-from tfgrpo.flows.orchestration.deploying import deploy
+from tfgrpo.flows.orchestration.deploying import deploy, rule_of
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 
@@ -75,3 +77,9 @@ def test_a_setting_that_prefect_refuses_is_one_clear_message_here_too(tmp_path):
     )
     assert refused.returncode == 2
     assert "the settings of Prefect: got Value error, Invalid IPv6 URL" in refused.stderr
+
+
+def test_a_schedule_is_shown_as_when_it_fires():
+    assert rule_of(CronSchedule(cron="30 1 * * *", timezone="Europe/Berlin")) == "30 1 * * * Europe/Berlin"
+    assert rule_of(CronSchedule(cron="30 1 * * *")) == "30 1 * * * UTC"
+    assert rule_of(IntervalSchedule(interval=timedelta(minutes=90))) == "every 1:30:00"

@@ -7,6 +7,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from filelock import FileLock
 
 from tests.support.runs.running import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
 from tfgrpo.flows.console import environment
@@ -190,3 +191,24 @@ def test_a_resumed_run_records_its_start_and_its_resumption(earlier, tmp_path):
     assert run(out, resume=RUN).exit_code == 3
     later = manifest(out)
     assert later["started_at"] == began["started_at"] < later["resumed_at"]
+
+
+def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_once(tmp_path):
+    def said():
+        return [text for text in manifest(tmp_path, name)["warnings"] if "was killed" in text]
+
+    assert run(tmp_path, run_id="killed", max_calls=8, **SMALL).status == "stopped"
+    path = paths(tmp_path, "killed").manifest
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+    name = "held"
+    with FileLock(path.parent / ".lock"):  # by a process that is still at it
+        run(tmp_path, run_id=name, max_calls=8, **SMALL)
+    assert said() == []
+    shutil.rmtree(paths(tmp_path, name).root)
+    name = "next"
+    run(tmp_path, run_id=name, max_calls=8, **SMALL)
+    (warning,) = said()
+    assert warning.startswith("run killed was killed before its end: `tfgrpo run --resume killed` goes on with it")
+    name = "after"
+    run(tmp_path, run_id=name, max_calls=8, **SMALL)
+    assert said() == []

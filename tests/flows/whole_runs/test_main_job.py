@@ -149,6 +149,7 @@ def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_pat
     promoted = [lesson["id"] for lesson in first.details["lessons"]]
 
     _, opened = night(tmp_path, packs, "second", seed=1)
+    first_stamp = opened["pack"]["stamp"]
     assert opened["champion"]["experience_ids"] == promoted
     champion_prompts = {row["prompt_digest"] for row in lines(paths(tmp_path, "second").rollouts)
                         if row["arm"] == "champion"}  # fmt: skip
@@ -159,16 +160,20 @@ def test_nights_build_on_what_was_promoted_and_an_edited_pack_retires_it(tmp_pat
     champion = next(row["experience_ids"] for row in reversed(kept) if row["decision"] in {"promote", "retire"})
 
     rules = packs / "arithmetic" / "house-rules.md"
-    rules.write_text(rules.read_text() + "\nShow the steps.\n")
+    before = rules.read_text()
+    rules.write_text(before + "\nShow the steps.\n")
     stamp_pack(packs / "arithmetic", utc_now)
     history = store(tmp_path)
     third, opened = night(tmp_path, packs, "third", seed=4)
     assert opened["champion"]["experience_ids"] == []
     (warning,) = [text for text in opened["warnings"] if "kept out" in text]
-    assert warning.startswith(f"{len(champion)} lessons kept out, not stamped for the pack in force: ")
+    again = "restore the files of the pack and stamp it to have them back, else the nights learn anew"
+    assert warning.startswith(f"{len(champion)} lessons kept out, not stamped for the pack in force: {again}: ")
     assert warning in third.details["warnings"]
     assert store(tmp_path)[: len(history)] == history, "retiring rewrites nothing"
     assert third.details["gate"]["decision"] == "promote", "it learns again under the new text"
+    rules.write_text(before)
+    assert stamp_pack(packs / "arithmetic", utc_now).stamp == first_stamp, "lessons are back with the files"
 
 
 def test_a_candidate_that_was_not_promoted_is_not_used_the_next_night(tmp_path):
