@@ -46,7 +46,7 @@ def test_bad_input_fails_with_every_problem():
     state, data = state_of(k=99, min_success=77)
     assert state.type.value == "FAILED"
     assert {problem["source"] for problem in data["problems"]} == {"parameter k", "settings selection.min_success"}
-    with pytest.raises(FlowFailed, match="settings selection.min_success"):
+    with pytest.raises(FlowFailed, match="settings selection"):
         tfgrpo_select(request=SelectRequest(k=99, min_success=77))
 
 
