@@ -98,7 +98,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
     async with runtime.slots:
         start = perf_counter()
         try:
-            trajectory = await _within_limit(attempt, runtime)
+            trajectory = await _attempted(attempt, runtime)
         except Exception as raised:  # noqa: BLE001 - failures of any agent become typed outcomes
             error = raised
         finally:
@@ -119,6 +119,15 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         latency_s=latency,
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
+
+
+async def _attempted(attempt: AttemptContext, runtime: Runtime) -> Trajectory:
+    try:
+        return await _within_limit(attempt, runtime)
+    except Exception:
+        attempt.end()
+        attempt.failed()
+        raise
 
 
 async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory:

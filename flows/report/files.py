@@ -19,6 +19,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import add_counts
+from tfgrpo.stores.runs.journal import UNFINISHED
 from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.tasks.models.wire import usage_of
 
@@ -145,7 +146,7 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
     for entry in read_rows(run.journal):
         # …/role/attempt#digest
         parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
-        if len(parts) == 3 and isinstance(entry.get("payload"), dict):
+        if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
             roles.setdefault(parts[1], RoleCost()).add(entry)
     return roles
 

@@ -25,6 +25,8 @@ from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")
+UNFINISHED = "unfinished"
+"""Role of the entry with what a failed attempt of an agent of the user's own did, beside its ``agent`` entry."""
 EntryKind: TypeAlias = Literal["reply", "failure"]
 _HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
 _SUM_BYTES = len(',"sum":"0123456789abcdef"}')

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.rewarders.faults import described
@@ -90,13 +91,20 @@ class OwnAgent(ABC):
             "seed": attempt.seed,
         }
         attempt.own_calls = True
-        done = await attempt.recorder.once(
-            attempt.key("agent", turn=0),
-            request,
-            lambda: self._run(attempt),
-            encode=_Finished.to_json,
-            decode=_Finished.from_json,
-        )
+        attempt.failed = partial(_keep_unfinished, attempt)
+        try:
+            done = await attempt.recorder.once(
+                attempt.key("agent", turn=0),
+                request,
+                lambda: self._run(attempt),
+                encode=_Finished.to_json,
+                decode=_Finished.from_json,
+            )
+        except TfgrpoError:
+            if (known := attempt.recorder.unfinished()) is not None:
+                unfinished = _Finished.from_json(known)
+                attempt.adopt(unfinished.calls, unfinished.trajectory.frames)
+            raise
         attempt.adopt(done.calls, done.trajectory.frames)
         return done.trajectory
 
@@ -118,6 +126,11 @@ class OwnAgent(ABC):
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by
             return _finished(trajectory, attempt, session)
+
+
+def _keep_unfinished(attempt: AttemptContext) -> None:
+    did = scrubbed(Trajectory("", attempt.frames, ""), attempt.runtime.scrub)
+    attempt.recorder.keep_unfinished(_Finished(did, (attempt.usage,)).to_json())
 
 
 def _finished(trajectory: Trajectory, attempt: AttemptContext, session: Session | None) -> _Finished:

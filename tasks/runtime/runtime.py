@@ -37,7 +37,7 @@ from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.outcomes import Phase
-from tfgrpo.stores.runs.journal import CallKey, Journal
+from tfgrpo.stores.runs.journal import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.gateway import Gateway
@@ -213,6 +213,20 @@ class Recorder:
                 self._keep(key_text, encode(found))
         return found
 
+    def keep_unfinished(self, payload: dict[str, Any]) -> None:
+        """Journal what a failed attempt did and used: the failure itself is recorded only once its batch is accepted."""
+        if self.made and self._pending:
+            self._keep(self._unfinished_key(), payload)
+
+    def unfinished(self) -> Mapping[str, Any] | None:
+        """Return what the attempt whose recorded failure was raised did and used; None in older journals."""
+        entry = self._journal.get(self._unfinished_key()) if self._journal and self._pending and not self.made else None
+        return None if entry is None else entry["payload"]
+
+    def _unfinished_key(self) -> str:
+        key, key_text = next(iter(self._pending.items()))
+        return replace(key, role=UNFINISHED).text(key_text()[-16:])
+
     def _keep(self, key_text: str, payload: dict[str, Any]) -> None:
         try:
             if self._journal is not None:
@@ -237,6 +251,8 @@ class AttemptContext:
         """Whether the actor may call models outside this context."""
         self.runtime = runtime
         self.recorder = Recorder(runtime.journal, replay=runtime.context.replay)
+        self.failed: Callable[[], None] = lambda: None
+        """Called when the attempt has failed."""
         self.stopped_by: TfgrpoError | None = None
         """Failure that ends the run, even if the agent catches it."""
         self._over = False
@@ -278,8 +294,7 @@ class AttemptContext:
     @property
     def user_text(self) -> str:
         """The item as the user message shows it."""
-        parts = (self.item.system_prompt, self.item.prompt)
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join(filter(None, (self.item.system_prompt, self.item.prompt)))
 
     def end(self) -> None:
         """Refuse further calls: a blocking agent that timed out would spend more otherwise."""

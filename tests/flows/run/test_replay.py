@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.replay import compare_with_original
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
@@ -44,6 +45,19 @@ def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path):
     assert roles.total() - roles["agent"] <= written["forecast"]["calls"]["high"]
     assert written["status"] == "finished"
     assert run(tmp_path, replay=RUN).exit_code == 0
+
+
+def test_failed_attempts_of_an_own_agent_are_replayed_and_resumed_with_what_they_used(tmp_path):
+    run(tmp_path, run_id=RUN, actor__kind="tests.support.agents.agents:asks_and_often_fails", **SMALL)
+    failed = [row for row in lines(paths(tmp_path).rollouts) if row["outcome"]["name"] == "failed"]
+    assert failed
+    assert all(row["calls"] == 1 and row["completion_tokens"] for row in failed)
+    before = manifest(tmp_path)["tfgrpo"]
+    assert "unfinished" not in read_costs(paths(tmp_path))
+    summary = run(tmp_path, replay=RUN)
+    assert summary.exit_code == 0, summary.message
+    assert run(tmp_path, resume=RUN).exit_code == 0
+    assert manifest(tmp_path)["tfgrpo"]["per_tool_metrics"] == before["per_tool_metrics"]
 
 
 def test_a_replay_takes_the_first_number_that_is_free(tmp_path):

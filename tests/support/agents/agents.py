@@ -211,6 +211,14 @@ def answers_alone(prompt: str, system: str) -> str:
     return f"Answer: {len(prompt) % 7}"
 
 
+async def asks_and_often_fails(prompt: str, chat: AskAsync, seed: int) -> str:
+    """Ask, and raise for one seed in three."""
+    answer = await chat(prompt)
+    if seed % 3 == 0:
+        raise OSError("out of paper")
+    return answer
+
+
 async def asks_through_chat(prompt: str, chat: AskAsync) -> str:
     return await chat(prompt)
 

@@ -16,7 +16,7 @@ from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import LESSONS, SYSTEM, USAGE, Endpoint, Opener, chat_body
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.ledger.state import Budget
-from tfgrpo.stores.outcomes import Refused
+from tfgrpo.stores.outcomes import Failed, Refused
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor
 from tfgrpo.tasks.rollout import run_rollout
@@ -140,6 +140,27 @@ async def test_a_finished_attempt_is_not_started_again_and_replays_without_a_gat
     assert first.usage == again.usage == replayed.usage
     assert first.frames == again.frames == replayed.frames
     assert first.tools == again.tools == replayed.tools
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_recorded_failure_replays_with_what_the_attempt_did_before_it(kind, stack, endpoint, opener):
+    endpoint.answer = lambda request, raw: (
+        web.Response(status=400) if len(endpoint.asked) > 1 else searching(request, raw)
+    )
+    failed = await attempt(opener, endpoint.url, await actor_of(kind, stack))
+    assert isinstance(failed.loss, Failed)
+    assert (failed.usage.calls, len(failed.frames), len(failed.tools)) == (1, 2, 1)
+    journal = opener.runtime(endpoint.url).journal
+    journal.append_failure(failed.loss.call_key, failed.loss.error_type, failed.loss.reason)
+    for url in (endpoint.url, None):
+        again = await attempt(opener, url, await actor_of(kind, stack), replay=url is None)
+        assert (again.loss, again.usage, again.frames, again.tools) == (
+            failed.loss,
+            failed.usage,
+            failed.frames,
+            failed.tools,
+        )
+    assert len(endpoint.asked) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
