@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 from tfgrpo.stores.errors import RewardError
 
 _LONGEST: Final = 300
+_WHOLE: Final = 10_000
+"""Characters of a text that is kept whole: it goes to the journal, the rollouts and the report."""
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -30,15 +32,17 @@ def each_alone(values: Iterable[object], read: Callable[[object], T], lost: Call
 
 
 def described(error: BaseException, *, whole: bool = False) -> str:
-    """Return class and text of an exception, whatever its ``__str__`` does.
+    """Return class and text of an exception, whatever its ``__str__`` does; of a group, those of its first one too.
 
     The text is folded into one line of at most 300 characters, and a ``RewardError`` goes without its class; ``whole``
-    leaves both as they are.
+    leaves both as they are, up to 10,000 characters.
     """
     kind = type(error).__name__
     try:
-        text = str(error) if whole else " ".join(str(error).split())
-    except Exception:  # noqa: BLE001  a user's exception class; its name has to do
+        text = str(error)[:_WHOLE] if whole else " ".join(str(error).split())
+        if isinstance(error, BaseExceptionGroup):
+            text = f"{text}: {described(error.exceptions[0], whole=whole)}"
+    except BaseException:  # noqa: BLE001  a user's exception class; its name has to do
         return kind
     if not text:
         return kind
@@ -54,8 +58,9 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Return whether this coroutine is being cancelled; user code may also raise ``CancelledError`` itself."""
+    """Return whether the coroutine that caught this is being cancelled or closed; user code may raise the same errors."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
-    return isinstance(error, GeneratorExit)
+    # Python raises this at the very await of a coroutine that it closes; user code raises it in a frame below.
+    return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.faults import described, is_cancellation
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import ActorError
 
@@ -22,18 +22,17 @@ async def contained(work: Awaitable[T]) -> T:
     """Await a user's code. Its ordinary exceptions and the cancellation of this task pass through.
 
     Raises ``ActorError`` for ``SystemExit``, ``KeyboardInterrupt`` and the like, which would end the event loop of all
-    other rollouts too, and for a cancellation that the code raised itself.
+    other rollouts too, and for a cancellation or a ``GeneratorExit`` that the code raised itself.
     """
     try:
         return await work
-    except (Exception, GeneratorExit):  # the second: this coroutine is closed with its loop
+    except Exception:
         raise
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling() > 0:
+    except BaseException as error:
+        if is_cancellation(error):
             raise
-        raise ActorError("CancelledError: the attempt cancelled itself") from None
-    except BaseException as error:  # noqa: BLE001 - turned into a failure
+        if isinstance(error, asyncio.CancelledError):
+            raise ActorError("CancelledError: the attempt cancelled itself") from None
         raise ActorError(described(error, whole=True)) from None
 
 
@@ -43,8 +42,11 @@ async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
     def checked() -> T:
         try:
             return work()
-        except StopIteration as error:  # a future that is given one never ends
-            raise RuntimeError("the code raised StopIteration") from error
+        except (
+            StopIteration,
+            GeneratorExit,
+        ) as error:  # a future never ends with the one, and the other closes who waits
+            raise RuntimeError(f"the code raised {type(error).__name__}") from error
 
     future = threads.submit(checked)
     try:

@@ -54,6 +54,37 @@ async def answers_when_cancelled(prompt: str) -> str:
     return "not cancelled"
 
 
+async def closes_itself(prompt: str) -> str:
+    raise GeneratorExit
+
+
+def closes_itself_in_a_thread(prompt: str) -> str:
+    raise GeneratorExit
+
+
+async def closes_itself_from_a_task(prompt: str) -> str:
+    return await asyncio.create_task(closes_itself(prompt))
+
+
+async def fails_in_a_task_group(prompt: str) -> str:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(raises_at_length())
+    return "7"
+
+
+async def raises_at_length() -> None:
+    raise ValueError("too long: " + "x" * 1_000_000)
+
+
+class LeavesWhenShown(BaseException):
+    def __str__(self) -> str:
+        sys.exit(3)
+
+
+async def leaves_when_shown(prompt: str) -> str:
+    raise LeavesWhenShown
+
+
 class NoText(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text for you")

@@ -48,6 +48,11 @@ def released() -> Iterator[None]:
         (rogues.interrupts, "KeyboardInterrupt"),
         (rogues.cancels_itself, "CancelledError"),
         (rogues.raises_what_cannot_be_shown, "NoText"),
+        (rogues.leaves_when_shown, "LeavesWhenShown"),
+        (rogues.closes_itself, "GeneratorExit"),
+        (rogues.closes_itself_in_a_thread, "GeneratorExit"),
+        (rogues.closes_itself_from_a_task, "GeneratorExit"),
+        (rogues.fails_in_a_task_group, "ValueError: too long"),
     ],
 )
 async def test_an_agent_that_leaves_or_cancels_itself_fails_alone(tmp_path: Any, agent: Any, said: str) -> None:
@@ -55,6 +60,7 @@ async def test_an_agent_that_leaves_or_cancels_itself_fails_alone(tmp_path: Any,
     assert rollout.loss is not None
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert said in rollout.loss.reason
+    assert len(rollout.loss.reason) < 20_000
 
 
 @pytest.mark.parametrize(
