@@ -304,7 +304,7 @@ def test_the_promoted_prompt_holds_the_lessons():
     manifest.write_text(json.dumps({**older, "tfgrpo": 5, "settings": {"model": 5}}))
     with pytest.raises(StoreError, match="no settings that this version knows"):
         tfgrpo.prompt("t")
-    assert f"look at  {result.folder}: a file has not the expected shape" in str(result)
+    assert f"look at  {result.folder}: not of the expected shape" in str(result)
 
 
 def test_select_takes_callables_and_names_and_says_what_else_it_was_given():

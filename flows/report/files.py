@@ -20,6 +20,7 @@ from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.journal import UNFINISHED
+from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column
 from tfgrpo.tasks.models.wire import usage_of
 
@@ -198,12 +199,18 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
             records.setdefault(record.experience_id, record)
     pairs = {name: _contrasted(record.evidence) for name, record in records.items()}
     shown = {rollout for groups in pairs.values() for pair in groups[:_CONTRASTS_SHOWN] for rollout in pair}
-    rollouts = read_rollouts(run, shown)
+    with expected_shape(run.rollouts):
+        rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
-    found = {name: row for each in earlier for name, row in read_rollouts(each, shown).wanted.items()} | rollouts.wanted
-    items = {row["item_id"] for row in found.values()}
-    rows = (row for each in (*earlier, run) for row in read_rows(each.items))
-    prompts = {row["item_id"]: row["prompt"] for row in rows if row["item_id"] in items}
+    found: dict[str, dict[str, Any]] = {}
+    for each in earlier:
+        with expected_shape(each.rollouts):
+            found |= read_rollouts(each, shown).wanted
+    found |= rollouts.wanted
+    items, prompts = {row["item_id"] for row in found.values()}, dict[str, str]()
+    for each in (*earlier, run):
+        with expected_shape(each.items):
+            prompts |= {row["item_id"]: row["prompt"] for row in read_rows(each.items) if row["item_id"] in items}
     lessons = {
         name: Lesson(
             record,

@@ -75,7 +75,8 @@ def _template() -> Template:
 def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
     manifest = {"run_id": run.root.name, "task_id": task.root.name, **ManifestFile(run.manifest).read()}
     tfgrpo: Json = manifest.get("tfgrpo", {})
-    groups = read_groups(run)
+    with expected_shape(run.groups):
+        groups = read_groups(run)
     for text, reason in tfgrpo.get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
@@ -141,7 +142,7 @@ def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[s
 def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, Summary]]:
     """Yield epoch, label, figures and tokens of each arm, also of an epoch that did not end."""
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
-    epochs = aggregate(read_lines(run.metrics)) if run.metrics.is_file() else {}
+    epochs = aggregate(read_lines(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
         for name, label in _labelled(_ARMS, block["arms"]):
             phase = _PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")

@@ -19,12 +19,12 @@ TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_too
 
 
 @contextmanager
-def expected_shape(folder: Path, other: type[Exception] = LookupError) -> Iterator[None]:
+def expected_shape(path: Path, other: type[Exception] = LookupError) -> Iterator[None]:
     """Raise ``CorruptFile`` for what reading values of another shape raises: files may be damaged, or of any version."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, other) as error:
-        raise CorruptFile(f"{folder}: a file has not the expected shape: {type(error).__name__}: {error}") from error
+        raise CorruptFile(f"{path}: not of the expected shape: {type(error).__name__}: {error}") from error
 
 
 class ManifestFile:

@@ -129,7 +129,7 @@ class MetricsStore:
 
         ``learning``: reflections and curations of each epoch, requested and lost, which no line of a group has.
         """
-        epochs = aggregate(read_lines(self.path))
+        epochs = aggregate(read_lines(self.path), self.path)
         for number, steps in learning.items():
             if str(number) in epochs:
                 epochs[str(number)]["learning"] = dict(steps)
@@ -245,17 +245,17 @@ class _Epoch:
         }
 
 
-def aggregate(lines: Iterable[str]) -> dict[str, dict[str, Any]]:
+def aggregate(lines: Iterable[str], source: object = "metrics") -> dict[str, dict[str, Any]]:
     """Return the aggregates by epoch number as text, in order.
 
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
-    Raises ``CorruptFile`` with the number of the first invalid line.
+    Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
     epochs: dict[int, _Epoch] = {}
     for number, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)
             epochs.setdefault(line["tfgrpo_epoch"], _Epoch()).add(line)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(f"metrics line {number}: {type(error).__name__}: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
     return {str(number): epoch.result(number) for number, epoch in sorted(epochs.items())}

@@ -57,7 +57,7 @@ def attempt_of_key(line: bytes) -> str | None:
             entry = json.loads(line)
             key = entry["key"] if entry["kind"] == "reply" else ""
         attempt, role = attempt_and_role(key)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # a damaged line: its attempt counts as one without answer
     return attempt if role in _ROLES else None
 
@@ -102,7 +102,7 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if role == "rollout":
                 payload["usage"] = usage_of(payload["usage"])
             calls[role][int(turn), int(number)] = (digest, payload)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error
     return calls
 

@@ -148,7 +148,7 @@ def _rows(path: Path) -> Iterator[Row]:
 def _parsed(path: Path, number: int, line: str | bytes) -> Row:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{path}: line {number} is no JSON") from error
     if not isinstance(row, dict) or not isinstance(row.get("group_id"), str):
         raise CorruptFile(f"{path}: line {number} names no group")
@@ -161,7 +161,7 @@ def _text(line: bytes, name: str) -> str | None:
 
 
 def _find(index: LineIndex, name: str, key: str) -> Row | None:
-    rows: Iterator[Row] = map(json.loads, index.lines([key]).get(key, ()))
+    rows: Iterator[Row] = map(json.loads, index.lines([str(key)]).get(str(key), ()))
     return next((row for row in rows if row[name] == key), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -70,11 +71,22 @@ def test_long_outputs_are_cut_and_say_so(own_run):
     assert "3,000 more characters in the files" in page_of(own_run).text
 
 
+@pytest.mark.parametrize("name", ["groups", "rollouts", "metrics", "items"])
 @pytest.mark.parametrize("damage", ["{torn\n", "[]\n", '{"some": "object"}\n'])
-def test_a_damaged_file_is_named(own_run, damage):
-    with own_run.paths.groups.open("a") as file:
+def test_a_damaged_file_is_named(own_run, name, damage):
+    path = getattr(own_run.paths, name)
+    with path.open("a") as file:
         file.write(damage)
-    with pytest.raises(CorruptFile, match=r"groups\.jsonl|runs/small"):
+    with pytest.raises(CorruptFile, match=re.escape(str(path))):
+        write_report(own_run.task, own_run.paths)
+
+
+def test_a_damaged_file_of_an_earlier_run_is_named_and_not_this_run(own_run):
+    earlier = own_run.task.run("earlier")
+    edit_rows(own_run.task.experiences, lambda row: row.update(run_id="earlier"))
+    earlier.root.mkdir()
+    earlier.rollouts.write_text('{"some": "object"}\n')
+    with pytest.raises(CorruptFile, match=re.escape(str(earlier.rollouts))):
         write_report(own_run.task, own_run.paths)
 
 

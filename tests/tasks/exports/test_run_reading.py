@@ -305,6 +305,7 @@ async def test_a_manifest_that_lacks_its_settings_is_refused(tmp_path):
         ("rollouts", "[]", "names no group"),
         ("rollouts", '{"group_id":"g"}', "lacks"),
         ("groups", "{", "line 1 is no JSON"),
+        ("groups", "[" * 100_000, "line 1 is no JSON"),
         ("items", '{"item_id":"another"}', "no line about 'q1'"),
         ("items", "no json", "no line about 'q1'"),
         ("prompts", '{"digest":3}', "no line about"),
@@ -319,6 +320,21 @@ async def test_inconsistent_files_are_named(tmp_path, name, line, says):
         edit(run.groups, lambda row: {**row, "group_id": "g"})
     with pytest.raises(CorruptFile, match=says):
         read(run)
+
+
+async def test_an_item_that_no_text_names_is_named(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    edit(run.groups, lambda row: {**row, "item_id": 2.5})
+    with pytest.raises(CorruptFile, match=r"items\.jsonl: has no line about 2\.5"):
+        read(run)
+
+
+async def test_a_nested_line_in_the_journal_counts_as_a_damaged_one(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(2)])
+    whole = read(run)
+    with run.journal.open("a") as file:
+        file.write("[" * 100_000 + "\n")
+    assert read(run) == whole
 
 
 async def test_a_damaged_journal_entry_is_named(tmp_path):

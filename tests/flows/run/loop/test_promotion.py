@@ -230,7 +230,7 @@ def test_evidence_against_another_champion_is_not_carried_on(tmp_path, decisions
     assert bool(says) is bool(warning)
     if carries:
         ManifestFile(task.run(f"r{len(decisions) - 1}").manifest).update(settings={})
-        assert "a file has not the expected shape: KeyError: 'tfgrpo'" in carried_evidence(plan)[1]
+        assert "not of the expected shape: KeyError: 'tfgrpo'" in carried_evidence(plan)[1]
         task.run(f"r{len(decisions) - 1}").manifest.unlink()
         assert "the manifest of that run is gone" in carried_evidence(plan)[1]
 
