@@ -64,7 +64,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
     ``learn(resume=run_id, agent=agent)`` continues it. Ctrl-C ends the run resumably and is raised again. A callable that
     cannot be imported, such as a lambda, works with ``task_runner="threads"``, and resuming needs it again.
 
-    Example:
+    Examples:
         >>> result = tfgrpo.learn("items.jsonl", agent=my_agent, model="my-model", base_url="http://localhost:8000/v1")
         >>> print(result.decision, [lesson.text for lesson in result.lessons])
     """
@@ -84,7 +84,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
 async def alearn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn as ``learn`` does, without blocking the event loop. Cancelling it ends the run resumably.
 
-    Example:
+    Examples:
         >>> result = await tfgrpo.alearn("items.jsonl", agent=my_agent, dry_run=True)
     """
     stop = threading.Event()
@@ -103,7 +103,7 @@ def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
 
     Raises ``ConfigError`` with every problem.
 
-    Example:
+    Examples:
         >>> print(tfgrpo.plan("items.jsonl", agent=my_agent, model="my-model", base_url="…").forecast)
     """
     with handed_over() as name_of, python_names():
@@ -119,7 +119,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
     Raises ``ConfigError`` with every problem before anything is sent. ``.text`` of the result raises ``SelectionFailed``
     if no candidate could be chosen.
 
-    Example:
+    Examples:
         >>> tfgrpo.select("What is 17 * 23?", k=8, answer="391", rewarders=["gt"], model="my-model", base_url="…").text
     """
     with handed_over() as name_of, python_names():
@@ -141,7 +141,7 @@ def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> 
     Before any promotion it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without runs,
     ``StoreError`` for files that cannot be read.
 
-    Example:
+    Examples:
         >>> messages = [{"role": "system", "content": tfgrpo.prompt("my-task")}, {"role": "user", "content": "…"}]
     """
     task = task_named(task_id, out)

@@ -28,7 +28,7 @@ from tfgrpo.stores.text import pluralize
 class Lesson:
     """One lesson of the library that a run ended with.
 
-    Example:
+    Examples:
         >>> [lesson.text for lesson in result.lessons if lesson.polarity == "do"]
     """
 
@@ -42,7 +42,7 @@ class Lesson:
 class Usage:
     """Model calls, tokens and US dollars of a run. None is unknown: an agent that calls models itself is not measured.
 
-    Example:
+    Examples:
         >>> if result.usage.cost_usd is None:
         ...     print(result.usage)
     """
@@ -75,7 +75,7 @@ class Usage:
 class Result:
     """A learning run: the gate's decision, the lessons, and where its files are.
 
-    Example:
+    Examples:
         >>> result = tfgrpo.load_run("latest", task_id="my-task")
         >>> result.decision, result.interval.low, [lesson.text for lesson in result.lessons]
     """
@@ -180,7 +180,7 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
     An id is looked up in ``task_id``, by default in every task under ``out``. Raises ``SettingsError`` when there is no such
     run, ``CorruptFile`` when its files cannot be read.
 
-    Example:
+    Examples:
         >>> tfgrpo.load_run("latest", task_id="my-task").frame().groupby("arm").reward.mean()
     """
     folder = Path(run)

@@ -66,7 +66,7 @@ class Problem:
 class ConfigError(TfgrpoError):
     """Bad input, with every problem found.
 
-    Example:
+    Examples:
         >>> try:
         ...     tfgrpo.plan("items.jsonl", epochs=1)
         ... except tfgrpo.ConfigError as error:

@@ -38,7 +38,7 @@ def test_the_names_are_a_dozen_each_with_an_example():
     assert len(tfgrpo.__all__) == 12
     for name in tfgrpo.__all__:
         doc = getattr(tfgrpo, name).__doc__
-        assert "Example:" in doc, name
+        assert "Examples:" in doc, name
     with pytest.raises(AttributeError, match="no attribute 'train'"):
         _ = tfgrpo.train
 

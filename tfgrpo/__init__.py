@@ -1,6 +1,6 @@
 """Learn lessons for an LLM agent without changing weights, and prove on held-out items that they help.
 
-Example:
+Examples:
     >>> import tfgrpo
     >>> result = tfgrpo.learn("items.jsonl", agent=my_agent, model="my-model", base_url="http://localhost:8000/v1")
     >>> result.decision, tfgrpo.prompt(result.task_id)

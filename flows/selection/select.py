@@ -38,7 +38,7 @@ _UNGRADED: Final = Grade(None, None, ())
 class Selected:
     """A selection that was run, with its plan.
 
-    Example:
+    Examples:
         >>> best = tfgrpo.select("What is 17 * 23?", answer="391", rewarders=["gt"], dry_run=True)
         >>> best.text, best.selection.cost.usd
     """

@@ -64,7 +64,7 @@ class BasePlan:
 class Plan(BasePlan):
     """A run that can start: valid settings and all that they name, loaded.
 
-    Example:
+    Examples:
         >>> plan = tfgrpo.plan("items.jsonl", dry_run=True)
         >>> len(plan.learn_items), plan.forecast.calls.high, plan.warnings
     """
