@@ -78,7 +78,7 @@ async def raises_at_length() -> None:
 
 class LeavesWhenShown(BaseException):
     def __str__(self) -> str:
-        sys.exit(3)
+        raise SystemExit(3)
 
 
 async def leaves_when_shown(prompt: str) -> str:
