@@ -67,6 +67,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     if request.replay is not None:
         _refuse_damage(context.paths)
+    elif request.resume is not None:
+        _refuse_lost_ledger(context)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
@@ -190,6 +192,17 @@ def _difficulty(prepared: Prepared) -> Difficulty | None:
     if drawn is not None:
         return Difficulty.from_json(drawn["sampling"]["curriculum"])
     return difficulty_so_far(plan.paths, model=plan.models.name, simulated=plan.simulated)
+
+
+def _refuse_lost_ledger(context: RunContext) -> None:
+    """Raise ``SettingsError`` for a run under a cap that has asked calls, and no account of what they cost."""
+    run, budget = context.paths, context.settings.budget
+    sizes = [path.stat().st_size if path.is_file() else 0 for path in (run.journal, run.ledger)]
+    caps = [name for name in ("max_usd", "max_tokens", "max_calls") if getattr(budget, name) is not None]
+    if caps and sizes[0] and not sizes[1]:
+        given = f"{context.run_id} under a cap, and what it has spent is unknown: {run.ledger} is missing or empty"
+        without = " ".join(f"--set budget.{name}=none" for name in caps)
+        raise SettingsError.one("--resume", given, f"a run with its ledger, or one without caps ({without})")
 
 
 def _refuse_damage(run: RunPaths) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -212,3 +213,14 @@ def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_once(tmp_path):
     name = "after"
     run(tmp_path, run_id=name, max_calls=8, **SMALL)
     assert said() == []
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "empty"])
+def test_a_run_under_a_cap_whose_spending_is_lost_spends_nothing_more(earlier, tmp_path, damage):
+    out = copy_of(earlier, tmp_path)
+    asked = {"resume": RUN, "dataset": str(earlier / "items.jsonl"), "packs_root": str(earlier / "packs")}
+    damage(paths(out).ledger)
+    before = paths(out).journal.read_bytes()
+    refused(run(out, **asked), "--resume", "ledger.json is missing or empty", "--set budget.max_calls=none")
+    assert paths(out).journal.read_bytes() == before
+    assert run(out, **asked, budget__max_calls="none").exit_code == 0

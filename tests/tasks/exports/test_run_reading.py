@@ -305,7 +305,7 @@ async def test_a_manifest_that_lacks_its_settings_is_refused(tmp_path):
         ("rollouts", "[]", "names no group"),
         ("rollouts", '{"group_id":"g"}', "lacks"),
         ("groups", "{", "line 1 is no JSON"),
-        ("groups", "[" * 100_000, "line 1 is no JSON"),
+        pytest.param("groups", "[" * 100_000, "line 1 is no JSON", id="nested"),
         ("items", '{"item_id":"another"}', "no line about 'q1'"),
         ("items", "no json", "no line about 'q1'"),
         ("prompts", '{"digest":3}', "no line about"),
