@@ -170,7 +170,7 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         message=message,
         details=details,
         morning=morning,
-        facts=list(_facts(run_id, details)),
+        facts=list(_facts(run_id, message, details)),
         columns=EPOCH_COLUMNS,
         epochs=list(epoch_rows(details)),
         lessons=list(map(_lesson, details.get("lessons", ()))),
@@ -178,7 +178,7 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
     )
 
 
-def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the morning page, before the end what names the run; then where its files are and how to go on with it."""
     named = [("run", run_id), ("task", details.get("task_id"))]
     lines = details["morning"]["lines"] if details.get("morning") else []
@@ -189,7 +189,9 @@ def _facts(run_id: str | None, details: Mapping[str, Any]) -> Iterator[tuple[str
             yield "directory" if label == "run" else label, str(Path(details[label]).absolute())
     if command := resume_command(details):
         again = "" if lines else f"{command}; "
-        yield "go on", f"{again}for a run of a deployment also Retry. No answered call is sent again"
+        capped = message.startswith("the budget is spent")  # Retry would stop there again
+        how = "a flow run with this run as resume and a higher cap" if capped else "Retry"
+        yield "go on", f"{again}for a run of a deployment also {how}. No answered call is sent again"
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:

@@ -97,7 +97,9 @@ def test_what_the_ten_lines_say_is_not_said_again_below_them(warnings):
     details["morning"] = {"verdict": "stopped", "lines": lines, "look": look}
     page = night_page("stopped", "the budget is spent", "mine", details).replace("\\", "")
     assert page.count("--resume mine") == 1
-    assert "for a run of a deployment also Retry" in page
+    # Retry would stop at the cap again.
+    assert "for a run of a deployment also a flow run with this run as resume and a higher cap" in page
+    assert "also Retry" in night_page("stopped", "cancelled", "mine", details)
     assert page.count("warning 0") == (1 if warnings == 1 else 2)
     assert ("## To look at: 3" in page) is (warnings == 3)
 
