@@ -90,16 +90,6 @@ def no_operator(word: str) -> str:
     return f"{shortened(word)} is no operator; {hint}"
 
 
-def is_bare_label(label: str) -> bool:
-    """Return whether the parser takes a bare word for this label, with aliases and without."""
-    word = _WORD.fullmatch(label) is not None and label.isprintable() and _QUOTED.match(label) is None
-    return word and meaning_of(label, aliases=True) is None and not _is_punctuation(label)
-
-
-def _is_punctuation(word: str) -> bool:
-    return all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word)
-
-
 def expression_at(text: str, position: int, *, aliases: bool) -> Parsed:
     """Return the model at ``position``. Raises ``PowlError`` with the position of the first mistake."""
     return _Parser(text, aliases).parse(position)
@@ -188,7 +178,7 @@ class _Parser:
             raise self._error(position, "expected an operator with its children, or ACTIVITY(label)")
         if self._meaning(word) is not None:
             raise self._error(position, f"{word} stands alone: expected ( behind it")
-        if _is_punctuation(word):
+        if all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word):
             raise self._error(position, f"{shortened(word)} is no label: write ACTIVITY(label)")
         return self._activity(position, word, position + len(word), identity)
 

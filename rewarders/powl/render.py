@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count, pairwise
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.rewarders.powl.expression import is_bare_label
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, fold, sites
 
 _SPECIAL: Final = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,:!?/]")
@@ -19,17 +18,15 @@ def to_text(model: Model, *, brief: bool = False) -> str:
     """Return one line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
 
     A label that cannot be parsed from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
-    ``brief`` writes a label that is one word alone, ``SEQUENCE(ACTIVITY(check credit), b)``. Both forms read back.
+    ``brief`` writes labels alone, ``SEQUENCE(check credit, b)``: for readers, not for parsers.
     """
+    write: Callable[[str], str] = str if brief else _activity
 
     def combine(node: Model, parts: Sequence[str]) -> str:
         if isinstance(node, Operator):
             steps = ", ".join(f"{before}->{after}" for before, after in sorted(node.order))
             return f"{node.kind}({', '.join([*parts, f'ORDER({steps})'] if steps else parts)})"
-        if isinstance(node, Activity):
-            bare = brief and node is not model and is_bare_label(node.label)
-            return node.label if bare else _activity(node.label)
-        return "SILENT()"
+        return write(node.label) if isinstance(node, Activity) else "SILENT()"
 
     return fold(model, combine)
 

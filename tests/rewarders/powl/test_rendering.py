@@ -33,23 +33,6 @@ def test_text_and_json_and_model_are_the_same_thing(model):
     assert "\n" not in to_text(model) + to_json(model)
 
 
-@given(any_models)
-def test_brief_text_reads_back(model):
-    written = to_text(model, brief=True)
-    assert parse_text(written) == parse_text(written, aliases=True) == model
-    assert len(written) <= len(to_text(model))
-
-
-def test_brief_text_writes_a_label_alone_only_where_that_reads_back():
-    labels = ("ship", "x-y", "☕", "check credit", "a,b", "XOR", "seq", "->", 'activity["a"]', "f(x)", "\x00")
-    written = to_text(Operator("XOR", tuple(map(Activity, labels))), brief=True)
-    assert written == (
-        "XOR(ship, x-y, ☕, ACTIVITY(check credit), ACTIVITY(a,b), ACTIVITY(XOR), ACTIVITY(seq), ACTIVITY(->), "
-        r'ACTIVITY(activity["a"]), ACTIVITY["f(x)"], ACTIVITY["\u0000"])'
-    )
-    assert to_text(Activity("ship"), brief=True) == "ACTIVITY(ship)"
-
-
 @given(any_models, st.sampled_from(["Here it is:\n\n{}\n\nI hope it helps.", "```\n{}\n```", "<think>Hm.</think>\n{}"]))
 def test_a_model_is_parsed_from_the_middle_of_an_answer(model, answer):
     if isinstance(model, Operator) and "<" not in to_text(model) and "`" not in to_text(model):
