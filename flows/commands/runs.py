@@ -52,6 +52,6 @@ def _row(entry: RunEntry) -> list[str]:
         f"{entry.started_at:%Y-%m-%d %H:%M}",
         "unfinished" if entry.status == "running" else entry.status,
         "–" if entry.spent is None else f"{entry.spent}{' (SIMULATED)' if entry.simulated else ''}",
-        "–" if entry.tested is None else str(entry.tested),
+        "–" if entry.lessons is None else str(entry.lessons),
         entry.message or "–",
     ]

@@ -37,7 +37,7 @@ class RunEntry:
     message: str | None
     """Message of the gate, or the reason of an early end."""
     spent: str | None
-    tested: int | None
+    lessons: int | None
     """Lessons of the candidate at the end, whether or not they came into force. None for a run that ended no epoch."""
     simulated: bool | None
 
@@ -111,7 +111,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         decision=_block(manifest, "gate").get("decision"),
         message=manifest.get("message"),
         spent=_block(manifest, "ledger").get("spent"),
-        tested=epochs[-1].get("lessons") if epochs else None,
+        lessons=epochs[-1].get("lessons") if epochs else None,
         simulated=manifest.get("simulated"),
     )
 

@@ -125,7 +125,7 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     paths = prepared.plan.paths
     # An entry without a number of lessons is a damaged manifest, or that of a run that ended no epoch.
     runs = runs_of(paths)
-    ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.tested is not None)
+    ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.lessons is not None)
     last = next(ended, None)
     block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
     carried, lost = carried_evidence(prepared.plan)

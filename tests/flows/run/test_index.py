@@ -55,7 +55,7 @@ def test_runs_lists_what_there_is_newest_first(ask, own_run):
     manifest = json.loads(own_run.paths.manifest.read_text())
     assert small["started_at"] == manifest["started_at"]
     assert (small["decision"], small["message"]) == ("promote", manifest["message"])
-    assert (small["spent"], small["tested"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
+    assert (small["spent"], small["lessons"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
     text = ask("runs").out.splitlines()
     assert "lessons tested" in text[0]
     assert len(text) == 4
