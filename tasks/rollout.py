@@ -145,9 +145,8 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
         raise ModelTimeout(f"the rollout ran over its limit of {limit:g} s")
     if work.cancelled():
         raise ActorError("CancelledError: the attempt cancelled itself")
-    if isinstance(
-        work.exception(), GeneratorExit
-    ):  # of a task of the agent's: it closes every coroutine that waits for it
+    # Of a task of the agent's: it closes every coroutine that waits for it.
+    if isinstance(work.exception(), GeneratorExit):
         raise ActorError("GeneratorExit: the attempt closed itself")
     return work.result()
 

@@ -42,10 +42,8 @@ async def in_thread(threads: RewarderThreads, work: Callable[[], T]) -> T:
     def checked() -> T:
         try:
             return work()
-        except (
-            StopIteration,
-            GeneratorExit,
-        ) as error:  # a future never ends with the one, and the other closes who waits
+        # A future never ends with the one, and the other closes who waits.
+        except (StopIteration, GeneratorExit) as error:
             raise RuntimeError(f"the code raised {type(error).__name__}") from error
 
     future = threads.submit(checked)
