@@ -18,7 +18,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
@@ -137,7 +137,11 @@ def rule_of(schedule: SCHEDULE_TYPES) -> str:
     """Return when a schedule fires, in a few words."""
     if isinstance(schedule, IntervalSchedule):
         return f"every {schedule.interval}"
-    return f"{schedule.cron} {schedule.timezone or 'UTC'}" if isinstance(schedule, CronSchedule) else str(schedule)
+    if isinstance(schedule, CronSchedule):
+        return f"{schedule.cron} {schedule.timezone or 'UTC'}"
+    if isinstance(schedule, RRuleSchedule):
+        return f"{' '.join(schedule.rrule.split())} {schedule.timezone or 'UTC'}"
+    return str(schedule)
 
 
 def _worker(client: SyncPrefectClient, pool: WorkPool) -> str:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.runs.running import PATIENCE_S, ROOT
@@ -83,3 +83,5 @@ def test_a_schedule_is_shown_as_when_it_fires():
     assert rule_of(CronSchedule(cron="30 1 * * *", timezone="Europe/Berlin")) == "30 1 * * * Europe/Berlin"
     assert rule_of(CronSchedule(cron="30 1 * * *")) == "30 1 * * * UTC"
     assert rule_of(IntervalSchedule(interval=timedelta(minutes=90))) == "every 1:30:00"
+    weekly = RRuleSchedule(rrule="DTSTART:20261101T013000\nRRULE:FREQ=WEEKLY;BYDAY=MO,TH", timezone="Europe/Berlin")
+    assert rule_of(weekly) == "DTSTART:20261101T013000 RRULE:FREQ=WEEKLY;BYDAY=MO,TH Europe/Berlin"
