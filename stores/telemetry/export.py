@@ -44,6 +44,8 @@ class Delivery:
     ended: int = 0
     delivered: int = 0
     metrics_failed: bool = False
+    why: str = ""
+    """Status or error class of the last failure that had one, in parentheses."""
     _warned: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)
     """Guards the counts: spans end in any thread."""
@@ -63,7 +65,23 @@ class Delivery:
             return result
 
         exporter.export = counted
+        # The SDK keeps the reason to itself; of gRPC there is none.
+        client = getattr(exporter, "_client", None)
+        if hasattr(client, "export"):
+            self._explain(client)
         return exporter
+
+    def _explain(self, client: Any) -> None:
+        """Keep why a request of the SDK's HTTP client failed."""
+        send = client.export
+
+        def explained(data: bytes) -> Any:
+            result = send(data)
+            if not result.success and (reason := result.status_code or result.error):
+                self.why = f" (HTTP {reason})" if reason is result.status_code else f" ({type(reason).__name__})"
+            return result
+
+        client.export = explained
 
     def _sent(self, signal: Signal, batch: Any, where: str, *, ok: bool) -> None:
         if signal == "metrics":
@@ -73,7 +91,7 @@ class Delivery:
                 self.delivered += len(batch)
         if not ok and not self._warned:
             self._warned = True
-            _LOG.warning("telemetry cannot be delivered to %s; the run goes on without it", where)
+            _LOG.warning("telemetry cannot be delivered to %s%s; the run goes on without it", where, self.why)
 
 
 @dataclass(frozen=True, slots=True)

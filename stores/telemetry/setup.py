@@ -125,7 +125,7 @@ class Telemetry(SpanMaker, Recorder):
         if not lost:
             return None
         receivers = ", ".join(sorted({pipe.where for pipe in self._pipes}))
-        return f"telemetry: {' and '.join(lost)} were not delivered to {receivers}"
+        return f"telemetry: {' and '.join(lost)} were not delivered to {receivers}{self._delivery.why}"
 
     def at_exit(self) -> None:
         """Shut down at the end of the process, where no caller is left to show what was not delivered: log it."""

@@ -43,7 +43,8 @@ def test_shutdown_keeps_its_deadline_and_reports_losses_once(
     assert took < 3.0
     assert line is not None
     assert line.startswith("telemetry: 6 of 6 spans and the last metrics")
-    assert line.endswith(f" were not delivered to {otlp_receiver.url.removeprefix('http://')}")
+    why = " (HTTP 503)" if mode == "503" else ""
+    assert line.removesuffix(why).endswith(f" were not delivered to {otlp_receiver.url.removeprefix('http://')}")
     assert line not in [record.message for record in caplog.records], "who called shows it"
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
 
@@ -60,9 +61,25 @@ def test_the_first_failed_delivery_is_reported_once_while_running(
         line = telemetry.shutdown()
     address = otlp_receiver.environment()["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://")
     # Another test's provider may still be failing against a receiver of its own.
-    assert caplog.text.count(f"delivered to {address}; the run goes on without it") == 1
+    assert caplog.text.count(f"delivered to {address} (HTTP 503); the run goes on without it") == 1
     assert line is not None
     assert "the last metrics were not delivered" in line
+
+
+@pytest.mark.parametrize(("status", "why"), [(401, "HTTP 401"), (None, "ConnectionError")])
+def test_a_failed_delivery_names_the_status_or_the_kind_of_error(
+    otlp_receiver: OtlpReceiver, status: int | None, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    otlp_receiver.mode = "401"
+    url = otlp_receiver.url if status else "http://127.0.0.1:9"
+    telemetry = configure(OPTIONS, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+    with caplog.at_level(logging.WARNING, "tfgrpo.telemetry"):
+        one_rollout(telemetry)
+        line = telemetry.shutdown(10.0)
+    address = url.removeprefix("http://")
+    assert line is not None
+    assert line.endswith(f"were not delivered to {address} ({why})")
+    assert f"telemetry cannot be delivered to {address} ({why}); the run goes on without it" in caplog.text
 
 
 def test_names_beyond_the_bound_share_one() -> None:

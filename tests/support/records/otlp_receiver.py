@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-Mode: TypeAlias = Literal["ok", "hang", "503"]
+Mode: TypeAlias = Literal["ok", "hang", "401", "503"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class OtlpReceiver:
                     return
                 if receiver.mode == "ok":
                     receiver._take(self.path, gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
-                self.send_response(503 if receiver.mode == "503" else 200)
+                self.send_response(200 if receiver.mode == "ok" else int(receiver.mode))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
