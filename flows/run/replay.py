@@ -16,6 +16,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import replace_surrogates
 
 _IGNORED: Final = frozenset(
     {
@@ -41,7 +42,7 @@ def compare_with_original(session: Session, message: str, gate: Mapping[str, Any
     except CorruptFile as error:
         difference = str(error)
     if difference is not None:
-        return "failed", f"the replay differs from its run: {difference}"
+        return "failed", f"the replay differs from its run: {replace_surrogates(difference)}"
     count = sum(record.run_id == session.run_id for record in session.store.records())
     return "finished", f"the replay came to the same store, {count} records; {message}"
 

@@ -175,6 +175,12 @@ def damage_rollouts(out):
     return f"{path}: line {number} is no JSON"
 
 
+def edit_surrogate(out):
+    path = paths(out).groups
+    write(path, [row | {"signal": "\ud800"} for row in lines(path)])
+    return "group 1 differs: "
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory, finished):
     """What a replay of that run was compared with it by."""
@@ -188,7 +194,8 @@ def compared(tmp_path_factory, finished):
 
 
 @pytest.mark.parametrize(
-    "edit", [edit_rollout, edit_signal, drop_group, edit_record, edit_gate, edit_promotion, damage_rollouts]
+    "edit",
+    [edit_rollout, edit_signal, drop_group, edit_record, edit_gate, edit_promotion, damage_rollouts, edit_surrogate],
 )
 def test_a_replay_names_the_first_difference(copy, compared, edit):
     session, message, gate = compared
@@ -198,6 +205,7 @@ def test_a_replay_names_the_first_difference(copy, compared, edit):
     status, said = compare_with_original(session, message, gate)
     assert status == "failed"
     assert said.startswith(f"the replay differs from its run: {difference}")
+    assert said.encode(), "the manifest can hold it"
 
 
 @pytest.fixture(scope="module")
