@@ -117,7 +117,9 @@ def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Libr
     store = store_of(plan)
     if ids is None:
         return library_in_force(store, plan.paths, simulated=plan.simulated)
-    return _verifying(store, library_of(store, ids), missing(store, [(name, None) for name in ids]))
+    # What the run itself appends repairs the file of promotions, so that no later run could tell.
+    lost = [*chain_problems(plan.paths.promotions), *missing(store, [(name, None) for name in ids])]
+    return _verifying(store, library_of(store, ids), lost)
 
 
 def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool) -> tuple[Library, list[str]]:

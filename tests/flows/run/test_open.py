@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support.runs.running import PACKS, RUN, SMALL, Server, manifest, on_server, paths, run
+from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, manifest, on_server, paths, run
 from tfgrpo.flows.console import environment
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.layout import TaskPaths
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,15 @@ def test_a_resumed_run_drops_warnings_that_no_longer_apply(earlier, tmp_path):
     assert "stop early" not in page
     again = run(out, resume=RUN)
     assert again.details["warnings"] == summary.details["warnings"]
+
+
+def test_a_resumed_run_warns_of_promotions_that_end_in_an_incomplete_line(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    with TaskPaths.of(out, TASK).promotions.open("a") as file:
+        file.write('{"schema_version":3,"run_id":"lost')
+    assert (
+        "promotions.jsonl: the last line is incomplete and does not count" in run(out, resume=RUN).details["warnings"]
+    )
 
 
 def test_a_name_used_before_is_refused_with_the_way_to_go_on(earlier):
