@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # Before anything imports Prefect or the OpenTelemetry SDK: both read the environment when they are imported.
 for _name in list(os.environ):
-    if _name.startswith(("OTEL_", "TFGRPO_", "FEATURE_TFGRPO", "OPENAI_")):
+    if _name.startswith(("OTEL_", "TFGRPO_", "FEATURE_TFGRPO", "OPENAI_", "PREFECT_")):
         del os.environ[_name]
 _PREFECT_HOME = tempfile.mkdtemp(prefix="tfgrpo-prefect-")
 atexit.register(shutil.rmtree, _PREFECT_HOME, ignore_errors=True)
