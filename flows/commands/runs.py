@@ -41,7 +41,7 @@ def report(options: argparse.Namespace, console: Console) -> None:
     morning = morning_page(task, run)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
-    page = str(write_report(task, run))
+    page = str(write_report(task, run, console.say))
     console.answer({"report": page, "morning": morning.as_json()}, page)
 
 

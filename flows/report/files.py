@@ -3,17 +3,19 @@
 Each file is read once, line by line; only sums and a few texts are kept.
 
 A missing file yields empty sums: a run may have been stopped before it was written. A line that is no JSON raises
-``CorruptFile``.
+``CorruptFile``; in a file of an earlier run it costs the contrasts that are in that file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
+from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
@@ -179,6 +181,8 @@ class Learned(NamedTuple):
     """Known to this run or stored by it, and not in its library at the end."""
     missing: int
     """Lessons of the library that are not in the store."""
+    unreadable: tuple[str, ...]
+    """A warning for each damaged file of an earlier run, whose attempts or prompts are not shown."""
 
     @property
     def known(self) -> dict[str, Lesson]:
@@ -203,13 +207,14 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
         rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
     found: dict[str, dict[str, Any]] = {}
+    unreadable: list[str] = []
     for each in earlier:
-        with expected_shape(each.rollouts):
+        with _left_out(unreadable), expected_shape(each.rollouts):
             found |= read_rollouts(each, shown).wanted
     found |= rollouts.wanted
     items, prompts = {row["item_id"] for row in found.values()}, dict[str, str]()
     for each in (*earlier, run):
-        with expected_shape(each.items):
+        with _left_out(unreadable) if each is not run else nullcontext(), expected_shape(each.items):
             prompts |= {row["item_id"]: row["prompt"] for row in read_rows(each.items) if row["item_id"] in items}
     lessons = {
         name: Lesson(
@@ -222,7 +227,16 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     }
     library = tuple(lessons[name] for name in names if name in lessons)
     replaced = tuple(lesson for name, lesson in lessons.items() if name not in names)
-    return Learned(library, replaced, len(names) - len(library)), rollouts
+    return Learned(library, replaced, len(names) - len(library), tuple(unreadable)), rollouts
+
+
+@contextmanager
+def _left_out(warnings: list[str]) -> Iterator[None]:
+    """Turn a file of an earlier run that cannot be read into a warning."""
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        warnings.append(f"lessons are shown without what this file of an earlier run says of them: {error}")
 
 
 def _contrasted(evidence: Sequence[str]) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -50,10 +50,16 @@ _ROLES = {
 _FLIPS = 12
 
 
-def write_report(task: TaskPaths, run: RunPaths) -> Path:
-    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
+def write_report(task: TaskPaths, run: RunPaths, warn: Callable[[str], object] = str) -> Path:
+    """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file.
+
+    ``warn`` gets a sentence for each damaged file of an earlier run; the page says the same.
+    """
     with expected_shape(run.root, UndefinedError):
-        page = _template().render(_page(task, run))
+        content = _page(task, run)
+        for warning in content["lessons"].unreadable:
+            warn(warning)
+        page = _template().render(content)
     replace_text(run.report, page)
     return run.report
 

@@ -77,7 +77,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    report = _written(session, "report", lambda: write_report(session.task, session.paths))
+    report = _written(session, "report", lambda: write_report(session.task, session.paths, session.books.manifest.warn))
     morning = _written(
         session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shutil
 import tracemalloc
 
 import pytest
@@ -81,13 +83,23 @@ def test_a_damaged_file_is_named(own_run, name, damage):
         write_report(own_run.task, own_run.paths)
 
 
-def test_a_damaged_file_of_an_earlier_run_is_named_and_not_this_run(own_run):
+@pytest.mark.parametrize("name", ["rollouts", "items"])
+@pytest.mark.parametrize("damage", [b'{"some": "object"}\n', b"{torn\n", b"\xff\xfe\n"])
+def test_a_damaged_file_of_an_earlier_run_is_one_warning_and_the_page_is_written(own_run, name, damage):
     earlier = own_run.task.run("earlier")
+    shutil.copytree(own_run.paths.root, earlier.root)
     edit_rows(own_run.task.experiences, lambda row: row.update(run_id="earlier"))
-    earlier.root.mkdir()
-    earlier.rollouts.write_text('{"some": "object"}\n')
-    with pytest.raises(CorruptFile, match=re.escape(str(earlier.rollouts))):
-        write_report(own_run.task, own_run.paths)
+    for path in (own_run.paths.rollouts, own_run.paths.items):
+        path.write_text("")
+    path, warnings = getattr(earlier, name), []
+    assert "better</b>" in write_report(own_run.task, own_run.paths, warnings.append).read_text()
+    assert warnings == []
+    path.write_bytes(path.read_bytes() + damage)
+    page = write_report(own_run.task, own_run.paths, warnings.append).read_text()
+    (warning,) = warnings
+    assert str(path) in warning
+    assert html.unescape(page).count(str(path)) == 1
+    assert ("better</b>" in page) is (name == "items")
 
 
 def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
