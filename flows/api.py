@@ -18,7 +18,6 @@ from tfgrpo.flows.arguments import (
     SelectOptions,
     lists_options,
     prepared_run,
-    run_fields,
     select_request,
 )
 from tfgrpo.flows.console.console import PeopleConsole
@@ -107,7 +106,7 @@ def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
         >>> print(tfgrpo.plan("items.jsonl", agent=my_agent, model="my-model", base_url="…").forecast)
     """
     with handed_over() as name_of, python_names():
-        prepared = prepared_run(items, run_fields(options, name_of), starts=False)
+        prepared = prepared_run(items, options, name_of, starts=False)
         return replace(prepared.plan, warnings=prepared.warnings)
 
 
@@ -132,7 +131,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
 
 
 @python_names()
-def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> str:
+def prompt(task_id: str, *, item: str | None = None, out: str | os.PathLike[str] | None = None) -> str:
     """Return the system prompt of a task: its prompt pack with the lessons that the gate promoted.
 
     ``item``: the text that the model will be asked. If more lessons are in force than a prompt has slots, they are chosen
@@ -159,7 +158,7 @@ def prompt(task_id: str, *, item: str | None = None, out: str | None = None) -> 
 
 def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
     with handed_over() as name_of, python_names():
-        prepared = prepared_run(items, run_fields(options, name_of), starts=True)
+        prepared = prepared_run(items, options, name_of, starts=True)
         view = Observers(
             *([Progress(PeopleConsole(stderr=True, highlight=False, force_jupyter=False))] if progress else [])
         )

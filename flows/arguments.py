@@ -6,6 +6,7 @@ import atexit
 import inspect
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.pipelines.problems import ProblemCollector, did_you_mean, shown
+from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, did_you_mean, shown
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.canonical import sha256_hex
@@ -31,11 +33,13 @@ from tfgrpo.stores.files.atomic import replace_text
 F = TypeVar("F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
 _ELSEWHERE: Final = {
+    "actor": "agent",
     "dataset": "items, the first argument",
     "measures": "the command tfgrpo experiences measure",
     "test": "the command tfgrpo test",
 }
 """Fields of a request that are no keywords."""
+_ITEM: Final = "a dict of JSON values, with None for what is missing"
 
 
 class DataFrameLike(Protocol):
@@ -73,7 +77,7 @@ class _SharedOptions(TypedDict, total=False):
     pipeline: str
     model: str
     base_url: str
-    out: str
+    out: str | os.PathLike[str]
     task_id: str
     pack: str
     packs_root: str
@@ -144,10 +148,7 @@ def lists_options(options: type) -> Callable[[F], F]:
 def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     """Return options as fields of a ``RunRequest``, with names for the callables."""
     fields: dict[str, Any] = dict(options)
-    for name, accepted in _ELSEWHERE.items():
-        if name in fields:
-            raise SettingsError.one(name, "an unknown option", accepted)
-    _check_shapes(options)
+    _check_shapes(RunOptions, options, lambda others: _request_of(RunRequest, run_fields(others, name_of)))
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:
@@ -157,29 +158,59 @@ def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     if rewarders is not None:
         entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
         settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
-    return {**fields, "settings": {key: option_text(value) for key, value in settings.items()}}
+    return {**fields, "settings": _texts(settings)}
 
 
 def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
     """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
-    _check_shapes(options)
     fields: dict[str, Any] = {**options, "prompt": prompt, "k": k}
-    agent, rewarders = fields.pop("agent", None), fields.get("rewarders", ())
+    _check_shapes(SelectOptions, options, lambda others: select_request(prompt, k, others, name_of))
+    agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
     if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
         raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
     fields["actor"] = None if agent is None else _name(agent, name_of)
     fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
-    fields["settings"] = {key: option_text(value) for key, value in (fields.get("settings") or {}).items()}
+    fields["settings"] = _texts(fields.get("settings") or {})
     return _request_of(SelectRequest, fields)
 
 
-def _check_shapes(options: RunOptions | SelectOptions) -> None:
-    """Refuse one name or function in place of a list: the letters of ``"gt"`` are no rewarders."""
+def _check_shapes(declared: type, options: RunOptions | SelectOptions, others: Callable[[Any], FlowRequest]) -> None:
+    """Refuse unknown keywords, and one name or function in place of a list: the letters of ``"gt"`` are no rewarders.
+
+    Raises ``ConfigError`` with these problems and those of the ``others``.
+    """
+    known, elsewhere = set(declared.__annotations__), _ELSEWHERE if declared is RunOptions else {}
+    unknown = {
+        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)")
+        for name in {*options} - known
+    }
+    problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
     for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
         given = options.get(name)
-        if given is not None and (isinstance(given, str) or not isinstance(given, kind)):
+        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, kind)):
             accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
-            raise SettingsError.one(name, f"a value of type {type(given).__name__}", accepted)
+            problems.append(Problem(name, f"a value of type {type(given).__name__}", accepted))
+    if problems:
+        wrong = {each.source for each in problems}
+        checks = ProblemCollector()
+        checks.refuse(problems)
+        checks.run(
+            lambda: others({name: value for name, value in options.items() if name not in wrong}).resolved(os.environ)
+        )
+        checks.raise_problems()
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as raw text by dotted key. Raise ``SettingsError`` for every value that is no JSON."""
+    texts, problems = {}, []
+    for key, value in settings.items():
+        try:
+            texts[key] = option_text(value.item() if isinstance(value, np.generic) else value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problems.append(Problem(f"--set {key}", str(error), "text, a number, true or false, a list or a mapping"))
+    if problems:
+        raise SettingsError(problems)
+    return texts
 
 
 def _name(value: object, name_of: NameOf) -> str:
@@ -201,32 +232,32 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
     except ValidationError as error:
         found = {str(each["loc"][0]): each for each in error.errors(include_url=False)}
     checks = ProblemCollector()
-    checks.refuse([_problem(kind, name, each["type"], each["input"]) for name, each in found.items()])
+    checks.refuse([_problem(kind, name, each["input"]) for name, each in found.items()])
     readable = kind(**{name: value for name, value in fields.items() if name not in found})
     checks.run(readable.resolved, os.environ)
     checks.raise_problems()
     raise AssertionError("unreachable")
 
 
-def _problem(kind: type[FlowRequest], name: str, error_type: str, value: object) -> Problem:
-    if error_type == "extra_forbidden":
-        return Problem(name, "an unknown option", did_you_mean(name, kind.model_fields))
+def _problem(kind: type[FlowRequest], name: str, value: object) -> Problem:
     field = fields_by_key().get(kind.KEYS.get(name, ""))
     return Problem(name, shown(value), field.accepted if field is not None else "text")
 
 
-def prepared_run(items: Items | None, fields: Mapping[str, Any], *, starts: bool) -> Prepared:
-    """Return the checked run of a request's fields.
+def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, starts: bool) -> Prepared:
+    """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
 
     ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
     """
     if items is None or isinstance(items, str | os.PathLike):
-        return _checked({**fields, "dataset": items}, preflight=starts)
+        return _checked({**run_fields(options, name_of), "dataset": items}, preflight=starts)
     checks = ProblemCollector()
     lines = checks.run(_json_lines, items)
-    if not lines:
-        checks.run(_checked, fields, preflight=False)
-        checks.raise_problems()
+    read = checks.run(run_fields, options, name_of)
+    if read and not lines:
+        checks.run(_checked, read[0], preflight=False)
+    checks.raise_problems()
+    fields = read[0]
     name = f"{sha256_hex(lines[0])[:16]}.jsonl"
     if starts:
         asked = _request_of(RunRequest, fields).resolved(os.environ).settings
@@ -260,37 +291,62 @@ def _stored(path: Path, text: str) -> Iterator[None]:
         for each in made:
             with suppress(OSError):  # another run has put files there
                 each.unlink() if each == path else each.rmdir()
-        raise type(error)(
-            [replace(each, source=_item_source(each.source, path.name)) for each in error.problems]
-        ) from None
+        raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
 
 
-def _item_source(source: str, name: str) -> str:
-    """Return ``items[0]`` for line 1 of the stored file; other sources as they are."""
-    _, found, line = source.partition(name)
+def _of_items(problem: Problem, name: str) -> Problem:
+    """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
+    _, found, line = problem.source.partition(name)
     if not found:
-        return source
-    return f"items[{int(line[1:]) - 1}]" if line[1:].isdecimal() else f"items{line}"
+        return problem
+    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
+    return replace(
+        problem, source=f"items[{int(line[1:]) - 1}]" if line[1:].isdecimal() else f"items{line}", given=given
+    )
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike) -> str:
     """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
     if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
-        return items.to_json(orient="records", lines=True, date_format="iso", force_ascii=False) or ""
+        kept = {"date_format": "iso", "force_ascii": False, "double_precision": 15}  # by default 1e-11 becomes 0.0
+        try:
+            return items.to_json(orient="records", lines=True, **kept) or ""
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise DatasetError.one(
+                "items", f"a frame that is no JSON: {error}", "columns of texts and numbers"
+            ) from error
     rows: object = items.to_dicts() if hasattr(items, "to_dicts") else items
-    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
-        raise DatasetError.one(
-            "items", f"a value of type {type(items).__name__}", "a path, a list of dicts, or a DataFrame"
-        )
-    lines, problems = [], []
+    if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
+        given = f"a value of type {type(items).__name__}"
+        raise DatasetError.one("items", given, "a path, a list of dicts, or a DataFrame")
+    lines, problems = [], CappedProblems()
     for number, item in enumerate(rows):
         try:
-            if not isinstance(item, Mapping):
-                raise TypeError(f"a value of type {type(item).__name__}")
-            line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False)
-            lines.append(line.encode().decode())  # refuses half a surrogate pair, as a ValueError
-        except (TypeError, ValueError) as error:
-            problems.append(Problem(f"items[{number}]", str(error), "a dict of JSON values"))
-    if problems:
-        raise DatasetError(problems)
+            lines.append(_json_line(item))
+        except (TypeError, ValueError, RecursionError) as error:
+            problems.add(Problem(f"items[{number}]", f"{error}{_where(item)}", _ITEM))
+    problems.raise_problems(DatasetError, "items")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _json_line(item: object) -> str:
+    if not isinstance(item, Mapping):
+        raise TypeError(f"a value of type {type(item).__name__}")
+    line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
+    return line.encode().decode()  # refuses half a surrogate pair, as a ValueError
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _where(item: object) -> str:
+    """Return the field that keeps an item from being JSON, as the end of a message."""
+    for name, value in item.items() if isinstance(item, Mapping) else ():
+        try:
+            _json_line({name: value})
+        except (TypeError, ValueError, RecursionError):
+            return f" in the field {name!r}"
+    return ""

@@ -174,7 +174,9 @@ def _html_row(cells: tuple[str, str]) -> str:
 
 
 @python_names()
-def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | None = None) -> Result:
+def load_run(
+    run: str | os.PathLike[str], *, task_id: str | None = None, out: str | os.PathLike[str] | None = None
+) -> Result:
     """Return the result of an earlier run by its folder, its id or ``latest``.
 
     An id is looked up in ``task_id``, by default in every task under ``out``. Raises ``SettingsError`` when there is no such

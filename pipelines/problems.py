@@ -21,6 +21,7 @@ _PYTHON_NAMES: Final = {
     "--set actor.tools": "tools",
     "--set rewarders": "rewarders",
     "--dataset": "items",
+    "--rewarder": "rewarders",
     "actor.kind": "agent",
     "actor.tools": "tools",
 }
@@ -139,5 +140,6 @@ def _python_name(source: str) -> str:
 def _python_words(text: str) -> str:
     if "tfgrpo " in text:  # a command to type
         return text
+    text = re.sub(r" \(command line --set [\w.]+\)$", "", text).replace("(command line --", "(argument --")
     text = re.sub(r"--set ([\w.]+)=(\w+)", r"settings={'\1': '\2'}", text)
     return re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), text)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from numbers import Real
 from typing import Any, Final
@@ -79,11 +80,15 @@ class AsyncCallableRewarder(_Adapted):
 def adapt(name: str, function: Callable[..., Any]) -> CallableRewarder | AsyncCallableRewarder:
     """Return the function as a rewarder called ``name``.
 
-    Raises ``ValueError`` unless its parameters without a default are two, or one named ``context``.
+    Raises ``ValueError`` unless its parameters without a default are two, or one named ``context``; ``(answer, output)`` are
+    swapped.
     """
     signature = inspect.signature(function)
     required = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
-    by_context = [parameter.name for parameter in required] == ["context"]
+    names = [parameter.name for parameter in required]
+    by_context = names == ["context"]
+    if names == ["answer", "output"]:  # called by position, it would compare the right way round only by luck
+        raise OptionError("a function of (answer, output)", SIGNATURES)
     if not all(parameter.kind in _POSITIONAL for parameter in required) or not (by_context or len(required) == 2):
         raise OptionError(f"a function of {signature}", SIGNATURES)
     for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
@@ -106,6 +111,6 @@ def _verdict(name: str, value: object) -> Verdict:
         return Abstained(name, "returned None")
     if isinstance(value, RewardScore | Abstained):
         return replace(value, rewarder_id=name)
-    if isinstance(value, Real | np.bool_):
+    if isinstance(value, Real | np.bool_ | Decimal):
         return RewardScore(name, float(value), f"{name} returned {value}")
     raise RewardError(f"returned {type(value).__name__}, expected a number, a bool or None")

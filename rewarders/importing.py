@@ -97,7 +97,7 @@ def load_callable(name: str) -> Callable[..., Any]:
     except PipelineError as error:
         raise ValueError(f"importing it failed: {'; '.join(each.given for each in error.problems)}") from error
     if not callable(found):
-        raise ValueError(f"it is a {type(found).__name__}, which cannot be called")
+        raise ValueError(f"it is of type {type(found).__name__}, which cannot be called")
     return found
 
 

@@ -67,11 +67,12 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
     return run
 
 
-def task_named(task_id: str | None, out: str | None) -> TaskPaths:
+def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskPaths:
     """Return the task of these names, else of those in the environment, else of the defaults. It need not exist.
 
     Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen beside a bad one.
     """
+    out = None if out is None else os.fspath(out)
     if out is not None and not out.strip():
         raise SettingsError.one("--out", repr(out), "a directory for tasks")
     fields = Settings.model_fields

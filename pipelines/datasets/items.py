@@ -62,7 +62,10 @@ def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = 
     value = _value(values, name)
     accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
     if value is None and remedy:
-        raise DatasetError.one(source, f"no {name!r} among the fields {quoted_names(values)}", f"{accepted}, {remedy}")
+        given = (
+            f"null in the field {name!r}" if name in values else f"no {name!r} among the fields {quoted_names(values)}"
+        )
+        raise DatasetError.one(source, given, f"{accepted}, {remedy}")
     if value is None:
         return ""
     if numbers and is_number(value, allow_nan=False):

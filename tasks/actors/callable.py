@@ -48,7 +48,9 @@ class CallableActor(OwnAgent):
         self._asynchronous = is_async(function)
 
     def warnings(self, settings: ActorSettings) -> Iterator[str]:
-        """Yield what it cannot do without an address or ``chat``."""
+        """Yield what it cannot do without the item, an address or ``chat``."""
+        if {"prompt", "item"}.isdisjoint(self.declared):
+            yield f"{settings.kind} takes neither `prompt` nor `item`: it does not see what it is asked"
         if not {"chat", *_PROXIED}.isdisjoint(self.declared):
             return
         if "system" not in self.declared:

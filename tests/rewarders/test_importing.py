@@ -72,7 +72,7 @@ def test_threads_that_load_a_file_at_once_wait_until_it_has_run(tmp_path):
         ("mine.py:missing", "'missing', which mine.py does not have"),
         ("broken.py:solve", "ZeroDivisionError"),
         ("mine.py", "not of the form module:attr or path/to/file.py:attr"),
-        ("mine.py:NUMBER", "it is a int, which cannot be called"),
+        ("mine.py:NUMBER", "it is of type int, which cannot be called"),
     ],
 )
 def test_what_cannot_be_loaded_says_why(tmp_path, name, why):

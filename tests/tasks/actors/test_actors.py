@@ -131,7 +131,7 @@ def test_what_could_never_answer_is_refused_before_anything_is_spent(name, why):
     [
         ("nowhere:x", "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
         ("tests.support.agents.agents:missing", "importing it failed: AttributeError: .* has no attribute 'missing'"),
-        ("tests.support.agents.agents:CALLS", "it is a list, which cannot be called"),
+        ("tests.support.agents.agents:CALLS", "it is of type list, which cannot be called"),
     ],
 )
 def test_a_reference_that_leads_nowhere_says_why(reference, why):

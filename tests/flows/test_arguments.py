@@ -1,0 +1,138 @@
+"""Arguments of the Python functions: what is read as it is meant, and what is refused with everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfgrpo
+from tfgrpo.stores.errors import DatasetError
+
+SMALL = {"dry_run": True, "sample_size": 6, "batch_size": 3, "epochs": 2}
+ROWS = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": str(2 * number)} for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+def said(call, *args, **options):
+    with pytest.raises(tfgrpo.ConfigError) as caught:
+        call(*args, **options)
+    assert not any(Path.cwd().iterdir())
+    return str(caught.value)
+
+
+def double(prompt):
+    return f"Answer: {2 * int(prompt.split(maxsplit=1)[0])}"
+
+
+def test_small_numbers_of_a_frame_stay_as_they_are():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([{**row, "answer": 1.5e-12} for row in ROWS])
+    assert {item.answer for item in tfgrpo.plan(frame, **SMALL).data.split.held_out} == {"1.5e-12"}
+
+
+def test_a_frame_that_is_no_json_is_one_problem_of_the_items():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS)
+    for wrong in (pandas.concat([frame, frame[["id"]]], axis=1), frame.assign(raw=b"\xff")):
+        assert "items: got a frame that is no JSON: " in said(tfgrpo.learn, wrong, **SMALL)
+
+
+def test_numbers_of_numpy_are_numbers_in_items_and_settings():
+    rows = [{**row, "answer": np.int64(2), "metadata": {"weight": np.float32(0.5)}} for row in ROWS]
+    plan = tfgrpo.plan(rows, settings={"tfgrpo.epochs": np.int64(3)}, dry_run=True)
+    assert {item.answer for item in plan.data.split.held_out} == {"2"}
+    assert plan.settings.tfgrpo.epochs == 3
+
+
+def test_what_is_no_json_is_named_by_its_field_and_many_are_counted():
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    wrong = [{"id": 1, "answer": float("nan")}, {"id": 2, "raw": b"x"}, {"id": 3, "metadata": deep}, *[None] * 100]
+    message = said(tfgrpo.learn, wrong, **SMALL)
+    for number, field in enumerate(("answer", "raw", "metadata")):
+        assert f"in the field '{field}'" in message.splitlines()[number]
+    assert "53 more problems" in message
+    assert len(message.splitlines()) == 51
+
+
+def test_problems_of_stored_items_speak_of_items():
+    message = said(tfgrpo.learn, [ROWS[0], ROWS[0], {"id": None, "prompt": "x"}], **SMALL)
+    assert "items[1]: got the id '0' of items[0] again" in message
+    assert "items[2]: got null in the field 'id'" in message
+
+
+def test_an_unknown_keyword_names_the_nearest_of_python():
+    for wrong, nearest in {"rewarder": "rewarders", "agents": "agent", "actor": "agent", "epoch": "epochs"}.items():
+        assert f"{wrong}: got an unknown option; accepted: {nearest}" in said(tfgrpo.learn, ROWS, **SMALL, **{wrong: 1})
+    for wrong in ("actor", "flow_run_id"):
+        assert f"{wrong}: got an unknown option" in said(tfgrpo.select, "x", dry_run=True, **{wrong: "chat"})
+    assert "flow_run_id: got an unknown option" in said(tfgrpo.learn, dry_run=True, flow_run_id="x")
+    assert "accepted: one that `help(tfgrpo.learn)` lists" in said(tfgrpo.learn, ROWS, dry_run=True, api_key="x")
+
+
+def test_wrong_keywords_shapes_values_and_items_are_one_error():
+    wrong = {"modle": "x", "rewarders": "gt", "tools": b"x", "settings": 3, "epochs": "x", "seed": -1}
+    message = said(tfgrpo.learn, [7], dry_run=True, **wrong)
+    for source in ("items[0]", *wrong):
+        assert f"{source}: got " in message
+    message = said(tfgrpo.select, "x", dry_run=True, refernce="a", rewarders="gt", format="xml")
+    assert all(f"{source}: got " in message for source in ("refernce", "rewarders", "format"))
+
+
+def test_settings_that_are_no_json_are_named():
+    wrong = {"tfgrpo.min_spread": object(), "gate.confidence": {1j}}
+    message = said(tfgrpo.learn, ROWS, settings=wrong, **SMALL)
+    assert all(f"settings['{key}']: got " in message for key in wrong)
+    rewarders = [{"name": "gt", "options": {"x": object()}}]
+    assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith("rewarders: got ")
+
+
+def test_messages_name_no_option_of_the_command_line():
+    assert said(tfgrpo.learn, ROWS, rewarders=[], **SMALL).startswith("rewarders: got no rewarder that counts")
+    assert said(tfgrpo.select, "x", rewarders=["gt"], dry_run=True).startswith("rewarders: got gt without an answer")
+
+
+def test_none_is_no_rewarders_of_a_selection_as_it_is_of_a_run():
+    assert tfgrpo.select("x", k=2, rewarders=None, dry_run=True).status == "finished"
+
+
+def test_a_decimal_is_a_reward():
+    result = tfgrpo.learn(ROWS, agent=double, rewarders=[lambda output, answer: Decimal("0.5")], **SMALL)
+    assert {row["reward"] for row in result.rows()} == {0.5}
+
+
+def test_a_rewarder_of_answer_and_output_is_refused_as_swapped():
+    def contains(answer, output):
+        return float(answer in output)
+
+    assert "got a function of (answer, output); accepted:" in said(
+        tfgrpo.learn, ROWS, agent=double, rewarders=[contains], **SMALL
+    )
+
+
+def test_an_agent_that_cannot_see_its_item_is_warned_about():
+    warnings = tfgrpo.plan(ROWS, agent=lambda chat: chat("?"), **SMALL).warnings
+    assert any("takes neither `prompt` nor `item`" in warning for warning in warnings)
+    assert not any("neither `prompt`" in each for each in tfgrpo.plan(ROWS, agent=double, **SMALL).warnings)
+
+
+def test_the_folder_of_the_tasks_may_be_a_path():
+    result = tfgrpo.learn(ROWS, agent=double, out=Path("own"), task_id="t", **SMALL)
+    assert tfgrpo.prompt("t", out=Path("own"))
+    assert tfgrpo.load_run("latest", task_id="t", out=Path("own")) == result
+    assert json.loads((result.folder / "manifest.json").read_text())["task_id"] == "t"
+
+
+def test_bytes_are_no_list_of_items():
+    with pytest.raises(DatasetError, match="items: got a value of type bytes"):
+        tfgrpo.plan(b"abc", **SMALL)
