@@ -60,6 +60,6 @@ class ResponsesDialect(Dialect):
         return reply_of("".join(texts), calls, finish, known, body)
 
     def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the response in the last event."""
-        last = events[-1] if events else {}
+        """Return the response in the last event. A stream with an error is none, as SDKs raise it."""
+        last = {} if not events or any(event.get("type") == "error" for event in events) else events[-1]
         return mapping_of(last.get("response"))

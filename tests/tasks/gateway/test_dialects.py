@@ -201,6 +201,13 @@ def test_a_stream_that_broke_off_says_nothing(dialect: Dialect, stream: list[byt
     assert reply is None or (dialect is CHAT and cut < 3 and reply.finish_reason == "stop")
 
 
+@pytest.mark.parametrize(("dialect", "stream"), [(pair[0], pair[2]) for pair in PAIRS])
+def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect: Dialect, stream: list[bytes]) -> None:
+    events = [json.loads(data) for event in stream if (data := data_of(event)) != b"[DONE]"]
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+    assert dialect.read(dialect.fold([*events[:2], error, *events[2:]])) is None
+
+
 @pytest.mark.parametrize(
     ("dialect", "body"),
     [
