@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import starting_library
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
@@ -65,10 +66,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     champion, retired = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
-    if request.replay is not None:
-        _refuse_damage(context.paths)
-    elif request.resume is not None:
-        _refuse_lost_ledger(context)
+    _refuse_damage(context, request)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
@@ -81,14 +79,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         books = Books(context.paths, run_id, plan.rewarders)
         fields = _opening_fields(prepared, context, champion, clock)
         books.manifest.update(**fields, **identity)
-        damage = runtime.journal.warning if runtime.journal is not None else None
         began: dict[str, Any] | None = fields.get("began_with")  # None under older learning rules
-        lost, killed = (began.get("lost"), began.get("killed")) if began else (None, None)
-        unended = killed and (
-            f"run {killed} was killed before its end: `tfgrpo run --resume {killed}` goes on with it, and asks no "
-            "answered call again"
-        )
-        happened = (*retired, *(each for each in (damage, lost, unended) if each))
+        happened = (*retired, *_lost_before(runtime.journal, began or {}))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -194,25 +186,36 @@ def _difficulty(prepared: Prepared) -> Difficulty | None:
     return difficulty_so_far(plan.paths, model=plan.models.name, simulated=plan.simulated)
 
 
-def _refuse_lost_ledger(context: RunContext) -> None:
-    """Raise ``SettingsError`` for a run under a cap that has asked calls, and no account of what they cost."""
-    run, budget = context.paths, context.settings.budget
-    sizes = [path.stat().st_size if path.is_file() else 0 for path in (run.journal, run.ledger)]
-    caps = [name for name in ("max_usd", "max_tokens", "max_calls") if getattr(budget, name) is not None]
-    if caps and sizes[0] and not sizes[1]:
-        given = f"{context.run_id} under a cap, and what it has spent is unknown: {run.ledger} is missing or empty"
-        without = " ".join(f"--set budget.{name}=none" for name in caps)
-        raise SettingsError.one("--resume", given, f"a run with its ledger, or one without caps ({without})")
+def _lost_before(journal: Journal | None, began: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was lost before this run began, in this run or in the nights before it."""
+    if journal is not None and journal.warning is not None:
+        yield journal.warning
+    if lost := began.get("lost"):
+        yield lost
+    if killed := began.get("killed"):
+        command = f"`tfgrpo run --resume {killed}`"
+        yield f"run {killed} was killed before its end: {command} goes on with it, and asks no answered call again"
 
 
-def _refuse_damage(run: RunPaths) -> None:
-    """Raise ``SettingsError`` for a damaged journal: a replay answers from it alone."""
-    with Journal(run.journal, repair=False) as journal:
-        damaged = journal.damaged
-    if damaged:
-        run_id = run.root.name
-        accepted = f"a whole journal; `--resume {run_id}` sets damaged lines aside and asks those calls again"
-        raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
+def _refuse_damage(context: RunContext, request: RunRequest) -> None:
+    """Raise ``SettingsError`` for a run whose files do not allow what is asked.
+
+    A replay answers from the journal alone. A run under a cap that has asked calls goes on only if it knows what they cost.
+    """
+    run, run_id, budget = context.paths, context.run_id, context.settings.budget
+    if request.replay is not None:
+        with Journal(run.journal, repair=False) as journal:
+            damaged = journal.damaged
+        if damaged:
+            accepted = f"a whole journal; `--resume {run_id}` sets damaged lines aside and asks those calls again"
+            raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
+    elif request.resume is not None:
+        journalled, accounted = (path.is_file() and path.stat().st_size > 0 for path in (run.journal, run.ledger))
+        caps = [name for name in ("max_usd", "max_tokens", "max_calls") if getattr(budget, name) is not None]
+        if caps and journalled and not accounted:
+            given = f"{run_id} under a cap, and what it has spent is unknown: {run.ledger} is missing or empty"
+            without = " ".join(f"--set budget.{name}=none" for name in caps)
+            raise SettingsError.one("--resume", given, f"a run with its ledger, or one without caps ({without})")
 
 
 async def _itself(runtime: Runtime) -> Runtime:

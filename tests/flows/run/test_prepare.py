@@ -27,7 +27,7 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
         ("returns_a_number", ["takes no `system` either: no lesson can reach it", "no cap holds for them"]),
         ("drafts_and_corrects", []),
         ("takes_everything", []),
-        ("calls_after_the_end", []),
+        ("calls_after_the_end", ["takes neither `prompt` nor `item`"]),
     ],
 )
 def test_unknown_arguments_of_an_agent_are_refused_before_any_spending(tmp_path, agent, told):
