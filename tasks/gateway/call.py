@@ -24,16 +24,13 @@ from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
-from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers
+from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, read_whole
 from tfgrpo.tasks.models.wire import usage_of
-
-_DECODED = ("identity", "gzip", "deflate")
-"""Content encodings of replies that are read."""
 
 
 class GatewayRefusal(Exception):
@@ -144,12 +141,12 @@ class Call:
 
     async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
+        unreadable = why_unreadable(reply.headers)
         if not 200 <= reply.status_code < 300:
-            received = Received(reply.request.url, reply.status_code, reply.headers, await read_whole(reply, MAX_BODY))
-            return self._refused(client, received)
-        coding = reply.headers.get("content-encoding", "identity").lower()
-        if coding not in _DECODED:  # it would reach the agent as it is, under the header of a plain body
-            raise ModelReplyMalformed(f"the reply is encoded as {coding}, which was not asked for")
+            content = unreadable.encode() or await read_whole(reply, MAX_BODY)
+            return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
+        if unreadable:
+            raise ModelReplyMalformed(unreadable)
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply, MAX_BODY)), finished)

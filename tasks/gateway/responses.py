@@ -38,7 +38,7 @@ class ResponsesDialect(Dialect):
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Read the output of a completed or cut-off response."""
         status = body.get("status", "completed")
-        if status not in {"completed", "incomplete"} or not isinstance(body.get("output"), list):
+        if status not in {"completed", "incomplete"} or body.get("error") or not isinstance(body.get("output"), list):
             return None
         texts: list[str] = []
         calls: list[ToolCall] = []

@@ -23,7 +23,7 @@ from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Session
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers
+from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -134,6 +134,8 @@ class Server(ABC):
         try:
             forwarded = self._upstream.forwarded(request, path, body)
             received = await exchange(client.http, forwarded, client.endpoint.timeout_s, MAX_BODY)
+            if unreadable := why_unreadable(received.headers):
+                raise ModelReplyMalformed(unreadable)
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None

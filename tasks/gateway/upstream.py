@@ -15,6 +15,8 @@ _OF_THE_CONNECTION = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _NOT_FORWARDED = frozenset({*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host"})
+_DECODED = frozenset({"", "identity", "gzip", "deflate"})
+"""Content encodings of replies that are read."""
 _NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
 MAX_BODY = 64 << 20
 """Most bytes of a request, and of a reply that is no stream: embeddings of 2,048 texts have 34 MB."""
@@ -68,6 +70,13 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
 def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a reply that concern the agent."""
     return {name: value for name, value in headers.items() if name.lower() not in _NOT_RETURNED}
+
+
+def why_unreadable(headers: Mapping[str, str]) -> str:
+    """Return why the body of a reply cannot be passed on, which would be as it is and without its encoding; or empty."""
+    named = {each.strip().lower() for each in headers.get("content-encoding", "").split(",")}
+    unread = ", ".join(sorted(named - _DECODED))
+    return f"the reply is encoded as {unread}, which was not asked for" if unread else ""
 
 
 def keys_in(request: BaseRequest) -> list[str]:

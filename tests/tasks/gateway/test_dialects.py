@@ -216,6 +216,7 @@ def test_a_stream_with_an_error_is_no_answer_even_if_it_goes_on(dialect: Dialect
         (CHAT, {"choices": [{"message": {"content": ""}, "error": {"code": 500}}]}),
         (RESPONSES, response_body("", status="failed")),
         (RESPONSES, response_body("", status="in_progress")),
+        (RESPONSES, response_body("7", error={"code": "server_error", "message": "no"})),
         (RESPONSES, {}),
         (MESSAGES, {"type": "error", "error": {"type": "overloaded_error"}}),
         (MESSAGES, {}),

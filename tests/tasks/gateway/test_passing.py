@@ -258,9 +258,12 @@ async def test_a_request_that_is_not_what_it_says_is_refused(endpoint: Endpoint,
     assert endpoint.asked == []
 
 
-@pytest.mark.parametrize("coding", ["gzip", "GZIP"])
-async def test_a_compressed_reply_is_readable(endpoint: Endpoint, opened: Opener, coding: str) -> None:
-    raw = gzip.compress(json.dumps(chat_body("seven")).encode())
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "gzip, identity", ""])
+async def test_a_reply_in_an_encoding_that_is_known_is_readable(
+    endpoint: Endpoint, opened: Opener, coding: str
+) -> None:
+    raw = json.dumps(chat_body("seven")).encode()
+    raw = gzip.compress(raw) if coding else raw
     headers = {"content-encoding": coding, "content-type": "application/json"}
     endpoint.answer = lambda request, _: web.Response(body=raw, headers=headers)
     session = await opened.session(opened.runtime(endpoint.url))
@@ -326,6 +329,18 @@ async def test_a_reply_in_an_encoding_that_was_not_asked_for_is_refused(endpoint
     assert (reply.status_code, reply.headers["x-should-retry"]) == (502, "false")
     assert "encoded as xz" in reply.json()["error"]["message"]
     assert runtime.ledger.totals().lost_calls == 1
+
+
+async def test_an_error_in_an_encoding_that_was_not_asked_for_keeps_its_status(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    headers = {"content-encoding": "gzip, br", "retry-after": "7"}
+    endpoint.answer = lambda request, _: web.Response(body=b"\x8b?", status=429, headers=headers)
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    reply = await agent.post("/responses", json=ASK)
+    assert (await agent.get("/models")).status_code == 502
+    assert (reply.status_code, reply.headers["retry-after"]) == (429, "7")
+    assert reply.text == "the reply is encoded as br, which was not asked for"
 
 
 ODD: tuple[Any, ...] = (None, 0, "x", [], [0], [[]], {}, {"x": []}, [{"type": []}], [{"index": {}, "type": {}}])
