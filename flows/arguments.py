@@ -205,7 +205,7 @@ def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
     texts, problems = {}, []
     for key, value in settings.items():
         try:
-            texts[key] = option_text(value.item() if isinstance(value, np.generic) else value)
+            texts[key] = option_text(_unboxed(value))
         except (TypeError, ValueError, RecursionError) as error:
             problems.append(Problem(f"--set {key}", str(error), "text, a number, true or false, a list or a mapping"))
     if problems:
@@ -223,7 +223,7 @@ RequestT = TypeVar("RequestT", bound=FlowRequest)
 def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
     """Return the request. Raise ``ConfigError`` with its problems, and those of the settings that can be read."""
     fields = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        name: os.fspath(value) if isinstance(value, os.PathLike) else _unboxed(value)
         for name, value in given.items()
         if value is not None
     }
@@ -334,6 +334,10 @@ def _json_line(item: object) -> str:
         raise TypeError(f"a value of type {type(item).__name__}")
     line = json.dumps(dict(item), ensure_ascii=False, allow_nan=False, default=_plain)
     return line.encode().decode()  # refuses half a surrogate pair, as a ValueError
+
+
+def _unboxed(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _plain(value: object) -> object:

@@ -185,6 +185,8 @@ def load_run(
     Examples:
         >>> tfgrpo.load_run("latest", task_id="my-task").frame().groupby("arm").reward.mean()
     """
+    if not isinstance(run, str | os.PathLike):
+        raise SettingsError.one("run", repr(run), "the folder of a run, its id or latest")
     folder = Path(run)
     if (folder / "manifest.json").is_file():
         return Result.of_run(RunPaths(folder))

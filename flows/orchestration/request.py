@@ -25,7 +25,9 @@ promoted for other domains, or itself."""
 class FlowRequest(BaseModel):
     """Base of the requests: fields that set a setting each, and ``settings`` for all others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+    )
 
     KEYS: ClassVar[Mapping[str, str]] = {}
     """Dotted key of the setting behind each field that sets one."""
@@ -42,7 +44,7 @@ class FlowRequest(BaseModel):
     max_tokens: int | None = None
     max_calls: int | None = None
     seed: int | None = None
-    dry_run: bool | None = None
+    dry_run: bool | None = Field(default=None, strict=False)
 
     def options(self) -> dict[str, str]:
         """The settings asked for, as raw text by dotted key: the uppermost layer of the settings.

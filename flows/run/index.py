@@ -72,8 +72,7 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
 
     Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen beside a bad one.
     """
-    out = None if out is None else os.fspath(out)
-    if out is not None and not out.strip():
+    if out is not None and not (isinstance(out, str | os.PathLike) and os.fspath(out).strip()):
         raise SettingsError.one("--out", repr(out), "a directory for tasks")
     fields = Settings.model_fields
     out = out or os.environ.get("TFGRPO_OUT") or fields["out"].default
@@ -81,7 +80,7 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
         task_id = os.environ.get("TFGRPO_TASK_ID") or fields["task_id"].default
     try:
         return TaskPaths.of(out, task_id)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a TypeError: Python takes any value for a name
         raise SettingsError.one("--task-id", repr(task_id), IDENTIFIER_RULE) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class TaskPaths:
     """Structures that those rounds tried."""
 
     @classmethod
-    def of(cls, out: str | Path, task_id: str) -> TaskPaths:
+    def of(cls, out: str | os.PathLike[str], task_id: str) -> TaskPaths:
         """Return the paths of a task. Raises ``ValueError`` when the id could leave ``out``."""
         return cls(Path(out) / check_identifier(task_id))
 

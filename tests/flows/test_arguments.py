@@ -48,7 +48,7 @@ def test_a_frame_that_is_no_json_is_one_problem_of_the_items():
 
 def test_numbers_of_numpy_are_numbers_in_items_and_settings():
     rows = [{**row, "answer": np.int64(2), "metadata": {"weight": np.float32(0.5)}} for row in ROWS]
-    plan = tfgrpo.plan(rows, settings={"tfgrpo.epochs": np.int64(3)}, dry_run=True)
+    plan = tfgrpo.plan(rows, settings={"tfgrpo.epochs": np.int64(3)}, max_calls=np.int64(5000), dry_run=1)
     assert {item.answer for item in plan.data.split.held_out} == {"2"}
     assert plan.settings.tfgrpo.epochs == 3
 
@@ -95,6 +95,23 @@ def test_settings_that_are_no_json_are_named():
     assert all(f"settings['{key}']: got " in message for key in wrong)
     rewarders = [{"name": "gt", "options": {"x": object()}}]
     assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith("rewarders: got ")
+
+
+def test_truth_values_are_no_numbers_and_bytes_no_text():
+    for name, accepted in (("max_usd", "a number"), ("max_calls", "a whole number"), ("seed", "a whole number")):
+        assert said(tfgrpo.plan, ROWS, dry_run=True, **{name: True}).startswith(
+            f"{name}: got True; accepted: {accepted}"
+        )
+    for name in ("model", "eval_dataset", "pipeline"):
+        assert said(tfgrpo.plan, ROWS, dry_run=True, **{name: b"x"}).startswith(f"{name}: got b'x'; accepted: text")
+    assert said(tfgrpo.select, b"x", dry_run=True) == "prompt: got b'x'; accepted: text"
+
+
+@pytest.mark.parametrize("wrong", [5, b"x", []])
+def test_a_name_of_another_type_is_one_clear_error(wrong):
+    assert said(tfgrpo.prompt, wrong).startswith(f"task_id: got {wrong!r}; accepted: 1 to 100 of")
+    assert said(tfgrpo.load_run, wrong) == f"run: got {wrong!r}; accepted: the folder of a run, its id or latest"
+    assert said(tfgrpo.load_run, "x", out=wrong) == f"out: got {wrong!r}; accepted: a directory for tasks"
 
 
 def test_messages_name_no_option_of_the_command_line():
