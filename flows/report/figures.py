@@ -95,7 +95,7 @@ def smallest_gain(gain: Mapping[str, Any] | None) -> str:
     return f"a night like this shows a gain of {shown} (80 % power)"
 
 
-_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, excerpt, minute, smallest_gain)
+_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, minute, smallest_gain)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {each.__name__: each for each in (*_OWN, duration, pluralize)}
 
 

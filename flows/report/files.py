@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
+from tfgrpo.flows.report.figures import decimal, excerpt
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -77,12 +78,35 @@ def read_groups(run: RunPaths) -> Groups:
     return groups
 
 
+class Attempt(NamedTuple):
+    """One rollout as the page shows it."""
+
+    rollout_id: str
+    item_id: str
+    output: str
+    reward: str | None
+    """None without one."""
+    scores: tuple[str, ...]
+
+    @classmethod
+    def of_row(cls, row: Json) -> Attempt:
+        """Return a line of ``rollouts.jsonl`` in texts, so that one of another shape fails here, where its file is known."""
+        reward = row["outcome"].get("reward")
+        return cls(
+            str(row["rollout_id"]),
+            str(row["item_id"]),
+            excerpt(row["output"]),
+            None if reward is None else decimal(reward),
+            tuple(f"{score['rewarder_id']}: {score['evidence']}" for score in row["scores"]),
+        )
+
+
 @dataclass(slots=True)
 class Rollouts:
     """Sums of ``rollouts.jsonl``."""
 
-    wanted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The rollouts that were asked for, whole."""
+    wanted: dict[str, Attempt] = field(default_factory=dict)
+    """The rollouts that were asked for."""
     tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
     """Tokens of each rollout, by epoch and arm."""
     lost: Counter[str] = field(default_factory=Counter)
@@ -96,7 +120,7 @@ def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
     rollouts = Rollouts()
     for row in read_rows(run.rollouts):
         if row["rollout_id"] in wanted:
-            rollouts.wanted[row["rollout_id"]] = row
+            rollouts.wanted[row["rollout_id"]] = Attempt.of_row(row)
         column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
         column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
         outcome = row["outcome"]
@@ -155,11 +179,11 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
 
 
 class Contrast(NamedTuple):
-    """Best and worst attempt of one group, as lines of ``rollouts.jsonl``; a single one if the others are lost."""
+    """Best and worst attempt of one group; a single one if the others are lost."""
 
     prompt: str
     """Empty for a run from before items were recorded."""
-    attempts: tuple[Json, ...]
+    attempts: tuple[Attempt, ...]
 
 
 class Lesson(NamedTuple):
@@ -206,16 +230,18 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Attempt] = {}
     unreadable: list[str] = []
     for each in earlier:
         with _left_out(unreadable), expected_shape(each.rollouts):
             found |= read_rollouts(each, shown).wanted
     found |= rollouts.wanted
-    items, prompts = {row["item_id"] for row in found.values()}, dict[str, str]()
+    items, prompts = {attempt.item_id for attempt in found.values()}, dict[str, str]()
     for each in (*earlier, run):
         with _left_out(unreadable) if each is not run else nullcontext(), expected_shape(each.items):
-            prompts |= {row["item_id"]: row["prompt"] for row in read_rows(each.items) if row["item_id"] in items}
+            prompts |= {
+                row["item_id"]: excerpt(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
+            }
     lessons = {
         name: Lesson(
             record,
@@ -248,8 +274,8 @@ def _contrasted(evidence: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _contrasts(
-    pairs: Iterable[tuple[str, ...]], found: Mapping[str, Json], prompts: Mapping[str, str]
+    pairs: Iterable[tuple[str, ...]], found: Mapping[str, Attempt], prompts: Mapping[str, str]
 ) -> Iterable[Contrast]:
     for pair in pairs:
-        if rows := tuple(found[name] for name in pair if name in found):
-            yield Contrast(prompts.get(rows[0]["item_id"], ""), rows)
+        if attempts := tuple(found[name] for name in pair if name in found):
+            yield Contrast(prompts.get(attempts[0].item_id, ""), attempts)

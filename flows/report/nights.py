@@ -96,8 +96,9 @@ def _measured(task: TaskPaths, run_id: str) -> dict[str, Any]:
     """Return fields of a change that the run's manifest has; none where it cannot be read."""
     with suppress(OSError, CorruptFile), expected_shape(task.root):  # the decision is known without it
         gate = ManifestFile(task.run(run_id).manifest).read().get("gate") or {}
-        before, after = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
-        low, high = gate.get("score_range") or (-math.inf, math.inf)
+        means = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
+        before, after = (None if mean is None else float(mean) for mean in means)
+        low, high = map(float, gate.get("score_range") or (-math.inf, math.inf))
         needed = float((gate.get("evidence") or {}).get("needed", _NEEDED))
         return {"before": before, "after": after, "needed": needed, "scores": (low, high)}
     return {}

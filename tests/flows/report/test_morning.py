@@ -357,7 +357,7 @@ def test_nights_are_the_decisions_of_the_gate_with_what_was_measured_and_what_is
     records.night("n1", "undecided", "a", "b")
     records.decided("n2", "retire", pairs=0, reasons={"a": "harm"})
     records.night("n2", "promote", "b", "c", promotion={"capital": strong, "nights": 2}, evidence={"needed": 20.0})
-    records.decided("gone", "reject", "d")
+    records.night("gone", "reject", "d", gate={"candidate": {"estimate": "damaged"}})
     nights = nights_of(records.task, list(promotions(records.task.promotions)))
     assert [(night.number, night.decision.run_id, night.lessons, night.held_out) for night in nights] == [
         (1, "n1", 1, "0.500 → 0.600"),

@@ -303,7 +303,7 @@ def test_the_attempt_that_is_called_better_has_the_higher_reward(small_run):
     lessons, _ = learned(small_run.task, small_run.paths, kit.manifest(small_run.out, "small"))
     pairs = [contrast.attempts for lesson in lessons.library for contrast in lesson.contrasts]
     assert pairs
-    assert all(better["outcome"]["reward"] > worse["outcome"]["reward"] for better, worse in pairs)
+    assert all(float(better.reward) > float(worse.reward) for better, worse in pairs)
 
 
 def cells(run, heading):

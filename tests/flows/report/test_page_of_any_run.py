@@ -102,6 +102,30 @@ def test_a_damaged_file_of_an_earlier_run_is_one_warning_and_the_page_is_written
     assert ("better</b>" in page) is (name == "items")
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("rollouts", {"output": 5}),
+        ("rollouts", {"scores": [5]}),
+        ("rollouts", {"scores": None}),
+        ("rollouts", {"outcome": {"name": "scored", "reward": "high"}}),
+        ("items", {"prompt": 5}),
+        ("items", {"item_id": {}}),
+    ],
+)
+def test_a_line_of_an_earlier_run_with_values_of_another_type_is_one_warning(own_run, name, fields):
+    earlier = own_run.task.run("earlier")
+    shutil.copytree(own_run.paths.root, earlier.root)
+    edit_rows(own_run.task.experiences, lambda row: row.update(run_id="earlier"))
+    for path in (own_run.paths.rollouts, own_run.paths.items):
+        path.write_text("")
+    path, warnings = getattr(earlier, name), []
+    edit_rows(path, lambda row: row.update(fields))
+    write_report(own_run.task, own_run.paths, warnings.append)
+    (warning,) = warnings
+    assert str(path) in warning
+
+
 def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
     row = kit.lines(own_run.paths.rollouts)[0]
     with own_run.paths.rollouts.open("a") as file:
