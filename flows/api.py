@@ -89,7 +89,11 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
     stop = threading.Event()
     run = asyncio.wrap_future(in_background(partial(_learn, items, options, progress=progress, stop=stop)))
     try:
-        return await asyncio.shield(run)
+        while not run.done():
+            await asyncio.wait(
+                [run], timeout=_POLL_S
+            )  # an interrupt of a notebook takes effect when its loop next wakes
+        return run.result()
     except asyncio.CancelledError:
         stop.set()
         await asyncio.wait([run])

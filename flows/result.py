@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.morning import morning_page
@@ -22,6 +22,9 @@ from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
+
+_FIRST_COLUMNS: Final = ("item_id", "epoch", "arm", "index", "outcome", "reward", "reason", "output")
+"""What a notebook shows of a wide frame are its first and last columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +132,12 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rollouts as dicts: item, arm, ``outcome`` by name, ``reward`` (None unless scored), output and usage."""
-        rows = list(read_rows(RunPaths(self.folder).rollouts))
-        outcomes = [row["outcome"] for row in rows]
-        return [
-            {**row, "outcome": each["name"], "reward": each.get("reward"), "reason": each.get("reason")}
-            for row, each in zip(rows, outcomes, strict=True)
-        ]
+        rows: list[dict[str, Any]] = []
+        for row in read_rows(RunPaths(self.folder).rollouts):
+            ended = row["outcome"]
+            known = {**row, "outcome": ended["name"], "reward": ended.get("reward"), "reason": ended.get("reason")}
+            rows.append({name: known.get(name) for name in _FIRST_COLUMNS} | known)
+        return rows
 
     def frame(self) -> Any:
         """Return the rollouts as a pandas DataFrame, a row each. Raises ``ImportError`` without pandas."""
@@ -170,7 +173,9 @@ class Result:
 
 
 def _html_row(cells: tuple[str, str]) -> str:
-    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+    """Return a row of text, aligned as text: Jupyter aligns the cells of a table as numbers."""
+    columns = (f"<td style='text-align: left'>{html.escape(cell)}</td>" for cell in cells)
+    return f"<tr>{''.join(columns)}</tr>"
 
 
 @python_names()

@@ -69,12 +69,14 @@ def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capf
     assert len(said) <= 10
     assert result.lessons[0].text in result._repr_html_()
     assert "held-out reward" in result._repr_html_()
+    assert "<td>" not in result._repr_html_(), "Jupyter aligns a cell without a style as a number, to the right"
     assert capfd.readouterr() == ("", "")
 
 
 def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypatch):
     result = tfgrpo.learn(ROWS, agent=double, **SMALL)
     rows = result.rows()
+    assert list(rows[0])[:8] == ["item_id", "epoch", "arm", "index", "outcome", "reward", "reason", "output"]
     assert {row["outcome"] for row in rows} == {"scored"}
     assert {row["reward"] for row in rows} == {1.0}
     assert rows[0]["item_id"] in {row["id"] for row in ROWS}

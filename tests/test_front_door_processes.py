@@ -49,6 +49,32 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
     assert (done.stdout.strip(), done.stderr) == ("stopped", "")
 
 
+def test_the_stop_button_of_a_notebook_ends_a_run_that_is_awaited(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import asyncio, signal, threading, time, tfgrpo
+            rows = [{"id": str(each), "prompt": f"{each}?", "answer": "1"} for each in range(100)]
+            def agent(prompt):
+                time.sleep(0.1)
+                return "Answer: 1"
+            async def cell():
+                # As a kernel does: the handler cancels the task, which wakes no loop that waits for nothing else.
+                signal.signal(signal.SIGINT, lambda *_, task=asyncio.current_task(): task.cancel())
+                threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+                await tfgrpo.alearn(rows, agent=agent, dry_run=True, task_id="t", concurrency=2, group_size=2)
+            try:
+                asyncio.run(cell())
+            except asyncio.CancelledError:
+                print(tfgrpo.load_run("latest").status)
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (done.stdout.strip(), done.stderr) == ("stopped", "")
+
+
 @pytest.mark.xdist_group("prefect")
 def test_a_run_is_registered_with_the_prefect_server_that_is_named(tmp_path):
     script = "import tfgrpo; [print(tfgrpo.learn(dry_run=True, sample_size=4, batch_size=2).status) for _ in range(2)]"

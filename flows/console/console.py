@@ -50,6 +50,11 @@ def leave_lost_terminal() -> None:
 class PeopleConsole(RichConsole):
     """Console for people. When its reader goes away it discards further output, and the run continues."""
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether lines can be drawn over. FORCE_COLOR, which notebooks and CI systems set, does not say so."""
+        return super().is_terminal and self.file.isatty()
+
     def on_broken_pipe(self) -> None:
         """Discard further output. Rich would end the process, and with it a run that is being paid for."""
         self.quiet = True

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
+from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, spending
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
@@ -49,6 +50,13 @@ def plain(small_run):
     console = screen(terminal=False)
     small_run.told.play_to(Progress(console, now=Watch()))
     return console.file.getvalue()
+
+
+def test_forced_colours_of_notebooks_and_ci_make_no_live_view(small_run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = PeopleConsole(file=io.StringIO(), width=100, highlight=False, soft_wrap=True)
+    small_run.told.play_to(Progress(console, now=Watch()))
+    assert console.file.getvalue() == plain(small_run)
 
 
 def test_plain_lines_are_few_and_complete(small_run):
