@@ -76,6 +76,19 @@ def open_epoch(
         )
 
 
+def refuse_unscored(session: Session) -> None:
+    """Raise ``RunAborted`` if not one rollout of the run has a reward."""
+    books = session.books
+    if not books.lost_rollouts or books.lost_rollouts < books.rollouts:
+        return
+    late = next(iter(books.failed_epochs.values()), None)
+    again = "; a resumed run does not ask again for a late reward, another run with a longer timeout_s does"
+    raise RunAborted(
+        f"not one of {pluralize(books.lost_rollouts, 'rollout')} brought a reward, so that nothing was learned or judged; "
+        + (f"most often {books.epochs[-1].lost_mostly}" if late is None else f"{late}{again}")
+    )
+
+
 def _span(session: Session, start: EpochStart) -> OpenSpan:
     """Open the span of an epoch, with the settings it runs under."""
     pack = session.plan.pack.manifest

@@ -22,7 +22,7 @@ from tfgrpo.flows.run.loop.batches import (
     record_failure,
     run_batch,
 )
-from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch
+from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch, refuse_unscored
 from tfgrpo.flows.run.loop.measuring import measure_lessons
 from tfgrpo.flows.run.loop.promotion import promote, retire
 from tfgrpo.flows.run.loop.session import Session
@@ -61,6 +61,7 @@ def learn(session: Session) -> GateDecision:
                 sums.add(results)
     measure_lessons(session)
     swept = sweep(session, session.learning.champion, session.learning.candidate)
+    refuse_unscored(session)
     retire(session)
     champion, failed = session.learning.champion, session.books.failed_epochs
     return promote(session, swept, evidence.against(champion.library_id, failed))
@@ -116,6 +117,7 @@ def measure(session: Session) -> None:
             record_batch(session, groups, results)
             raise_timeout(results)
             sums.add(results)
+    refuse_unscored(session)
 
 
 def curate(

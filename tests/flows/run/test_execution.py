@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import socket
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -170,6 +172,24 @@ def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
         "most often 40 × ungraded: tests.flows.run.test_execution:none_known: returned None"
     )
     assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
+
+
+def too_slow(output, answer):
+    """A rewarder that is never in time."""
+    time.sleep(0.3)
+    return 1.0
+
+
+@pytest.mark.parametrize("learning", ["on", "off"])
+def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_path, learning):
+    rewarders = '[{"name": "tests.flows.run.test_execution:too_slow", "timeout_s": 0.02}]'
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL, env={"FEATURE_TFGRPO_GROUP": learning})
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    assert re.match(r"RunAborted: not one of \d+ rollouts brought a reward, so that nothing was", summary.message)
+    assert "test_execution:too_slow: no verdict within 0.02 s" in summary.message
+    assert summary.details["gate"] is None
+    assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
+    assert run(tmp_path, resume=RUN).message == summary.message
 
 
 def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_path):
