@@ -65,10 +65,12 @@ class Delivery:
             return result
 
         exporter.export = counted
-        # The SDK keeps the reason to itself; of gRPC there is none.
+        # The SDK keeps the reason to itself.
         client = getattr(exporter, "_client", None)
         if hasattr(client, "export"):
             self._explain(client)
+        if hasattr(client, "Export"):
+            self._explain_grpc(client)
         return exporter
 
     def _explain(self, client: Any) -> None:
@@ -82,6 +84,20 @@ class Delivery:
             return result
 
         client.export = explained
+
+    def _explain_grpc(self, stub: Any) -> None:
+        """Keep why a request of the SDK's gRPC stub failed."""
+        send = stub.Export
+
+        def explained(**request: Any) -> Any:
+            try:
+                return send(**request)
+            except Exception as error:
+                code = getattr(error, "code", None)
+                self.why = f" (gRPC {code().name})" if callable(code) else f" ({type(error).__name__})"
+                raise
+
+        stub.Export = explained
 
     def _sent(self, signal: Signal, batch: Any, where: str, *, ok: bool) -> None:
         if signal == "metrics":

@@ -6,11 +6,12 @@ import io
 import logging
 import sys
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
 import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.stores.telemetry.test_setup import OPTIONS, one_rollout, record_everything
@@ -129,6 +130,41 @@ def test_grpc_is_used_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert telemetry.shutdown() is None
     expected = {"endpoint": "collector:4317", "timeout": 2.5, "headers": (("x-tenant", "blue"),)}
     assert [FakeGrpcSpans.made.pop(), FakeGrpcMetrics.made.pop()] == [expected, expected]
+
+
+class GrpcRefusal(Exception):
+    def code(self) -> SimpleNamespace:
+        return SimpleNamespace(name="UNAUTHENTICATED")
+
+
+class RefusedGrpcSpans(FakeGrpcSpans):
+    """As the SDK's: the stub is called with keywords, and its error is only logged."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self._client = SimpleNamespace(Export=self._refuse)
+
+    def _refuse(self, **_: object) -> None:
+        raise GrpcRefusal
+
+    def export(self, *_: object, **__: object) -> SpanExportResult:
+        try:
+            self._client.Export(request=b"", metadata=None, timeout=1.0)
+        except GrpcRefusal:
+            return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+
+def test_a_failed_delivery_over_grpc_is_warned_of_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = "opentelemetry.exporter.otlp.proto.grpc"
+    module = ModuleType(f"{package}.trace_exporter")
+    vars(module)["OTLPSpanExporter"] = RefusedGrpcSpans
+    monkeypatch.setitem(sys.modules, package, ModuleType(package))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    env = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "collector:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    telemetry = configure(OPTIONS, env)
+    one_rollout(telemetry)
+    assert str(telemetry.shutdown()).endswith("not delivered to collector:4317 (gRPC UNAUTHENTICATED)")
 
 
 def test_timeouts_are_seconds_and_default_to_two_and_a_half() -> None:
