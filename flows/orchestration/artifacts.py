@@ -57,8 +57,10 @@ class PrefectArtifacts(Observer):
         self._details: Mapping[str, Any] = {}
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
-        """Show which run it is, and how to go on with it should it be killed."""
+        """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
+        name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
+        self._write("name", partial(name_flow_run, name), str)
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -135,6 +137,15 @@ class PrefectArtifacts(Observer):
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
             _log.log(level, "an artifact could not be written: %s", first_line(error))
+
+
+def name_flow_run(name: str) -> None:
+    """Give the current flow run a name in place of Prefect's random one."""
+    # Not by ``flow_run_name``, for which Prefect knows the parameters alone: task and night follow from file and store.
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(context.flow_run.id, name=name)
 
 
 def update_markdown_artifact(page: str, artifact: UUID) -> None:

@@ -8,7 +8,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.support.runs.running import RUN, SMALL, prefect_server, request, run, store
+from tests.support.runs.running import RUN, SMALL, TASK, prefect_server, request, run, store
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.learning_flow import tfgrpo_learning
@@ -53,8 +53,9 @@ def test_a_run_that_stops_at_a_cap_has_a_state_name_of_its_own(api, tmp_path):
     assert summary.details["resume with"] == f"--resume {RUN}"
     assert not any("not informed" in line for line in lines)
     with get_client(sync_client=True) as client:
-        informed = [run.state.name for run in client.read_flow_runs() if run.state.message == summary.message]
-    assert informed == ["StoppedEarly", "StoppedEarly"]
+        informed = [run for run in client.read_flow_runs() if run.state.message == summary.message]
+    assert [run.state.name for run in informed] == ["StoppedEarly", "StoppedEarly"]
+    assert {run.name for run in informed} == {f"{TASK} night 1"}
 
 
 def test_an_interrupt_while_the_books_are_closed_is_no_crash_for_prefect(api, tmp_path, monkeypatch, capfd):

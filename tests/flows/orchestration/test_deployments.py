@@ -146,6 +146,7 @@ def test_the_run_leaves_its_record_where_it_was_told_to(machine):
 
 def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
     run = finished(machine)
+    assert run["name"] == "tfgrpo-learning night 1"
     ours = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}
     shown = machine.post("/artifacts/filter", ours).raise_for_status().json()
     artifacts = {artifact["key"]: artifact["data"] for artifact in shown}
@@ -160,6 +161,7 @@ def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
 
 def test_the_log_of_the_flow_run_tells_its_progress(machine):
     run = finished(machine)
+    assert run["name"] == "tfgrpo-learning night 1"
     ours = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
 
     def lines() -> list[str]:
