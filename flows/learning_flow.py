@@ -162,8 +162,9 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         raise RunAborted(f"a group could not be run: {type(error).__name__}: {error}") from error
     flow_run = FlowRunContext.get()
     if flow_run is not None:
-        # Prefect keeps every state in case the result becomes an argument of another task; ours never do.
+        # Prefect keeps every state, and its assets, in case the result becomes an argument of another task; ours never do.
         flow_run.run_results.pop(id(returned), None)
+        flow_run.task_run_assets.pop(future.task_run_id, None)
     result: GroupResult = returned.result
     return result
 

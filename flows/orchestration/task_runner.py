@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from prefect.client.schemas.objects import RunInput
 from prefect.context import AsyncClientContext
-from prefect.futures import PrefectConcurrentFuture, PrefectFuture
+from prefect.futures import PrefectConcurrentFuture, PrefectFuture, PrefectWrappedFuture
 from prefect.task_engine import run_task_async
 from prefect.task_runners import TaskRunner
 
@@ -38,7 +38,23 @@ def begun() -> None:
         leave.close()
 
 
-class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
+class TaskRunFuture(PrefectWrappedFuture[Any, concurrent.futures.Future[Any]]):
+    """The future of one task run.
+
+    Prefect's own is in the callbacks of the future that it wraps: a cycle, so that what a task returned would stay in
+    memory until the garbage collector looks at everything.
+    """
+
+    def add_done_callback(self, fn: Callable[[PrefectFuture[Any]], None]) -> None:
+        """Call ``fn`` with this future when the task run has ended."""
+        held = [self]
+        self.wrapped_future.add_done_callback(lambda _: fn(held.pop()))
+
+    wait = PrefectConcurrentFuture.wait
+    result = PrefectConcurrentFuture.result
+
+
+class EventLoopTaskRunner(TaskRunner[TaskRunFuture]):
     """Runs asynchronous tasks as coroutines of one event loop in one thread.
 
     Only asynchronous tasks are accepted (``TypeError`` otherwise): a blocking one would stop all the others.
@@ -66,7 +82,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
         parameters: dict[str, Any],
         wait_for: Iterable[PrefectFuture[Any]] | None = None,
         dependencies: dict[str, set[RunInput]] | None = None,
-    ) -> PrefectConcurrentFuture[Any]:
+    ) -> TaskRunFuture:
         """Start one task run on the loop and return its future at once."""
         if self._ready is None:
             raise RuntimeError("the task runner is not started")
@@ -84,7 +100,7 @@ class EventLoopTaskRunner(TaskRunner[PrefectConcurrentFuture[Any]]):
             dependencies=dependencies,
         )
         future = served.context.copy().run(asyncio.run_coroutine_threadsafe, served.in_turn(run), served.loop)
-        return PrefectConcurrentFuture(task_run_id=task_run_id, wrapped_future=future)
+        return TaskRunFuture(task_run_id, future)
 
     def cancel_all(self) -> None:
         """Cancel the task runs that have not ended and wait until they have; the runner stays usable."""

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain, islice
-from operator import itemgetter
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -90,9 +90,10 @@ _EVENT: Final = TypeAdapter(AccountEvent)
 
 
 def append_events(path: Path, events: Iterable[AccountEvent]) -> int:
-    """Append the events that are not in the file and return how many, all or none. Raises ``StoreError``."""
-    rows = (_EVENT.dump_python(event, mode="json") for event in events)
-    return KeyedJsonl(path, lambda row: str(row["event_id"])).append(rows)
+    """Append the events that are not in the file and return how many; those of a batch all or none. Raises ``StoreError``."""
+    file = KeyedJsonl(path, lambda row: str(row["event_id"]))
+    batches = groupby(events, attrgetter("epoch", "batch"))
+    return sum(file.append(_EVENT.dump_python(event, mode="json") for event in batch) for _, batch in batches)
 
 
 def read_events(path: Path, lines: int | None = None) -> list[AccountEvent]:
@@ -167,6 +168,15 @@ class Account:
     def opposes(self, other: Account) -> bool:
         """Whether the two lessons contradict each other."""
         return not (self.opposites.isdisjoint(other.ids) and other.opposites.isdisjoint(self.ids))
+
+
+def telling(events: Iterable[AccountEvent]) -> tuple[AccountEvent, ...]:
+    """Return the events that make up the same accounts: of each lesson's judgements ``unused`` one per night and family."""
+    told = {
+        (each.experience_id, each.night, each.family) if each.judgement == "unused" else place: each
+        for place, each in enumerate(events)
+    }
+    return tuple(told.values())
 
 
 def accounts_of(records: Sequence[ExperienceRecord], events: Iterable[AccountEvent], night: int) -> dict[str, Account]:

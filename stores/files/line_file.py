@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, StoreError
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 17
 _FIRST_READ = 1 << 13
 """Bytes read for one line at first; doubled until its end is found."""
 _TAIL = 1 << 16

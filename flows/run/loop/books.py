@@ -77,8 +77,8 @@ class Books:
 
     def prompts(self, packs: Iterable[PackText]) -> None:
         """Write system texts as sent, once each."""
-        self._prompts.append(
-            {
+        for pack in packs:
+            row = {
                 "digest": pack.digest,
                 "pack_id": pack.pack_id,
                 "stamp": pack.stamp,
@@ -86,8 +86,7 @@ class Books:
                 "library_id": Library(pack.experiences).library_id,
                 "system": replace_surrogates(pack.system),
             }
-            for pack in packs
-        )
+            self._prompts.append([row])
 
     def items(self, items: Iterable[Item]) -> None:
         """Write the items, once each, so that the run can be exported without its dataset."""

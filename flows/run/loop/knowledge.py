@@ -24,6 +24,7 @@ from tfgrpo.stores.experiences.accounts import (
     leaving,
     opening_event,
     read_events,
+    telling,
 )
 from tfgrpo.stores.experiences.library import Library, fold
 from tfgrpo.stores.experiences.measured import MeasuredLine
@@ -149,7 +150,7 @@ class LearningState:
             setattr(self, name, getattr(before, name))
 
     def _rebuild(self, evidence: Evidence) -> None:
-        self.evidence = evidence
+        self.evidence = evidence = replace(evidence, events=telling(evidence.events))
         self.accounts = accounts_of(evidence.records, evidence.events, evidence.night)
         leave = leaving(self.champion.entries, self.accounts)
         self.left = {**self.left, **leave}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import PrefectClient
+from prefect.context import FlowRunContext
 from prefect.futures import as_completed
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
-from tfgrpo.flows.learning_flow import group_task, mapped_groups
+from tfgrpo.flows.learning_flow import GroupReturn, group_task, mapped_groups
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import RunAborted, SettingsError
@@ -214,7 +217,10 @@ def groups_of(tmp_path, monkeypatch, run_group):
     def outer():
         with mapped_groups(SimpleNamespace(settings=settings(), group_size=2)) as run_groups:
             specs = [spec(of=None, epoch=epoch) for epoch in (1, 2, 3)]
-            return [result.key.epoch for result in run_groups(context, specs)]
+            epochs = [result.key.epoch for result in run_groups(context, specs)]
+        kept = FlowRunContext.get()
+        assert (kept.run_results, kept.task_run_assets) == ({}, {})
+        return epochs
 
     return outer()
 
@@ -226,6 +232,47 @@ def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
         return group((record(),), epoch=given.key.epoch)
 
     assert groups_of(tmp_path, monkeypatch, run_group)[-1] == 1
+
+
+def test_a_group_that_came_back_is_not_kept_until_the_garbage_collector_looks(tmp_path, monkeypatch):
+    made = []
+
+    class Watched(GroupReturn):
+        __slots__ = ()
+
+        def __init__(self, result):
+            super().__init__(result)
+            made.append(weakref.ref(self))
+
+    async def run_group(given, _runtime, *, carrier):
+        return group((record(),), epoch=given.key.epoch)
+
+    monkeypatch.setattr("tfgrpo.flows.learning_flow.GroupReturn", Watched)
+    gc.disable()
+    try:
+        assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
+        assert [each() for each in made] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_a_future_tells_its_callbacks_which_it_is_and_waits_no_longer_than_asked():
+    async def slow():
+        await asyncio.sleep(0.3)
+        return "done"
+
+    def body(runner):
+        told = []
+        future = runner.submit(quiet_task(slow), {})
+        future.add_done_callback(told.append)
+        future.wait(0.01)
+        assert not told
+        with pytest.raises(TimeoutError):
+            future.result(0.01)
+        future.wait()
+        assert (future.result(), future.state.is_completed(), told) == ("done", True, [future])
+
+    in_flow(body)
 
 
 def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):

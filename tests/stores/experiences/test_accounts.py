@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from tfgrpo.stores.experiences.accounts import (
     leaving,
     opening_event,
     read_events,
+    telling,
 )
 
 
@@ -159,11 +161,45 @@ def test_the_known_lessons_are_those_of_which_most_is_known():
     assert known(entries, accounts_of(entries, events, 30), 9) == ()
 
 
+@given(
+    st.lists(
+        st.builds(
+            lambda name, said, **more: event(name, said[0], judgement=said[1], **more),
+            st.sampled_from("ab"),
+            st.sampled_from([("taught", None), ("judged", "misled"), ("judged", "unused"), ("retired", None)]),
+            group=st.sampled_from(["g1", "g2", "g3"]),
+            family=st.sampled_from(["", "x", "y"]),
+            night=st.integers(0, 2),
+        )
+    )
+)
+def test_judgements_that_count_nothing_are_told_once_and_the_accounts_are_the_same(events):
+    records = [make_record("a"), make_record("b", operation="modify", supersedes=("a",))]
+    told = telling(events)
+    assert accounts_of(records, told, 3) == accounts_of(records, events, 3)
+    unused = [(each.experience_id, each.night, each.family) for each in told if each.judgement == "unused"]
+    assert len(unused) == len(set(unused))
+
+
 def test_a_lesson_in_force_from_before_begins_with_the_groups_behind_it():
     groups = {1: 2, 3: 3, 9: 4}
     for support, weight in groups.items():
         record = make_record(evidence=tuple(f"g{number}/0" for number in range(support)))
         assert opening_event(record, night=5, simulated=False, now=NOW).weight == weight
+
+
+def test_an_epoch_is_written_batch_by_batch_in_little_memory(tmp_path):
+    written = tmp_path / "accounts.jsonl"
+    append_events(written, [event("b")])
+    events = [event(group=f"g{number}", batch=number // 50, why="“so”" * 50) for number in range(3000)]
+    tracemalloc.start()
+    try:
+        assert append_events(written, events) == 3000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read_events(written)[1:] == events
+    assert peak < 0.6 * written.stat().st_size
 
 
 def test_the_file_takes_each_event_once_and_reads_as_far_as_asked(tmp_path):
