@@ -262,9 +262,14 @@ def in_force(
 
     ``standing``: ids of lessons in force so far, which stay while anything speaks for them. Attempts that follow a lesson
     seldom differ in it, so that its account grows more slowly than those of others. Of two that contradict each other only
-    the stronger, at equal support the earlier; none that is retired.
+    the stronger, at equal support the earlier; of equal texts, which runs at the same time may store, only the first; none
+    that is retired.
     """
-    fitting = [entry for entry in entries if _supported(accounts.get(entry.experience_id), standing)]
+    by_text: dict[tuple[str, str], ExperienceRecord] = {}
+    for entry in entries:
+        if _supported(accounts.get(entry.experience_id), standing):
+            by_text.setdefault((entry.polarity, entry.summary32), entry)
+    fitting = by_text.values()
     chosen: dict[str, Account] = {}
     for entry in sorted(fitting, key=lambda each: -accounts[each.experience_id].net):
         account = accounts[entry.experience_id]

@@ -97,6 +97,16 @@ def test_a_lesson_is_in_the_candidate_from_a_net_support_of_two_strongest_first_
     assert in_force(entries, {}, 9) == ()
 
 
+def test_of_equal_texts_only_the_first_has_a_slot():
+    text = {"summary32": "Check the units of a."}
+    entries = [make_record("a"), make_record("b", **text), make_record("c"), make_record("d", polarity="avoid", **text)]
+    events = [event(name, group=f"g{number}") for name in "abbcd" for number in range(3)]
+    found = accounts_of(entries, events, 0)
+    assert [entry.experience_id for entry in in_force(entries, found, 3)] == ["a", "c", "d"]
+    retired = accounts_of(entries, [*events, event("a", "retired")], 0)
+    assert [entry.experience_id for entry in in_force(entries, retired, 3)] == ["b", "c", "d"]
+
+
 def test_a_lesson_in_force_stays_while_anything_speaks_for_it():
     entries = [make_record("a"), make_record("b")]
     events = [event("a", group="g1"), event("a", group="g2"), event("b", group="g1"), event("b", group="g2")]
