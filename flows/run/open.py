@@ -333,6 +333,12 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
     resumed = {} if context.replay else earlier
     # Older manifests do not mark lasting warnings.
     lasting = resumed.get("lasting_warnings", resumed.get("warnings", []))
+    resolved = prepared.resolved
+    if request.flow_run_id is not None:  # a deployment has no command line
+        asked = {
+            key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")
+        }
+        resolved = replace(resolved, sources={**resolved.sources, **asked})
     return {
         "warnings": lasting,
         "lasting_warnings": lasting,
@@ -350,10 +356,8 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         "resumed_at": clock().isoformat() if resumed else None,
         "traceback": None,
         "settings": plan.settings.model_dump(mode="json"),
-        "sources": dict(prepared.resolved.sources),
-        "settings_table": [
-            {"key": key, "value": value, "source": source} for key, value, source in describe(prepared.resolved)
-        ],
+        "sources": dict(resolved.sources),
+        "settings_table": [{"key": key, "value": value, "source": source} for key, value, source in describe(resolved)],
         "seeds": {
             "run": plan.settings.tfgrpo.seed,
             "simulated": plan.settings.simulated.seed if plan.simulated else None,

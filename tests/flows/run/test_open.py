@@ -176,6 +176,16 @@ def test_settings_go_into_the_manifest_with_their_sources(earlier):
     assert opened["pack"]["id"] == "arithmetic"
 
 
+def test_settings_of_a_deployment_are_no_command_line_in_the_manifest(tmp_path):
+    asked = {**SMALL, "flow_run_id": "5e6f", "max_calls": 4}
+    assert run(tmp_path, run_id="5e6f", **asked).exit_code == 3
+    for _ in range(2):  # a retry resumes
+        opened = manifest(tmp_path, "5e6f")
+        assert opened["sources"]["tfgrpo.sample_size"] == "parameters of the flow run"
+        assert not any("command line" in row["source"] for row in opened["settings_table"])
+        assert run(tmp_path, run_id="5e6f", **asked).exit_code == 3
+
+
 def other(field, value):
     return {"tests": ["f(1) == 2"]} if field == "metadata" else f"{value}0"
 
