@@ -90,9 +90,8 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
     run = asyncio.wrap_future(in_background(partial(_learn, items, options, progress=progress, stop=stop)))
     try:
         while not run.done():
-            await asyncio.wait(
-                [run], timeout=_POLL_S
-            )  # an interrupt of a notebook takes effect when its loop next wakes
+            # Again and again: the stop button of a notebook takes effect when its loop wakes.
+            await asyncio.wait([run], timeout=_POLL_S)
         return run.result()
     except asyncio.CancelledError:
         stop.set()

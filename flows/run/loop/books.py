@@ -77,8 +77,8 @@ class Books:
 
     def prompts(self, packs: Iterable[PackText]) -> None:
         """Write system texts as sent, once each."""
-        for pack in packs:
-            row = {
+        self._prompts.append(
+            {
                 "digest": pack.digest,
                 "pack_id": pack.pack_id,
                 "stamp": pack.stamp,
@@ -86,7 +86,8 @@ class Books:
                 "library_id": Library(pack.experiences).library_id,
                 "system": replace_surrogates(pack.system),
             }
-            self._prompts.append([row])
+            for pack in packs
+        )
 
     def items(self, items: Iterable[Item]) -> None:
         """Write the items, once each, so that the run can be exported without its dataset."""
