@@ -1,7 +1,7 @@
-"""Run a program in a process group of its own, limited in resources, time and output, so that nothing of it is left.
+"""Run a program in a session of its own, limited in resources, time and output, so that nothing of it is left.
 
-Cancelling the run of a program ends its group: SIGTERM, then SIGKILL. A guard process does the same when this process is
-killed. A program that starts a session of its own (``setsid``) leaves the group, and only its limits still hold.
+Cancelling the run of a program ends its session: SIGTERM, then SIGKILL. A guard process does the same when this process is
+killed. What starts another session (``setsid``) leaves it, and only its limits still hold; on macOS, another group as well.
 """
 
 from __future__ import annotations
