@@ -55,7 +55,7 @@ class DataFrameLike(Protocol):
 
 
 class PolarsLike(Protocol):
-    """A polars DataFrame."""
+    """A DataFrame of polars. Those of Dask, lazy ones of polars and tables of Arrow are read as well."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows."""
@@ -307,6 +307,7 @@ def _of_items(problem: Problem, name: str) -> Problem:
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike) -> str:
     """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
+    items = _called(items, "compute", "collect")  # a frame of Dask, a lazy one of polars
     if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
         kept = {"date_format": "iso", "force_ascii": False, "double_precision": 15}  # by default 1e-11 becomes 0.0
         try:
@@ -315,7 +316,7 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike)
             raise DatasetError.one(
                 "items", f"a frame that is no JSON: {error}", "columns of texts and numbers"
             ) from error
-    rows: object = items.to_dicts() if hasattr(items, "to_dicts") else items
+    rows: object = _called(items, "to_dicts", "to_pylist")  # polars, Arrow
     if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
         given = f"a value of type {type(items).__name__}"
         raise DatasetError.one("items", given, "a path, a list of dicts, or a DataFrame")
@@ -327,6 +328,12 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike)
             problems.add(Problem(f"items[{number}]", f"{error}{_where(item)}", _ITEM))
     problems.raise_problems(DatasetError, "items")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _called(value: Any, *names: str) -> Any:
+    """Return what the first of these methods returns; the value itself if it has none."""
+    methods = (getattr(value, name, None) for name in names)
+    return next((method() for method in methods if callable(method)), value)
 
 
 def _json_line(item: object) -> str:

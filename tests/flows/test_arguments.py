@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tfgrpo
@@ -44,6 +45,25 @@ def test_a_frame_that_is_no_json_is_one_problem_of_the_items():
     frame = pandas.DataFrame(ROWS)
     for wrong in (pandas.concat([frame, frame[["id"]]], axis=1), frame.assign(raw=b"\xff")):
         assert "items: got a frame that is no JSON: " in said(tfgrpo.learn, wrong, **SMALL)
+
+
+class Lazy:
+    """As much of a frame of Dask, or of a lazy one of polars, as is used; the ``to_json`` of Dask writes files."""
+
+    columns = ("id", "prompt", "answer")
+
+    def __init__(self, method, rows):
+        setattr(self, method, lambda: rows)
+
+    def to_json(self, filename):
+        raise AssertionError(filename)
+
+
+def test_lazy_frames_and_tables_of_arrow_are_items():
+    table = pa.Table.from_pylist(ROWS)
+    for items in (Lazy("compute", iter(ROWS)), Lazy("collect", table), table):
+        held_out = tfgrpo.plan(items, **SMALL).data.split.held_out
+        assert {item.answer for item in held_out} < {row["answer"] for row in ROWS}
 
 
 def test_numbers_of_numpy_are_numbers_in_items_and_settings():
