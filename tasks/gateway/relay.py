@@ -58,7 +58,7 @@ class EventRelay:
 
     async def run(self, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""
-        response, reader, size = web.StreamResponse(headers=headers), EventReader(), 0
+        response, reader, size, shown = web.StreamResponse(headers=headers), EventReader(), 0, b""
         with noticing_the_client():
             await response.prepare(self._request)
         signs = asyncio.ensure_future(self._signs_of_life(response))
@@ -69,18 +69,22 @@ class EventRelay:
                 size += len(chunk)
                 if size > MAX_BODY:
                     raise ModelReplyMalformed(f"the reply has more than {MAX_BODY} bytes; the rest was not read")
-                if shown := self._shown(reader.feed(chunk)):
-                    with noticing_the_client():
-                        await response.write(shown)
+                shown = self._shown(reader.feed(chunk))
                 if self._ended:
                     break
+                if shown:
+                    try:  # as below, without the cost of a context for each event
+                        await response.write(shown)
+                    except ConnectionError:
+                        raise ClientGone from None
+                    shown = b""
         finally:
             signs.cancel()
         rest = self._masked(reader.rest())
         if not self._ended:  # it broke off, or lacks the last event
             self._finished(b"".join([*self._kept, rest]))
         with noticing_the_client():
-            await response.write_eof(rest)
+            await response.write_eof(shown + rest)  # with the last event in one write: each one wakes the agent
         return response
 
     async def drain(self, chunks: AsyncIterator[bytes]) -> None:
