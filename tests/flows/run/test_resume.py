@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.resume import _as_then, earlier_run
 from tfgrpo.stores.errors import SettingsError
@@ -157,3 +158,9 @@ def test_a_run_of_older_learning_rules_retrieves_nothing(own_run, rules, per_ite
 def test_the_learners_model_of_an_older_manifest_is_that_of_its_role():
     stored = _as_then({"settings": {"model": {"name": "m", "reflection_name": "r", "max_tokens": 7}}})
     assert stored["model"] == {"name": "m", "reflection": {"name": "r"}, "max_tokens": 7, "learner_max_tokens": 7}
+
+
+def test_a_resumed_run_keeps_the_forecast_of_before_its_first_call(own_run):
+    before = json.loads(own_run.paths.manifest.read_text())["forecast"]
+    assert kit.run(own_run.out, resume="small").exit_code == 0
+    assert json.loads(own_run.paths.manifest.read_text())["forecast"] == before
