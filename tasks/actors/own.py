@@ -114,6 +114,8 @@ class OwnAgent(ABC):
                 trajectory = await contained(self.run(attempt, session))
                 if session is not None and session.bypassed and not attempt.calls:
                     raise ActorError(f"{BYPASSED}. What it takes: {REMEDY}")
+                if attempt.unanswered is not None and not attempt.calls:
+                    raise attempt.unanswered
             except TfgrpoError as error:
                 if attempt.stopped_by is not None:
                     raise attempt.stopped_by from None

@@ -15,7 +15,14 @@ from time import perf_counter
 import httpx
 from aiohttp import web
 
-from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelReplyMalformed, ReplayMiss
+from tfgrpo.stores.errors import (
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelReplyMalformed,
+    ModelTimeout,
+    ReplayMiss,
+    TfgrpoError,
+)
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
@@ -130,14 +137,13 @@ class Call:
                     await reply.aclose()
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
-            raise self._broken("ModelTimeout", 504, "timeout_error", text, retry=True) from None
+            raise self._broken(ModelTimeout(text), 504, "timeout_error", retry=True) from None
         except TRANSPORT_ERRORS as error:
             failed, charge = client.disconnected(error)
             self._charge(charge)
-            text = str(failed.error)
-            raise self._broken("ModelUnreachable", 502, "api_error", text, retry=failed.retryable) from None
+            raise self._broken(failed.error, 502, retry=failed.retryable) from None
         except ModelReplyMalformed as error:  # oversized, for example
-            raise self._broken("ModelReplyMalformed", 502, "api_error", str(error)) from None
+            raise self._broken(error, 502) from None
 
     async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
@@ -150,6 +156,7 @@ class Call:
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply, MAX_BODY)), finished)
+        self.session.unanswered(None)  # an agent may stop reading when it has seen enough
         relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, timer, endpoint.timeout_s)
         chunks = decoded_bytes(reply)
         response = await relay.run(headers, chunks)
@@ -176,7 +183,7 @@ class Call:
         other_model = received.status == 403 and bool(client.answering)
         if isinstance(error, BudgetRefused) or (isinstance(error, ModelAuthRefused) and not other_model):
             self.session.stop(error)
-        self._failed(type(error).__name__)
+        self._failed(error)
         self._charge(charge)
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
@@ -191,7 +198,9 @@ class Call:
         latency_s = perf_counter() - self._began
         reply = self._read(content_type, body)
         if reply is None:  # a stream that broke off, or an error behind a success status: it stays reserved, as lost
-            self._failed(ModelReplyMalformed.__name__)
+            self._failed(
+                ModelReplyMalformed(f"an answer of {client.endpoint.display_url} broke off, or cannot be read")
+            )
             return
         client.answering.add(self.out.model)
         usage, nano_usd, charge = self._bound.settled(reply.usage)
@@ -228,13 +237,16 @@ class Call:
         except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
             return None
 
-    def _broken(self, error_type: str, status: int, kind: str, message: str, *, retry: bool = False) -> GatewayRefusal:
-        self._failed(error_type)
-        return GatewayRefusal(status, kind, message, retry=retry)
+    def _broken(
+        self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False
+    ) -> GatewayRefusal:
+        self._failed(error)
+        return GatewayRefusal(status, kind, str(error), retry=retry)
 
-    def _failed(self, error_type: str) -> None:
-        self._span.fail(error_type)
-        self._count(error_type)
+    def _failed(self, error: TfgrpoError) -> None:
+        self._span.fail(type(error).__name__)
+        self._count(type(error).__name__)
+        self.session.unanswered(error)
 
     def _count(self, result: ChatReply | str) -> None:
         self.session.count(self.out.model, result, perf_counter() - self._began)

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgrpo.prompt_packs.inject import lessons_block
-from tfgrpo.stores.errors import TfgrpoError
+from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
@@ -107,6 +107,9 @@ class Caller(ABC):
     def give_back(self, key: AnswerKey) -> None:  # noqa: B027
         """Let the next of equal requests have an answer that did not reach its client."""
 
+    def unanswered(self, why: TfgrpoError | None) -> None:  # noqa: B027
+        """Take note of a call that failed; None: its answer has begun."""
+
     def stop(self, error: TfgrpoError) -> None:  # noqa: B027
         """Take note of a failure after which no further call makes sense."""
 
@@ -150,6 +153,10 @@ class Session(Caller):
         for task in self.running:
             task.cancel()
 
+    def unanswered(self, why: TfgrpoError | None) -> None:
+        """Keep the failure: an attempt without an answered call fails by it."""
+        self.attempt.unanswered = why
+
     def stop(self, error: TfgrpoError) -> None:
         """End the attempt."""
         self.attempt.stopped_by = self.attempt.stopped_by or error
@@ -166,6 +173,7 @@ class Session(Caller):
         if self.attempt.stopped_by is not None:
             raise self.attempt.stopped_by
         self.bypassed = False
+        self.unanswered(ActorError("the agent ended before any of its model calls was answered"))
         now = perf_counter()
         results = {result.call_id: result for result in request.results} if self._open_calls else {}
         for call_id, result in results.items():

@@ -255,6 +255,8 @@ class AttemptContext:
         """Called when the attempt has failed."""
         self.stopped_by: TfgrpoError | None = None
         """Failure that ends the run, even if the agent catches it."""
+        self.unanswered: TfgrpoError | None = None
+        """Failure of the last call that has not been answered."""
         self._over = False
         self._spec = spec
         self._index = index
@@ -323,6 +325,9 @@ class AttemptContext:
                 reply = await self.runtime.model.complete(request, key)
         except ENDING as error:
             self.stopped_by = error
+            raise
+        except TfgrpoError as error:
+            self.unanswered = error
             raise
         self.calls.append(reply.used)
         self.fill_frame(slot, model_frame(reply))

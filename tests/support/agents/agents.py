@@ -68,6 +68,14 @@ async def swallows_errors(chat: AskAsync) -> str:
         return "never mind"
 
 
+async def keeps_its_draft(chat: AskAsync) -> str:
+    draft = await chat("hi")
+    try:
+        return await chat(f"Correct: {draft}")
+    except Exception:  # noqa: BLE001
+        return draft
+
+
 async def wraps_errors(chat: AskAsync) -> str:
     try:
         return await chat("hi")

@@ -227,9 +227,12 @@ async def test_an_agent_cannot_hide_that_the_run_is_ending(tmp_path, name):
     assert not any("/agent/" in line for line in (tmp_path / "a" / "journal.jsonl").read_text().splitlines())
 
 
-async def test_an_agent_may_deal_with_a_failed_call(tmp_path):
-    rollout = await attempt(CallableActor(agents.swallows_errors), lambda *_: ModelServerFault("503"), tmp_path)
-    assert (rollout.output, rollout.loss) == ("never mind", None)
+async def test_an_agent_may_deal_with_a_failed_call_but_not_with_none_that_is_answered(tmp_path):
+    silent = await attempt(CallableActor(agents.swallows_errors), lambda *_: ModelServerFault("503"), tmp_path / "a")
+    assert (silent.loss.name, silent.loss.error_type, silent.loss.reason) == ("failed", "ModelServerFault", "503")
+    answers = iter(["a draft", ModelServerFault("503")])
+    drafted = await attempt(CallableActor(agents.keeps_its_draft), lambda *_: next(answers), tmp_path / "b")
+    assert (drafted.output, drafted.loss) == ("a draft", None)
 
 
 async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):

@@ -192,6 +192,59 @@ async def test_an_agent_that_bypasses_the_gateway_fails_and_is_never_scored(acto
     assert not journal.exists() or "/agent/" not in journal.read_text()
 
 
+def hangs_up(request, raw):
+    """Close the connection, within a stream if that is asked for."""
+    request.transport.close()
+    return chat_body("Answer: 7")
+
+
+def garbage(request, raw):
+    return web.Response(text="<html>busy</html>", content_type="application/json")
+
+
+async def half_a_stream(request, raw):
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b'data: {"choices": [{"index": 0, "delta": {"content": "Ans"}}]}\n\n')
+    request.transport.close()
+    return response
+
+
+async def never(request, raw):
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_type"),
+    [
+        (lambda *_: web.Response(status=500), "ModelServerFault"),
+        (lambda *_: web.Response(status=429, headers={"retry-after": "1"}), "ModelRateLimited"),
+        (lambda *_: {**chat_body(""), "choices": []}, "ModelReplyMalformed"),
+        (garbage, "ModelReplyMalformed"),
+        (hangs_up, "ModelUnreachable"),
+        (half_a_stream, "ModelUnreachable"),
+        (never, "ModelTimeout"),
+    ],
+)
+async def test_an_agent_that_hides_that_no_call_was_answered_fails_by_that_call(endpoint, opener, answer, error_type):
+    endpoint.answer = answer
+    code = f"{CODE}\ntry:\n    print(agent('x'))\nexcept Exception:\n    print('Sorry, the API has a problem.')"
+    actor = build_actor(ActorSettings(kind="command", command=shlex.join([sys.executable, "-c", code])))
+    rollout = await attempt(opener, endpoint.url, actor, model={"timeout_s": 1.0})
+    assert rollout.loss is not None
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", error_type)
+
+
+async def test_an_agent_that_gives_up_before_its_only_call_is_answered_fails(endpoint, opener):
+    endpoint.answer = never
+    code = CODE.replace("opener.open(request)", "opener.open(request, timeout=0.5)")
+    code += "\ntry:\n    agent('x')\nexcept OSError:\n    print('Sorry, the API is slow.')"
+    actor = build_actor(ActorSettings(kind="command", command=shlex.join([sys.executable, "-c", code])))
+    rollout = await attempt(opener, endpoint.url, actor)
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
+    assert rollout.loss.reason == "the agent ended before any of its model calls was answered"
+
+
 async def test_what_went_wrong_with_an_agent_itself_is_not_called_a_bypass(endpoint, opener):
     actor = build_actor(ActorSettings(kind="command", command="sh -c 'echo no model >&2; exit 1'"))
     assert "no model" in (await attempt(opener, endpoint.url, actor)).loss.reason
