@@ -7,12 +7,17 @@ quotes every lesson as data.
 
 from __future__ import annotations
 
+import codecs
+import html
 import re
 import unicodedata
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
 
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
@@ -45,22 +50,66 @@ _ANSWER_LEAD = re.compile(
 )
 _VAGUE = frozenset({"yes", "no", "true", "false", "none", "null", "n/a", "unknown"})
 _PART = re.compile(r"\{([a-z_]+)\}")  # unlike a number of repetitions, ``{2,3}``
+_LOOK_ALIKES = {ord(shown): meant for meant, group in _SCREENING["look_alikes"].items() for shown in group}
+_LETTER_NAME = re.compile(
+    r"(?:LATIN LETTER SMALL CAPITAL|NEGATIVE (?:SQUARED|CIRCLED) LATIN CAPITAL LETTER|REGIONAL INDICATOR SYMBOL LETTER) ([A-Z])"
+)
+_LEET = str.maketrans("0134578@$", "oieastbas")
+_MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{3,}")
+_SPELLED_OUT = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*]){3,}[^\W\d_](?![^\W_])")
+_SNAKE = re.compile(r"[^\W_]+(?:_[^\W_]+){3,}")
+_ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
+_ENCODED = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
+_TWO_SCRIPTS = re.compile(
+    "[A-Za-z][\u0400-\u058f\u13a0-\u13ff\ua4d0-\ua4ff]|[\u0400-\u058f\u13a0-\u13ff\ua4d0-\ua4ff][A-Za-z]"
+)
+_HIDDEN_RUN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\U000e0000-\U000e01ef]{5}")
+
+
+def fold(text: str) -> str:
+    """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
+    if not text.isascii():
+        text = "".join(map(_base_letter, text))
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+    plain = "".join(character for character in decomposed if not unicodedata.combining(character))
+    plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
+    joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain)
+    return " ".join(joined.split())
+
+
+def _base_letter(character: str) -> str:
+    named = _LETTER_NAME.fullmatch(unicodedata.name(character, ""))
+    return named[1] if named else character
+
+
+def _in_order(word: str) -> tuple[str, str, str]:
+    return word[0], "".join(sorted(word[1:-1])), word[-1]
+
+
+_SCRAMBLED = {_in_order(word): word for word in _SCREENING["scrambled"]}
+_KEY_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(_SCREENING['scrambled'])})")
+_PARTS: dict[str, str] = _SCREENING["parts"] | {
+    f"foreign_{name}": "(?:"
+    + "|".join(rf"(?<![^\W_]){re.escape(word)}" if word[0] < "\u0500" else re.escape(word) for word in map(fold, words))
+    + ")"
+    for name, words in _SCREENING["foreign"].items()
+}
 
 
 def _filled(pattern: str) -> str:
     """Return a pattern with every ``{name}`` replaced by the part of that name."""
-    return _PART.sub(lambda match: _filled(_SCREENING["parts"][match[1]]), pattern)
+    return _PART.sub(lambda match: _filled(_PARTS[match[1]]), pattern)
 
 
-_ATTACKS = {
-    rule: [re.compile(_filled(pattern)) for pattern in attack["patterns"]]
-    for rule, attack in _SCREENING["attacks"].items()
-}
+_ATTACKS, _AFFIRMED = (
+    {
+        rule: [re.compile(_filled(pattern)) for pattern in attack.get(kind, ())]
+        for rule, attack in _SCREENING["attacks"].items()
+    }
+    for kind in ("patterns", "affirmed")
+)
 _HARMLESS = re.compile("|".join(map(_filled, _SCREENING["harmless"])))
-_LOOK_ALIKES = {ord(shown): meant for meant, group in _SCREENING["look_alikes"].items() for shown in group}
-_LEET = str.maketrans("0134578@$", "oieastbas")
-_MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{4,}")
-_SPELLED_OUT = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*]){3,}[^\W\d_](?![^\W_])")
+_NEGATED = re.compile(_SCREENING["negated"])
 
 
 def without_secrets(text: str) -> str:
@@ -96,6 +145,8 @@ def screen_lesson(
     words_limit, chars_limit = min(max_words, MAX_WORDS), min(max_chars, MAX_CHARS)
     if len(text) > _MAX_SCREENED:
         return Rejection(f"{len(text)} characters; at most {chars_limit}", "long")
+    if _HIDDEN_RUN.search(text):
+        return Rejection("hidden characters", "markup")
     cleaned = clean_text(_INVISIBLE.sub("", text))
     words = count_words(cleaned)
     if rejection := _rejected_content(cleaned, answers):
@@ -117,32 +168,57 @@ def _rejected_content(cleaned: str, answers: Sequence[str]) -> Rejection | None:
     return None
 
 
-def fold(text: str) -> str:
-    """Return the text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    plain = "".join(character for character in decomposed if not unicodedata.combining(character))
-    joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain.translate(_LOOK_ALIKES))
-    return " ".join(joined.split())
-
-
 def attack_in(text: str) -> Rejection | None:
     """Return the first attack in a lesson, or None. A folded copy is matched, so that disguised text is found too."""
+    # Not folded: the letters of keys are told by their case.
+    if _matches("secret", unicodedata.normalize("NFKC", text)):
+        return _rejection("secret")
+    if _TWO_SCRIPTS.search(text):
+        return Rejection("a word in letters of two scripts", "order")
     folded = fold(text)
-    unleeted = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
-    remaining = _HARMLESS.sub(" ", folded)
-    subjects: tuple[tuple[Rule, str], ...] = (
-        # Not folded: the letters of keys are told by their case.
-        ("secret", unicodedata.normalize("NFKC", text)),
-        ("markup", folded),
-        ("address", folded),
-        ("order", remaining),
-        ("answer", remaining),
-        ("order", _HARMLESS.sub(" ", unleeted)),
-    )
-    for rule, subject in subjects:
-        if any(pattern.search(subject) for pattern in _ATTACKS[rule]):
-            return Rejection(_SCREENING["attacks"][rule]["reason"], rule)
+    for rules, reading in _readings(text, folded):
+        remaining = _HARMLESS.sub(" ", reading)
+        for rule in rules:
+            if _matches(rule, remaining if rule in {"order", "answer"} else reading):
+                return _rejection(rule)
     return None
+
+
+def _rejection(rule: Rule) -> Rejection:
+    return Rejection(_SCREENING["attacks"][rule]["reason"], rule)
+
+
+def _matches(rule: Rule, subject: str) -> bool:
+    if any(pattern.search(subject) for pattern in _ATTACKS[rule]):
+        return True
+    affirmed = _NEGATED.sub(" ", subject) if _AFFIRMED[rule] else ""
+    return any(pattern.search(affirmed) for pattern in _AFFIRMED[rule])
+
+
+def _readings(text: str, folded: str) -> Iterator[tuple[Sequence[Rule], str]]:
+    """Yield what a text says, folded, and what else it says: decoded, unscrambled, rotated, backwards."""
+    yield ("markup", "address", "order", "answer"), folded
+    unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
+    if (decoded := fold(_ENCODED.sub(_decoded, unescaped))) != folded:
+        yield ("markup", "order"), decoded
+    words = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
+    words = _SNAKE.sub(lambda match: match.group().replace("_", " "), words)
+    words = _WORD.sub(lambda match: _SCRAMBLED.get(_in_order(match.group()), match.group()), words)
+    for other in (words, codecs.encode(folded, "rot13"), folded[::-1]):
+        if other != folded and _KEY_WORD.search(other):
+            yield ("order",), other
+
+
+def _decoded(match: re.Match[str]) -> str:
+    """Return what an encoded word says, or the word itself."""
+    for decode in (bytes.fromhex, partial(b64decode, validate=True)):
+        try:
+            said = decode(match.group()).decode("ascii")
+        except ValueError:
+            continue
+        if said.isprintable():
+            return said
+    return match.group()
 
 
 def gives_away(text: str, answers: Sequence[str]) -> bool:
