@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import ActorError, TfgrpoError
+from tfgrpo.stores.errors import ActorError, ModelCallError, TfgrpoError
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
 from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.endpoint import scrubbed
@@ -116,18 +116,24 @@ class OwnAgent(ABC):
                     raise ActorError(f"{BYPASSED}. What it takes: {REMEDY}")
                 if attempt.unanswered is not None and not attempt.calls:
                     raise attempt.unanswered
-            except TfgrpoError as error:
-                if attempt.stopped_by is not None:
-                    raise attempt.stopped_by from None
-                if isinstance(error, ENDING):
-                    # From a store, an endpoint or a budget of the agent's own: those of this run work.
-                    raise ActorError(described(error, whole=True)) from error
-                raise
-            except Exception as error:
-                raise (attempt.stopped_by or ActorError(described(error, whole=True))) from error
+            except Exception as error:  # noqa: BLE001 - failures of any agent become typed ones
+                cause = _cause(attempt, error)
+                raise cause from None if cause is error else error
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by
             return _finished(trajectory, attempt, session)
+
+
+def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
+    """Return why an attempt failed: what ends the run, the endpoint when it answered no call, else its own error."""
+    if attempt.stopped_by is not None:
+        return attempt.stopped_by
+    if isinstance(attempt.unanswered, ModelCallError) and not attempt.calls:
+        error = attempt.unanswered
+    if isinstance(error, TfgrpoError) and not isinstance(error, ENDING):
+        return error
+    # From a store, an endpoint or a budget of the agent's own: those of this run work.
+    return ActorError(described(error, whole=True))
 
 
 def _keep_unfinished(attempt: AttemptContext) -> None:

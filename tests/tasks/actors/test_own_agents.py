@@ -226,9 +226,13 @@ async def never(request, raw):
         (never, "ModelTimeout"),
     ],
 )
-async def test_an_agent_that_hides_that_no_call_was_answered_fails_by_that_call(endpoint, opener, answer, error_type):
+@pytest.mark.parametrize("code", [0, 3])
+async def test_an_agent_without_an_answered_call_fails_by_that_call_whatever_it_says(
+    endpoint, opener, answer, error_type, code
+):
     endpoint.answer = answer
-    code = f"{CODE}\ntry:\n    print(agent('x'))\nexcept Exception:\n    print('Sorry, the API has a problem.')"
+    sorry = f"print('Sorry, the API has a problem.')\n    sys.exit({code})"
+    code = f"{CODE}\ntry:\n    print(agent('x'))\nexcept Exception:\n    {sorry}"
     actor = build_actor(ActorSettings(kind="command", command=shlex.join([sys.executable, "-c", code])))
     rollout = await attempt(opener, endpoint.url, actor, model={"timeout_s": 1.0})
     assert rollout.loss is not None
