@@ -22,8 +22,13 @@ MEMORY_BYTES: Final = 4 * 1024**3
 def score(answer: str, reference: str) -> float:
     """Return 0.0 without a formula in the answer, 1.0 when it equals the reference, else 0.5."""
     from math_verify import LatexExtractionConfig, parse, verify  # noqa: PLC0415  after the limits are set
+    from math_verify.parser import NormalizationConfig  # noqa: PLC0415
 
-    wanted = [LatexExtractionConfig()]
+    # The library's defaults would also rewrite formulas that are malformed, and prefer a stated answer to a box.
+    rewritten = NormalizationConfig(
+        basic_latex=True, units=True, malformed_operators=False, nits=False, boxed="all", equations=False
+    )
+    wanted = [LatexExtractionConfig(boxed_match_priority=0, normalization_config=rewritten)]
     found = parse(answer, extraction_config=wanted, parsing_timeout=PARSE_S)
     if not found:
         return 0.0

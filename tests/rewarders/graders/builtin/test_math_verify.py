@@ -48,6 +48,16 @@ def test_a_formula_counts_half_and_the_right_one_counts_full(grader, answer, gol
     assert grader.score_one(item(answer, gold)) == expected
 
 
+@pytest.mark.parametrize(("answer", "gold"), [(r"\boxed{0.5}", r"\boxed{\frac12}"), (r"$\sqrt2$", r"$\sqrt{2}$")])
+def test_malformed_formulas_are_not_mended_before_they_are_compared(grader, answer, gold):
+    assert grader.score_one(item(answer, gold)) == 0.5
+
+
+@pytest.mark.parametrize(("gold", "expected"), [("$7$", 1.0), ("$5$", 0.5)])
+def test_a_box_comes_before_another_final_answer(grader, gold, expected):
+    assert grader.score_one(item(r"\boxed{7}. The final answer is $5$", gold)) == expected
+
+
 def test_it_grades_in_any_thread(grader):
     seen: list[float] = []
     threads = [threading.Thread(target=lambda: seen.append(grader.score_one(item("$5$")))) for _ in range(4)]
