@@ -14,6 +14,7 @@ from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
@@ -153,6 +154,21 @@ def write_view(
 def verified(library: Library, store: ExperienceStore) -> Library:
     """Return the library without lessons that are not stamped for an approved pack."""
     return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
+def screened(library: Library) -> tuple[Library, list[str]]:
+    """Return the library without lessons that the screening refuses by now, and a warning for each of those.
+
+    No prompt carries them; the screening may have been less strict when they were stored.
+    """
+    kept: list[ExperienceRecord] = []
+    warnings: list[str] = []
+    for entry in library.entries:
+        if isinstance(result := screen_lesson(entry.summary32), Rejection):
+            warnings.append(f"lesson {entry.experience_id} kept out by the screening: {result.reason}")
+        else:
+            kept.append(entry)
+    return Library(tuple(kept)), warnings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.flows.run.champion import lessons_for, library_in_force, pack_of_lessons, retrieval_of
+from tfgrpo.flows.run.champion import lessons_for, library_in_force, pack_of_lessons, retrieval_of, screened
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
 from tfgrpo.prompt_packs import merge_experiences
 from tfgrpo.prompt_packs.inject import lessons_block
@@ -102,7 +102,8 @@ class PromotedLessons:
                 self._task.experiences, approved=approved_stamps([pack]), task_id=self._task.root.name
             )
             library, warnings = library_in_force(store, self._task, simulated=self._simulated)
+            library, refused = screened(library)
             retrieval = retrieval_of(self._task, warnings.append)
-            for warning in warnings:
+            for warning in (*warnings, *refused):
                 self._say(f"warning: {warning}")
         self._pack, self._library, self._retrieval, self._blocks = pack, library, retrieval, {}

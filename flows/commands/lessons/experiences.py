@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import champion_problems, promoted_library, verified
+from tfgrpo.flows.run.champion import champion_problems, promoted_library, screened, verified
 from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, measured_json, task_effects
 from tfgrpo.flows.run.index import run_named
 from tfgrpo.prompt_packs.loader import stamps_in_force
@@ -153,13 +153,16 @@ def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
 
 
 def verify(options: argparse.Namespace, console: Console) -> int:
-    """Exit code 1 when a promoted record is missing, changed or does not verify, or any line was skipped."""
+    """Exit code 1 when a promoted record is missing, changed, not verified or refused, or any line was skipped."""
     experiences = open_experiences(options)
     champion = experiences.champion.entries
     stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
     skipped = dataclasses.asdict(experiences.store.skipped)  # counted while the records were read
-    problems = champion_problems(experiences.store, experiences.paths, every=True)
+    problems = [
+        *champion_problems(experiences.store, experiences.paths, every=True),
+        *screened(experiences.champion)[1],
+    ]
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
     figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
     lines = [
@@ -284,7 +287,7 @@ def open_experiences(options: argparse.Namespace) -> TaskExperiences:
 
 
 def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
-    """Return the records in force that verify; warn people of the others, and of a simulated model."""
+    """Return the records in force that verify and pass the screening; warn of the others, and of a simulated model."""
     sound = verified(experiences.champion, experiences.store)
     excluded = [entry for entry in experiences.champion.entries if entry not in sound.entries]
     if excluded:
@@ -293,7 +296,8 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
-    for problem in champion_problems(experiences.store, experiences.paths):
+    sound, refused = screened(sound)
+    for problem in (*refused, *champion_problems(experiences.store, experiences.paths)):
         console.say(problem, style="yellow")
     if experiences.simulated and sound.entries:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
