@@ -108,6 +108,15 @@ _ATTACKS, _AFFIRMED = (
     }
     for kind in ("patterns", "affirmed")
 )
+_TWO_SCRIPTS_REASON, _HIDDEN_REASON = "a word in letters of two scripts", "hidden characters"
+ATTACK_REASONS = frozenset(
+    {
+        _TWO_SCRIPTS_REASON,
+        _HIDDEN_REASON,
+        *(attack["reason"] for rule, attack in _SCREENING["attacks"].items() if rule != "answer"),
+    }
+)
+"""Reasons that speak of an attack, not of a lesson that is too long or gives an answer away."""
 _HARMLESS = re.compile("|".join(map(_filled, _SCREENING["harmless"])))
 _NEGATED = re.compile(_SCREENING["negated"])
 
@@ -146,7 +155,7 @@ def screen_lesson(
     if len(text) > _MAX_SCREENED:
         return Rejection(f"{len(text)} characters; at most {chars_limit}", "long")
     if _HIDDEN_RUN.search(text):
-        return Rejection("hidden characters", "markup")
+        return Rejection(_HIDDEN_REASON, "markup")
     cleaned = clean_text(_INVISIBLE.sub("", text))
     words = count_words(cleaned)
     if rejection := _rejected_content(cleaned, answers):
@@ -174,7 +183,7 @@ def attack_in(text: str) -> Rejection | None:
     if _matches("secret", unicodedata.normalize("NFKC", text)):
         return _rejection("secret")
     if _TWO_SCRIPTS.search(text):
-        return Rejection("a word in letters of two scripts", "order")
+        return Rejection(_TWO_SCRIPTS_REASON, "order")
     folded = fold(text)
     for rules, reading in _readings(text, folded):
         remaining = _HARMLESS.sub(" ", reading)

@@ -42,6 +42,7 @@ class Groups:
     arms: dict[str, dict[str, float]] = field(default_factory=dict)
     """Mean reward by held-out item and arm."""
     proposals: int = 0
+    """Lessons that reflection proposed, refused ones included."""
     refused: Counter[str] = field(default_factory=Counter)
     """Refused proposals by reason."""
     texts: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -60,7 +61,7 @@ def read_groups(run: RunPaths) -> Groups:
     """Sum ``groups.jsonl`` up."""
     groups = Groups()
     for row in read_rows(run.groups):
-        groups.proposals += len(row.get("proposals", ()))
+        groups.proposals += len(row.get("proposals", ())) + len(row.get("rejected", ()))
         for text, reason in row.get("rejected", ()):
             groups.refuse(text, reason)
         if row.get("reflection_failure"):

@@ -61,6 +61,11 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
             f"{pluralize(totals.implausible_usage, 'call')} reported a usage far above what the request could use: "
             "tokens and cost of each are unknown, and the ledger counts their upper bound"
         )
+    if refused := session.books.refused_lessons:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.most_common())
+        session.books.manifest.warn(
+            f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
+        )
     timing = session.stopwatch.read()
     saturated = saturation(session, totals) if status == "finished" else None
     if saturated is not None:

@@ -29,6 +29,8 @@ from tfgrpo.tasks.shapes import ReflectionFailure
 
 TEMPERATURE = 0.3
 """Of every learning call: some freedom of wording, little of judgement."""
+AFTER_SHORTENING: Final = ", after shortening"
+"""Ends the reason of a lesson that was refused in its shorter wording."""
 _MAX_CHARS_TO_SHORTEN = 4_000
 _NEGATED: Final = re.compile(r"\W*(?:do\s+not|don['\u2019]?t|never|avoid|refrain\s+from)\b", re.IGNORECASE)
 NEGATED: Final = "an avoid text names the mistake itself, and this one begins with a negation"
@@ -354,7 +356,7 @@ async def screen_or_shorten(
         else:
             screened = screen(shorter)
             if isinstance(screened, Rejection):
-                screened = replace(screened, reason=f"{screened.reason}, after shortening")
+                screened = replace(screened, reason=f"{screened.reason}{AFTER_SHORTENING}")
     if isinstance(screened, Rejection):
         runtime.telemetry.record("guardrail", rule=f"lesson-{screened.rule}")
     return screened

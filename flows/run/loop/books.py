@@ -17,6 +17,7 @@ from tfgrpo.flows.run.effects import effect_json, lesson_tokens
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.experiences.accounts import contradictions
 from tfgrpo.stores.experiences.library import Library
@@ -29,6 +30,7 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
 
@@ -56,6 +58,8 @@ class Books:
         """Completed rollouts, including those of an abandoned batch."""
         self.lost_rollouts = 0
         """Completed rollouts without a reward."""
+        self.refused_lessons: Counter[str] = Counter()
+        """Proposed lessons that the screening took for an attack, by reason."""
         self.gate: GateDecision | None = None
         self._run_id = run_id
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
@@ -108,6 +112,8 @@ class Books:
             self._add(rollout)
         for result in results:
             self.judges.add(result)
+            reasons = (reason.removesuffix(AFTER_SHORTENING) for _, reason in result.rejected)
+            self.refused_lessons.update(reason for reason in reasons if reason in ATTACK_REASONS)
 
     def count(self, result: GroupResult) -> None:
         """Count the rollouts of a completed group."""
