@@ -124,8 +124,11 @@ def as_submitted(
 
     ``submit`` gets groups, and what to call with the future of each that has ended.
     """
-    waiting, ended = iter(specs), SimpleQueue[F]()
-    submit(list(islice(waiting, _AHEAD * plan.settings.tfgrpo.concurrency)), ended.put)
+    waiting, ended, ahead = iter(specs), SimpleQueue[F](), _AHEAD * plan.settings.tfgrpo.concurrency
+    if plan.settings.task_runner != "threads":
+        # Each worker process has slots for all rollouts: only the number of groups bounds those of all together.
+        ahead = plan.settings.tfgrpo.concurrency // max((spec.size for spec in specs), default=1)
+    submit(list(islice(waiting, max(1, ahead))), ended.put)
     for _ in specs:
         result = result_of(_next(ended, stop))
         if following := list(islice(waiting, 1)):

@@ -57,3 +57,19 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
         assert sent_again <= 4, "more was sent again than the dead worker had under way"
         run(tmp_path / "alone", **on_server(server, run_id=RUN, world="arithmetic"))
     assert store(tmp_path / "dask") == store(tmp_path / "alone") != []
+
+
+@pytest.mark.xdist_group("prefect")
+def test_no_more_rollouts_are_under_way_in_all_workers_than_may_be_in_a_sweep_of_larger_groups_too(tmp_path):
+    with Server(SimulatedOptions(latency_s=0.3)) as server:
+        under_way = [0]
+
+        def count(number):
+            under_way.append(number - sum(server.answered.values()))
+
+        server.before_answer = count
+        common = ["--task-runner", "dask", "--model", "simulated", "--base-url", server.url, "--concurrency", "4"]
+        sizes = ["--world", "arithmetic", "--sample-size", "10", "--batch-size", "5", "--group-size", "2"]
+        code, summary, said = finish(start(tmp_path, *common, *sizes, "--set", "gate.group_size=4"))
+    assert (code, summary["gate"]["pairs"]) == (0, 10), said
+    assert max(under_way) <= 4
