@@ -18,7 +18,7 @@ LOOKED_AT: Final = 50_000
 Source: TypeAlias = Literal["answer line", "box", "text"]
 
 _ANSWER_LINE: Final = re.compile(
-    r"^[ \t>*_#`-]{0,12}(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_`]{0,6}[:\uff1a][ \t*_`]{0,6}",
+    r"^[ \t>*_#`-]{0,12}(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_`]{0,6}(?:[:\uff1a][ \t*_`]{0,6}|$(?=\s*\S))",
     re.IGNORECASE | re.MULTILINE,
 )
 _BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
@@ -62,25 +62,42 @@ _NUMBER: Final = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
 _OPERATOR_BEHIND: Final = re.compile(r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}$")
 _LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
 _OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
+_APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
+_ALTERNATIVES: Final = re.compile(r",(?!\d{3})|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
+_ANOTHER: Final = re.compile(
+    r"""[ \t$)]* (?: [,;:&±] | (?:,[ \t]*)? \(? (?:or|and|to(?![ \t]*\d+[ \t]*[dspf]))\b ) [ \t$(]* [+-]? [$€£¥]? \.? \d""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
+"""A second number on an answer line: ``x = 3 or x = 7``, ``12 or 13``, ``3,14``, but not ``3.14 to 2 decimal places``."""
+_OPERATOR_BEFORE: Final = re.compile(
+    r"(?:\\(?:sqrt|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]|[ \t$][<>]"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of))[ \t$(]*$"
+)
 
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
-    r"\\(?!(?:text|math|mbox|rm\b|q?quad|degree|circ|euro|pounds))[A-Za-z]|[√∛∜⌈⌊∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
+    r"\\(?!(?:text|math|mbox|rm\b|bf\b|underline|q?quad|degree|circ|euro|pounds))[A-Za-z]"
+    r"|[√∛∜⌈⌊∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
     r"|(?<![A-Za-z])(?i:sqrt|log|ln|exp|sin|cos|tan|pi|inf)(?![A-Za-z])"
 )
 _BEFORE: Final = re.compile(
     r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\(|(?i:minus|negative|root of))[ \t$]*$"
 )
 _BEHIND: Final = re.compile(
-    r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z])|[(\\|]) | [|!] | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
-      | (?:hundred|thousand|million|billion|trillion|dozen|bn|mn|squared|cubed|factorial)s?\b )
-    | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\.  | [a-ceijknp-rt-zBM](?![A-Za-z]) | [ \t]+ [ijknxyz](?![A-Za-z])""",
+    r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
+      | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
+      | (?:hundred|thousand|million|billion|trillion|dozen|bn|mn|squared|cubed|factorial)s?\b
+      | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
+    | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-zBM](?![A-Za-z])
+    | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})""",
     re.VERBOSE,
 )
-"""An operator with an operand, a factorial, a magnitude, a power or base, endless decimals, a variable."""
+"""An operator with an operand, a magnitude, a power or base, endless decimals, a variable."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 
@@ -96,14 +113,13 @@ class Stated:
 def stated_answer(text: str) -> Stated:
     r"""Return the text after the last ``Answer:`` line, else the content of the last ``\boxed{}``, else the whole text.
 
-    Only the rest of an answer line counts, unless it is empty; then the text below does.
+    Only the rest of an answer line counts, unless it is empty, as in a heading ``Final answer``; then the text below does.
     """
     stated = _statement(text)
     box = _last(_BOX, stated.text)
     if box is None:
         return stated
-    inside = _until_closing(stated.text[box.end() :]).strip()
-    return Stated(inside, "box" if stated.source == "text" else stated.source)
+    return Stated(_until_closing(stated.text[box.end() :]).strip(), "box")
 
 
 def _statement(text: str) -> Stated:
@@ -117,13 +133,17 @@ def _statement(text: str) -> Stated:
 
 
 def answered_number(text: str) -> Number | None:
-    r"""Return the number after the last ``Answer:`` line or in the last ``\boxed{}``, else the last number, or None."""
+    r"""Return the number after the last ``Answer:`` line or in the last ``\boxed{}``, else the last number, or None.
+
+    A part of something else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``.
+    """
     # Most references are plain integers, which need no search.
     integer = _integer(text)
     if integer is not None:
         return integer
     stated = stated_answer(text)
-    return last_number(stated.text) if stated.source == "text" else stated_number(stated.text)
+    read = {"box": boxed_number, "answer line": stated_number, "text": last_number}[stated.source]
+    return read(_APPROXIMATELY.sub("=", stated.text))
 
 
 def reference_number(text: str) -> Number | None:
@@ -188,6 +208,8 @@ def stated_number(text: str) -> Number | None:
     number counts; None without any.
     """
     for line in _ascii(text).splitlines():
+        if _ANOTHER_VALUE.search(line):
+            return None
         for part in reversed(line.split("=")):
             number = _only_number(_LOOSE_SIGN.sub(r"\1", part))
             if number is not None:
@@ -196,11 +218,11 @@ def stated_number(text: str) -> Number | None:
 
 
 def last_number(text: str) -> Number | None:
-    """Return the last number in a text; None without any."""
-    found = None
+    """Return the last number in a text; None without any, or when it is a part of something else."""
+    last = None
     for match in _NUMBER.finditer(_ascii(text)):
-        found = _read(match) or found
-    return found
+        last = last if _read(match) is None else match
+    return None if last is None or _is_operand(last) else _read(last)
 
 
 def only_number(text: str) -> Number | None:
@@ -211,14 +233,27 @@ def only_number(text: str) -> Number | None:
     left, equals, stated = _ascii(text).rpartition("=")
     name = _SUBSCRIPT.sub("", left)
     named = not re.search(r"[\d+*/^<>×÷·⋅!-]", name) or not re.search("[A-Za-z]", name)
-    match = _NUMBER.search(stated)
-    if match is None or (equals and (not named or re.search("[,;=]", name))):
+    return None if equals and (not named or re.search("[,;=]", name)) else _single_number(stated)
+
+
+def boxed_number(text: str) -> Number | None:
+    """Return the single number of a box, after its last ``=``; None for any other content, such as ``x = 3 or x = 7``."""
+    text = _ascii(text)
+    several = sum(re.search(r"\d", part) is not None for part in _ALTERNATIVES.split(text)) > 1
+    last = next((part for part in reversed(text.split("=")) if re.search(r"\d", part)), "")
+    return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
+
+
+def _single_number(text: str) -> Number | None:
+    """Return the number of a text without other digits, unless what is beside it makes it a part of something else."""
+    match = _NUMBER.search(text)
+    if match is None:
         return None
-    before, behind = stated[: match.start()], stated[match.end() :]
+    before, behind = text[: match.start()], text[match.end() :]
     rest = _UNIT_POWER.sub("", f"{before} {behind}")
-    if re.search(r"\d", rest) or _BESIDE.search(rest) or _BEFORE.search(before[-9:]) or _BEHIND.match(behind):
+    if re.search(r"\d", rest) or _BESIDE.search(rest) or _BEFORE.search(before[-9:]) or re.match("[ \t$]*[|!]", behind):
         return None
-    return _read(match)
+    return None if _is_operand(match) else _read(match)
 
 
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
@@ -242,13 +277,19 @@ def format_value(value: Fraction) -> str:
 
 
 def _only_number(part: str) -> Number | None:
-    """Return the first number of the text, unless it is an operand of arithmetic."""
+    """Return the first number of the text, unless it is a part of something else, or one of several."""
     for match in _NUMBER.finditer(part):
         number = _read(match)
         if number is not None:
             arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
-            return None if arithmetic else number
+            return None if arithmetic or _is_operand(match) or _ANOTHER.match(part, match.end()) else number
     return None
+
+
+def _is_operand(match: re.Match[str]) -> bool:
+    r"""Return whether characters next to a number make it a part of something else: ``2\pi``, ``\sqrt 2``, ``5 million``."""
+    before = match.string[max(0, match.start() - 20) : match.start()]
+    return bool(_OPERATOR_BEFORE.search(before) or _BEHIND.match(match.string, match.end()))
 
 
 def _read(match: re.Match[str]) -> Number | None:
@@ -297,6 +338,7 @@ def _power(base: Fraction, exponent: int) -> Fraction | None:
 def _ascii(text: str) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions and LaTeX in ASCII."""
     if not text.isascii():
+        text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
         text = _VULGAR.sub(_spelled_out, text.translate(_MARKS))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():

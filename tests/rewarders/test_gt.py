@@ -123,6 +123,11 @@ def test_without_a_reference_answer_it_abstains(match):
     assert isinstance(judge("42", "  ", match=match), Abstained)
 
 
+def test_the_text_below_a_heading_is_the_answer():
+    assert score("So:\n\n### Final Answer\n\nParis", "Paris") == 1.0
+    assert score("**Answer**", "**Answer**") == 1.0
+
+
 def test_a_reference_without_a_number_is_no_reason_for_a_zero():
     verdict = judge("42", "Paris", match="numeric")
     assert isinstance(verdict, Abstained)

@@ -39,15 +39,15 @@ WRONG = [
 REFERENCES = r"""
 42  1,080  -42  0.5  50%  50\%  $5  $1,234.56  1e5  10^3  10^{6}  3/4  \frac{1}{2}  .5  +3  1'000  \boxed{42}  **42**
 $42$  \(42\)  (5)  42 apples  42km  60 km/h  42 m^2  42 \text{ cm}^2  42\textrm{ cm}  3 1/2  3 \times 10^5  30^\circ  ½
-2½  −42  5 μm  The answer is 42.  No. 5  x = 5  x_1 = 5  3 * 4 = 12  Total cost: $42  a 5-day trip  Answer: 42 apples
-so \boxed{42} is it, as 40 + 2 says  5 cm²  the only root is 3  the negative ones are 3  40+2=<<40+2=42>>42 #### 42
+2½  −42  5 μm  3²  10⁻³  The answer is 42.  No. 5  x = 5  x_1 = 5  3 * 4 = 12  Total cost: $42  a 5-day trip  Answer: 42 apples
+6.02 × 10²³  so \boxed{42} is it, as 40 + 2 says  5 cm²  the only root is 3  the negative ones are 3  40+2=<<40+2=42>>42 #### 42
 \boxed{\boxed{5}}  \boxed{\fbox{\boxed{-1,080}}}  \boxed{12\text{ boxes}}  in 7 boxes, \boxed{7} each
 """
 NO_REFERENCES = r"""
 7!  2i  3i  2x  5k  5M  2π  √2  ±3  ≤5  3-7  3,14  12:30  1.2.3  |5|  1/x  2/\pi  e^2  2\pi  2\sqrt{3}  \sqrt{2}
 \frac{\pi}{2}  \frac{2}{x}  0.(3)  3, 7  2+3i  2-3i  2 + x  x - 5  5 - x  2(x+1)  f(5)  log 8  3 or 7  x = 3 or x = 7
 x=3,y=7  (1, 2)  [1,2]  [5, ∞)  2024-01-05  5 million  0.333...  0.\overline{3}  3^{1/2}  2 \cdot \pi  5 \pm x
-y = 2x + 3  2x + 3 = 7  x != 5  3²  10⁻³  101₂  ∛27  ⌊3⌋  minus 3  Negative $3$  3 squared  the square root of 3
+y = 2x + 3  2x + 3 = 7  x != 5  101₂  ∛27  ⌊3⌋  minus 3  Negative $3$  3 squared  the square root of 3
 \boxed{3} and \boxed{7}  \boxed{3, 7}  Answer: 3 and 7  #### 3, 7  none
 \boxed{3+\boxed{5}}  Answer: \boxed{3} or \boxed{7}  \boxed{\boxed{3}} or \boxed{7}
 """
