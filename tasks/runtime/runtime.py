@@ -1,8 +1,7 @@
 """Context of a run, the resources that its steps share in one process, and the part of them that an actor may use.
 
 The resources are built from the context in ``tfgrpo.tasks.runtime.assembly``, kept by ``tfgrpo.tasks.runtime.host``. An
-attempt numbers its calls, derives their seeds, journals tool results and measures everything. It grades nothing, and never
-shows the reference answer.
+attempt numbers its calls, derives their seeds, journals tool results and measures all. It never shows the reference answer.
 """
 
 from __future__ import annotations
@@ -323,11 +322,9 @@ class AttemptContext:
         try:
             with self.recorder.waiting(key, partial(model_key, key, request)):
                 reply = await self.runtime.model.complete(request, key)
-        except ENDING as error:
-            self.stopped_by = error
-            raise
         except TfgrpoError as error:
             self.unanswered = error
+            self.stopped_by = error if isinstance(error, ENDING) else self.stopped_by
             raise
         self.calls.append(reply.used)
         self.fill_frame(slot, model_frame(reply))
@@ -399,7 +396,5 @@ class Actor(Protocol):
     async def attempt(self, attempt: AttemptContext) -> Trajectory:
         """Attempt the item of the context.
 
-        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, and ``ActorError`` for any other
-        failure.
+        Raises ``ModelCallError``, ``BudgetRefused`` or ``ReplayMiss`` of the context, else ``ActorError``.
         """
-        ...
