@@ -175,6 +175,8 @@ class Proposal:
     """Why the attempts ended differently, as the reflection put it."""
     unconfirmed: bool = False
     """From attempts that all failed, by the reference answer alone: counts nothing until a mixed group says the same."""
+    contrast: int = 0
+    """Which contrast of the group, from 0: each is evidence of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class LessonJudgement:
     experience_id: str
     judgement: Judgement
     why: str = ""
+    contrast: int = 0
 
 
 @dataclass(frozen=True, slots=True)

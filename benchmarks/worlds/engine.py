@@ -80,6 +80,16 @@ class Arena:
         for start in range(0, items, batch):
             yield self.train.some(np.take(order, range(start, min(start + batch, items)), mode="wrap"))
 
+    def pairs(self, group: Group, most: int) -> list[Group]:
+        """Return up to ``most`` contrasts of one of the best attempts with one of the worst; an only one is in all of them."""
+        bounds = (max(group.rewards), min(group.rewards))
+        best, worst = (
+            self.random.permutation([at for at, reward in enumerate(group.rewards) if reward == bound]).tolist()
+            for bound in bounds
+        )
+        both = ((best[n % len(best)], worst[n % len(worst)]) for n in range(min(most, max(len(best), len(worst)))))
+        return [Group(group.habits[[*two]], bounds, group.plausible) for two in both]
+
     def reflect(self, group: Group) -> Lesson | None:
         """Name one habit in which the best and the worst attempt differ, as the best one has it; None where they agree.
 

@@ -16,7 +16,14 @@ from benchmarks.worlds.policies import BATCH, joined, opposite
 from benchmarks.worlds.world import NOTHING, SLOTS, Items, Lesson, Pack
 from tfgrpo.rewarders.statistics.effects import HARMFUL, MeasuredGroup, lesson_effects
 from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.experiences.accounts import FORGETTING, LEAST_SUPPORT, LEAVES_BELOW, RETIRED_NIGHTS
+from tfgrpo.stores.experiences.accounts import (
+    FORGETTING,
+    LEAST_GROUPS,
+    LEAST_SUPPORT,
+    LEAVES_BELOW,
+    MOST_SUPPORT,
+    RETIRED_NIGHTS,
+)
 
 _CONFIDENCE: Final = 0.95
 _MEASURED: Final = 14
@@ -26,27 +33,30 @@ _GROUP: Final = 6
 
 
 class Accounts:
-    """Net support of every lesson, which is forgotten from night to night."""
+    """Net support of every lesson: carried from night to night, with a bound."""
 
     def __init__(self) -> None:
         self._net: defaultdict[Lesson, float] = defaultdict(float)
+        self._spoken: defaultdict[Lesson, set[int]] = defaultdict(set)
         self._standing: Pack = NOTHING
 
     def night(self) -> None:
         """Forget a part."""
         for lesson in self._net:
-            self._net[lesson] *= FORGETTING
+            self._net[lesson] = FORGETTING * min(MOST_SUPPORT, self._net[lesson])
 
-    def count(self, lesson: Lesson) -> None:
-        """Note a contrast in favour of a lesson: it counts against the opposite."""
+    def count(self, lesson: Lesson, group: int) -> None:
+        """Note a contrast of a group, by its number, in favour of a lesson: it counts against the opposite."""
+        self._spoken[lesson].add(group)
         self._net[lesson] += 1.0
         self._net[opposite(lesson)] -= 1.0
 
     def candidate(self, champion: Pack, retired: Pack) -> Pack:
         """Return the lessons in force: enough support to come in, any support to stay, the strongest first."""
         standing = self._standing | champion
-        least = {lesson: 0.0 if lesson in standing else LEAST_SUPPORT for lesson in self._net}
-        fitting = [one for one, net in self._net.items() if net > 0.0 and net >= least[one] and one not in retired]
+        enough = {one for one, groups in self._spoken.items() if len(groups) >= LEAST_GROUPS}
+        least = {one: 0.0 if one in standing else LEAST_SUPPORT for one in self._net if one in enough | standing}
+        fitting = [one for one in least if self._net[one] > 0.0 and self._net[one] >= least[one] and one not in retired]
         self._standing = frozenset(sorted(fitting, key=lambda one: -self._net[one])[:SLOTS])
         return self._standing
 
@@ -63,6 +73,8 @@ class SignedAccounts:
 
     attempts, sweep = 2, 100
     """Attempts of a group, and items of the sweep."""
+    contrasts = 1
+    """Most contrasts of a group; each is evidence of its own."""
     judges = False
     """Whether a reflection also judges the lessons in the prompts."""
     share = 0.0
@@ -73,6 +85,7 @@ class SignedAccounts:
         self._accounts = Accounts()
         self._capital = Capital()
         self._effects = Effects()
+        self._groups = 0
 
     def night(self, arena: Arena) -> None:
         """Learn, measure the lessons, and compare candidate and champion on held-out items."""
@@ -97,11 +110,13 @@ class SignedAccounts:
         return [(group, candidate) for group in arena.attempt(items, candidate, self.attempts)]
 
     def _learn(self, arena: Arena, group: Group, pack: Pack) -> None:
-        lesson = arena.reflect(group)
-        named = set() if lesson is None else {lesson, opposite(lesson)}
-        judged = [other for other in arena.judge(group, pack) if other not in named] if self.judges else []
-        for one in judged if lesson is None else [lesson, *judged]:
-            self._accounts.count(one)
+        self._groups += 1
+        for pair in arena.pairs(group, self.contrasts):
+            lesson = arena.reflect(pair)
+            named = set() if lesson is None else {lesson, opposite(lesson)}
+            judged = [other for other in arena.judge(pair, pack) if other not in named] if self.judges else []
+            for one in judged if lesson is None else [lesson, *judged]:
+                self._accounts.count(one, self._groups)
 
     def _leave(self) -> None:
         rest = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
@@ -139,7 +154,13 @@ class TestThenLearn(SignedAccounts):
         return [(joined(pair), self.serving | candidate) for pair in zip(before, after, strict=True)]
 
 
-class Measured(TestThenLearn):
+class TwoContrasts(TestThenLearn):
+    """That, with a second contrast of each group: of the attempts next to the best and the worst."""
+
+    contrasts = 2
+
+
+class Measured(TwoContrasts):
     """The loop as it ships: from the second night on, a share of the rollouts measures single lessons."""
 
     share = 0.15

@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.worlds.engine import Policy
 from benchmarks.worlds.policies import Ace, FirstForm, Gepa, KeepEverything, Simba
-from benchmarks.worlds.second_form import Measured, SignedAccounts, TestThenLearn
+from benchmarks.worlds.second_form import Measured, SignedAccounts, TestThenLearn, TwoContrasts
 
 LOOP: Final = "this loop, as it ships"
 POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
@@ -15,6 +15,7 @@ POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
     "this loop, first form": FirstForm,
     "signed accounts, carried capital": SignedAccounts,
     "test, then learn": TestThenLearn,
+    "two contrasts of each group": TwoContrasts,
     LOOP: Measured,
     "in the manner of SIMBA": Simba,
     "in the manner of GEPA": Gepa,

@@ -7,6 +7,7 @@ run (pack, items) is compared with its manifest before any writing.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,7 @@ from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
-from tfgrpo.stores.experiences.accounts import append_events, read_events
+from tfgrpo.stores.experiences.accounts import MOST_SUPPORT, append_events, read_events
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.measured import read_measured
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -92,7 +93,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=_store(task, plan, clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, task, champion, began, clock),
+            learning=_learning(plan, task, champion, began, clock, context.rules),
             champion=champion,
             measures=prepared.request.measures,
             carried=None if began is None else Carried(Capital(tuple(began["capital"])), began["nights"]),
@@ -144,7 +145,7 @@ def _was_killed(task: TaskPaths, entry: RunEntry) -> bool:
 
 
 def _learning(
-    plan: Plan, task: TaskPaths, champion: Library, began_with: Mapping[str, Any] | None, clock: Clock
+    plan: Plan, task: TaskPaths, champion: Library, began_with: Mapping[str, Any] | None, clock: Clock, rules: int
 ) -> LearningState:
     """Return what a run begins with: the champion and, since learning rules 4, the lessons of all nights."""
     if began_with is None:
@@ -167,6 +168,7 @@ def _learning(
         night=night,
         slots=settings.retrieval.most_in_force(slots),
         capacity=limits_for(settings, slots, 1).capacity,
+        most=MOST_SUPPORT if rules > 4 else math.inf,
     )
     state = LearningState.signed(champion, evidence)
     state.remembered = began_with["remembered"]

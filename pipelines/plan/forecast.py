@@ -267,28 +267,35 @@ class _Estimate:
         items = [item for cohort in cohorts for item in cohort.items]
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
-        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) + len(batches)
+        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + len(batches)
         completion = Counts(0, total.calls.high * self._learned)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
+    @property
+    def _contrasts(self) -> int:
+        """Most contrasts of one group: of two attempts there is one."""
+        return 2 if self._learning.reflection == "pairs" and self._learning.actors_per_item > 2 else 1
+
     def _reflections(self, items: Sequence[Item]) -> _Use:
+        asked_about = self._contrasts * len(items)
         shown = self._learning.actors_per_item if self._learning.reflection == "all" else 2
         room = math.ceil(self._learning.reflection_chars / _BYTES_PER_TOKEN_LOW)
         whole = shown * (self._reply + _MESSAGE_TOKENS)
         # Results of tools, and what an agent of one's own returns, may be of any length.
         attempts = min(whole, room) if self._chat else room
         told = shown * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
-        asked = _tokens(item.prompt + item.answer for item in items).high
-        prompts = len(items) * (self._templates["reflect"] + attempts + told) + asked
+        asked = self._contrasts * _tokens(item.prompt + item.answer for item in items).high
+        prompts = asked_about * (self._templates["reflect"] + attempts + told) + asked
         # The two attempts contrasted are condensed where they may not fit.
         long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars
-        digests = 2 * len(items) if long else 0
+        digests = 2 * asked_about if long else 0
         condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * asked * (digests > 0), texts=0)
-        return condensed + self._answered(len(items), prompts, texts=self._learning.lessons_per_group)
+        return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
 
     def _curation(self, groups: int) -> _Use:
         capacity = math.ceil(self._slots * self._learning.capacity_factor)
-        proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
+        each = self._contrasts * self._learning.lessons_of(self._contrasts)
+        proposals = min(MAX_PROPOSALS, groups * each)
         lessons = 2 * capacity + min(proposals, self._model.curation_size)
         prompt = self._templates["curate"] + lessons * self._lesson
         more = math.ceil(proposals / self._model.curation_size) - 1

@@ -81,8 +81,9 @@ class LearningSettings(Section):
     """Longest lesson, in characters."""
     min_spread: float = Field(default=1e-6, ge=0.0)
     """Minimum population standard deviation of the rewards of an informative group."""
-    reflection: Literal["extremes", "all"] = "extremes"
-    """Attempts in the reflection prompt: the best and the worst, or every attempt (as published)."""
+    reflection: Literal["pairs", "extremes", "all"] = "pairs"
+    """What a reflection contrasts: the best attempt with the worst, and in a second call the next two with each other; the
+    best and the worst alone; or every attempt in one call (as published)."""
     reflection_chars: int = Field(default=64_000, ge=4_000, le=10_000_000)
     """Most characters of the attempts in one reflection. What does not fit is condensed, by one call for each of the two
     attempts that are contrasted."""
@@ -118,6 +119,10 @@ class LearningSettings(Section):
     share of an epoch's reflections and curations without a usable answer, once there are three of those."""
     schedule: ScheduleSettings = ScheduleSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
+
+    def lessons_of(self, contrasts: int) -> int:
+        """Return how many lessons each of so many contrasts of a group may propose."""
+        return max(1, self.lessons_per_group // contrasts)
 
     def seed_of(self, phase: Literal["train", "eval", "measure"]) -> int:
         """Return the seed of a phase: another one every night; of the sweep only from learning rules 4 on (``RunContext``)."""

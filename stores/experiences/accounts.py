@@ -1,8 +1,8 @@
 """Keep an account of every lesson: append-only events for and against it, and what follows from them.
 
-The net support of a lesson is Σ 0.8^(nights ago) · (for − against) over its events. The candidate has the lessons of
-enough net support, of two that contradict each other only the stronger; a champion's lesson leaves when too much counts
-against it.
+The net support of a lesson follows its nights in order: net ← 0.8^(nights since) · min(20, net) + for − against. The
+candidate has the lessons of enough net support, of two that contradict each other only the stronger; a champion's lesson
+leaves when too much counts against it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ FORGETTING: Final = 0.8
 """Weight of an event of the night before, in units of one of this night."""
 LEAST_SUPPORT: Final = 2.0
 """Net support from which a lesson is in the candidate."""
+LEAST_GROUPS: Final = 2
+"""Groups that must speak for it: two contrasts of one group have the same luck."""
+MOST_SUPPORT: Final = 20.0
+"""Most net support of one night's end that counts on: what many nights said must not take as many to be unsaid."""
 LEAVES_BELOW: Final = -1.0
 """Net support below which a lesson of the champion leaves at once."""
 RETIRED_NIGHTS: Final = 6
@@ -58,6 +62,7 @@ class AccountEvent:
     opposite: str | None = None
     """Id of the lesson that says the opposite, where one is known."""
     weight: float = Field(default=1.0, ge=0.0)
+    """How many contrasts of the group say it."""
     run_id: str
     simulated: bool
     night: int = Field(ge=0)
@@ -135,10 +140,12 @@ class Account:
     ids: frozenset[str]
     """The lesson, and those of its direction that it rewords or merges."""
     in_favour: float
-    """Groups that count for it, those of long ago included."""
+    """Contrasts of groups that count for it, those of long ago included."""
     against: float
+    groups: int
+    """Groups that count for it."""
     net: float
-    """For minus against, with forgetting."""
+    """For minus against, with forgetting; of what earlier nights said at most ``MOST_SUPPORT``."""
     weight: float
     """For plus against, with forgetting."""
     age: int
@@ -179,8 +186,10 @@ def telling(events: Iterable[AccountEvent]) -> tuple[AccountEvent, ...]:
     return tuple(told.values())
 
 
-def accounts_of(records: Sequence[ExperienceRecord], events: Iterable[AccountEvent], night: int) -> dict[str, Account]:
-    """Return the account of each record by id, as of a night.
+def accounts_of(
+    records: Sequence[ExperienceRecord], events: Iterable[AccountEvent], night: int, most: float = MOST_SUPPORT
+) -> dict[str, Account]:
+    """Return the account of each record by id, as of a night; ``most``: net support that is carried from one to the next.
 
     ``records`` and ``events`` are in the order in which they were written, records that others supersede included. Per
     lesson and group at most one event for it and one against it count, the first. A record that supersedes others of its
@@ -192,7 +201,7 @@ def accounts_of(records: Sequence[ExperienceRecord], events: Iterable[AccountEve
     found: dict[str, Account] = {}
     for name, ids in _lineage(records).items():
         own = sorted(chain.from_iterable(by_id.get(one, ()) for one in ids), key=itemgetter(0))
-        found[name] = _account(ids, [event for _, event in own], night)
+        found[name] = _account(ids, [event for _, event in own], night, most)
     return found
 
 
@@ -207,7 +216,7 @@ def _lineage(records: Sequence[ExperienceRecord]) -> dict[str, frozenset[str]]:
     return lineage
 
 
-def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int) -> Account:
+def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int, most: float) -> Account:
     """Return the account of a lesson, from its events in the order in which they were written."""
     counted: dict[tuple[int, str], AccountEvent] = {}
     for event in sorted(events, key=lambda each: (each.night, each.epoch, each.batch)):
@@ -222,7 +231,10 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int) ->
         ids=ids,
         in_favour=math.fsum(value for value, _ in sides if value > 0),
         against=math.fsum(-value for value, _ in sides if value < 0),
-        net=math.fsum(value * memory for value, memory in sides),
+        groups=sum(
+            1 if event.group_id else int(event.weight) for event in counted.values() if event.side * event.weight > 0
+        ),
+        net=_net(counted.values(), night, most),
         weight=math.fsum(abs(value) * memory for value, memory in sides)
         + math.fsum(FORGETTING ** max(0, night - event.night) for event in unconfirmed),
         age=max((night - event.night for event in events), default=0),
@@ -230,6 +242,15 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int) ->
         opposites=frozenset(event.opposite for event in events if event.opposite is not None) - ids,
         retired=_retired(events, night),
     )
+
+
+def _net(events: Iterable[AccountEvent], night: int, most: float) -> float:
+    """Return for minus against, of events in the order of their nights, with forgetting from one night to the next."""
+    net, at = 0.0, 0
+    for then, said in groupby(events, attrgetter("night")):
+        carried = min(most, net) * FORGETTING ** (then - at)
+        net, at = carried + math.fsum(event.side * event.weight for event in said), then
+    return min(most, net) * FORGETTING ** (night - at) if night > at else net
 
 
 def _retired(events: Sequence[AccountEvent], night: int) -> str:
@@ -258,7 +279,7 @@ def contradictions(accounts: Mapping[str, Account]) -> dict[str, tuple[str, ...]
 def in_force(
     entries: Sequence[ExperienceRecord], accounts: Mapping[str, Account], slots: int, standing: Collection[str] = ()
 ) -> tuple[ExperienceRecord, ...]:
-    """Return the candidate's lessons in the order of ``entries``: of net support 2 and more, the strongest up to ``slots``.
+    """Return the candidate's lessons in the order of ``entries``: the strongest of two groups and net support 2.
 
     ``standing``: ids of lessons in force so far, which stay while anything speaks for them. Attempts that follow a lesson
     seldom differ in it, so that its account grows more slowly than those of others. Of two that contradict each other only
@@ -281,7 +302,9 @@ def in_force(
 def _supported(account: Account | None, standing: Collection[str]) -> bool:
     if account is None or account.retired:
         return False
-    return account.net > 0.0 if account.ids.intersection(standing) else account.net >= LEAST_SUPPORT
+    if account.ids.intersection(standing):
+        return account.net > 0.0
+    return account.net >= LEAST_SUPPORT and account.groups >= LEAST_GROUPS
 
 
 def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfgrpo.prompt_packs.safety import Rejection, attack_in
 from tfgrpo.rewarders.advantages.group import best_first
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import clean_text, pluralize
@@ -29,7 +29,7 @@ from tfgrpo.tasks.learning.shown import grader_words, transcripts
 from tfgrpo.tasks.learning.summarize import transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import GroupSpec, LessonJudgement, Proposal
+from tfgrpo.tasks.shapes import GroupSpec, LessonJudgement, Proposal, ReflectionFailure
 
 _ALL_TRANSCRIPTS_CHARS = 16_000
 _MIN_TRANSCRIPT_CHARS = 1_000
@@ -44,6 +44,41 @@ class RankedAttempt:
     rank: float
     """1 best, 0 worst, ties share the mean."""
     scores: tuple[RewardScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Attempts of one group that are held against each other."""
+
+    spec: GroupSpec
+    number: int
+    """Among those of the group, from 0."""
+    shown: tuple[RankedAttempt, ...]
+    """Better ones first."""
+    spread: float
+    """Of the group's rewards; 0 if all failed."""
+    most_lessons: int
+
+    @property
+    def key(self) -> CallKey:
+        """That of the question about it."""
+        return CallKey(self.spec.key, rollout=0, turn=self.number, role="reflect")
+
+    def proposal(self, text: str, polarity: Polarity, cause: str) -> Proposal:
+        """Return a lesson that follows from it."""
+        return Proposal(
+            text=text,
+            polarity=polarity,
+            group_id=self.spec.group_id,
+            item_id=self.spec.item.id,
+            evidence=tuple(attempt.rollout.rollout_id for attempt in self.shown),
+            best_reward=self.shown[0].reward,
+            best_rank=self.shown[0].rank,
+            spread=self.spread,
+            cause=cause,
+            unconfirmed=not self.spread,
+            contrast=self.number,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,52 +101,62 @@ async def reflect_on_group(
     Without a spread they all failed: they are held against the reference answer, and what comes of it is unconfirmed.
     """
     settings, spend = runtime.context.settings.tfgrpo, Spend()
-    shown = attempts_to_show(attempts, everything=settings.reflection == "all")
-    known = lessons_in_force(spec)
+    shown = contrasts_of(attempts, settings.reflection)
+    limit = settings.lessons_of(len(shown))
+    said: list[Reflection] = []
+    lost: list[ReflectionFailure | None] = []
+    for number, each in enumerate(shown):
+        spend.failure = None
+        said.append(await _reflect(Contrast(spec, number, each, spread, limit), runtime, spend))
+        lost.append(spend.failure)
+    spend.failure = lost[0] if all(lost) else None  # a contrast that fails costs only itself
+    return Reflection(
+        tuple(proposal for each in said for proposal in each.proposals),
+        tuple(text for each in said for text in each.rejected),
+        tuple(judgement for each in said for judgement in each.judgements),
+        spend,
+    )
+
+
+async def _reflect(contrast: Contrast, runtime: Runtime, spend: Spend) -> Reflection:
+    """Ask about one contrast, and screen the lessons of the answer."""
+    if spend.budget_refused or spend.fatal:
+        return Reflection()
+    spec, known, limit = contrast.spec, lessons_in_force(contrast.spec), contrast.most_lessons
     answer: LessonsAnswer | None
     if runtime.context.rules < 4:
-        payload = _payload(spec, _shortened(shown), runtime)
-        answer = await ask(LESSONS, _key(spec, "reflect", 0), payload, runtime, spend)
+        answer = await ask(
+            LESSONS, contrast.key, _payload(contrast, _shortened(contrast.shown), runtime), runtime, spend
+        )
     else:
-        answer = await _contrast(spec, shown, known, runtime, spend)
+        answer = await _ask(contrast, known, runtime, spend)
+    lessons = answer.lessons if answer is not None else []
     cause, judgements = _judged(answer, known) if isinstance(answer, ReflectionAnswer) else ("", ())
-    lessons, limit = answer.lessons if answer is not None else [], settings.lessons_per_group
     accepted: dict[str, Proposal] = {}
-    rejected = [(lesson.text, f"more than {pluralize(limit, 'lesson')} from one group") for lesson in lessons[limit:]]
-    for turn, lesson in enumerate(lessons[:limit], start=1):
-        key, answers = _key(spec, "shorten", turn), (spec.item.answer,)
+    rejected = [
+        (lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in lessons[limit:]
+    ]
+    for turn, lesson in enumerate(lessons[:limit], start=1 + contrast.number * limit):
+        key, answers = replace(contrast.key, turn=turn, role="shorten"), (spec.item.answer,)
         screened = await screen_or_shorten(
             lesson.text, polarity=lesson.polarity, answers=answers, key=key, runtime=runtime, spend=spend
         )
         if isinstance(screened, Rejection):
             rejected.append((lesson.text, screened.reason))
         elif screened.text not in accepted:
-            accepted[screened.text] = Proposal(
-                text=screened.text,
-                polarity=lesson.polarity,
-                group_id=spec.group_id,
-                item_id=spec.item.id,
-                evidence=tuple(attempt.rollout.rollout_id for attempt in shown),
-                best_reward=shown[0].reward,
-                best_rank=shown[0].rank,
-                spread=spread,
-                cause=cause,
-                unconfirmed=not spread,
-            )
+            accepted[screened.text] = contrast.proposal(screened.text, lesson.polarity, cause)
         elif runtime.context.rules < 2:
             rejected.append((screened.text, "said twice"))
-    return Reflection(tuple(accepted.values()), tuple(rejected), judgements if spread else (), spend)
+    judgements = tuple(replace(each, contrast=contrast.number) for each in judgements if contrast.spread)
+    return Reflection(tuple(accepted.values()), tuple(rejected), judgements)
 
 
-async def _contrast(
-    spec: GroupSpec,
-    shown: Sequence[RankedAttempt],
-    known: Mapping[str, ExperienceRecord],
-    runtime: Runtime,
-    spend: Spend,
+async def _ask(
+    contrast: Contrast, known: Mapping[str, ExperienceRecord], runtime: Runtime, spend: Spend
 ) -> ReflectionAnswer | None:
     """Ask what separated the attempts, with the lessons in force at the end of the system message, which groups share."""
-    texts = await transcripts(spec, [attempt.rollout for attempt in shown], runtime, spend)
+    spec, shown = contrast.spec, contrast.shown
+    texts = await transcripts(spec, contrast.number, [attempt.rollout for attempt in shown], runtime, spend)
     if spend.budget_refused or spend.fatal:
         return None
     words = runtime.context.settings.tfgrpo.show_ground_truth or not spec.item.answer
@@ -124,8 +169,8 @@ async def _contrast(
     in_force = [
         {"lesson": label, "polarity": record.polarity, "text": record.summary32} for label, record in known.items()
     ]
-    question, payload = replace(REFLECTION, labels=tuple(known)), _payload(spec, attempts, runtime)
-    return await ask(question, _key(spec, "reflect", 0), payload, runtime, spend, {"lessons_in_force": in_force})
+    question, payload = replace(REFLECTION, labels=tuple(known)), _payload(contrast, attempts, runtime)
+    return await ask(question, contrast.key, payload, runtime, spend, {"lessons_in_force": in_force})
 
 
 def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
@@ -152,22 +197,28 @@ def _judged(answer: ReflectionAnswer, known: Mapping[str, ExperienceRecord]) -> 
     )
 
 
-def attempts_to_show(attempts: Sequence[RankedAttempt], *, everything: bool) -> tuple[RankedAttempt, ...]:
-    """Return best and worst, or all from best to worst; among equals the cheaper comes first, then the earlier.
+def contrasts_of(attempts: Sequence[RankedAttempt], how: str) -> tuple[tuple[RankedAttempt, ...], ...]:
+    """Return the attempts of each contrast, better ones first; among equals the cheaper comes first, then the earlier.
 
+    ``pairs``: the best with the worst, and the second best with the second worst. Where these have one reward, the best or
+    the worst stands in both. ``extremes``: the first of these pairs. ``all``: every attempt.
     Of attempts with one reward the first two.
     """
     rewards = [attempt.reward for attempt in attempts]
     tokens = [attempt.rollout.usage.completion_tokens for attempt in attempts]
     order = best_first(rewards, tokens)
-    if everything:
-        return tuple(attempts[position] for position in order)
-    # The cheapest of those with the least reward: tokens alone must not make the contrast.
-    least = min(rewards)
-    if least == max(rewards):
-        return tuple(attempts[position] for position in order[:2])
-    worst = next(position for position in order if rewards[position] == least)
-    return (attempts[order[0]], attempts[worst])
+    if how == "all":
+        return (tuple(attempts[position] for position in order),)
+    if min(rewards) == max(rewards):
+        return (tuple(attempts[position] for position in order[:2]),)
+    # The cheaper of those with the same reward: tokens alone must not make the contrast.
+    worst = sorted(order, key=lambda position: rewards[position])
+    nexts = ((order[1], worst[1]), (order[0], worst[1]), (order[1], worst[0]))
+    second = next((pair for pair in nexts if rewards[pair[0]] > rewards[pair[1]]), None)
+    pairs = [(order[0], worst[0])]
+    if how == "pairs" and second is not None and second not in pairs:
+        pairs.append(second)
+    return tuple((attempts[one], attempts[other]) for one, other in pairs)
 
 
 def _shortened(shown: Sequence[RankedAttempt]) -> list[dict[str, Any]]:
@@ -183,21 +234,17 @@ def _shortened(shown: Sequence[RankedAttempt]) -> list[dict[str, Any]]:
     ]
 
 
-def _payload(spec: GroupSpec, attempts: Sequence[dict[str, Any]], runtime: Runtime) -> dict[str, Any]:
-    settings = runtime.context.settings.tfgrpo
+def _payload(contrast: Contrast, attempts: Sequence[dict[str, Any]], runtime: Runtime) -> dict[str, Any]:
+    item = contrast.spec.item
     payload: dict[str, Any] = {
-        "task": spec.item.prompt,
+        "task": item.prompt,
         "attempts": attempts,
-        "max_lessons": settings.lessons_per_group,
+        "max_lessons": contrast.most_lessons,
         "max_words": runtime.max_words,
     }
-    if settings.show_ground_truth and spec.item.answer:
-        payload["reference_answer"] = spec.item.answer
+    if runtime.context.settings.tfgrpo.show_ground_truth and item.answer:
+        payload["reference_answer"] = item.answer
     return payload
-
-
-def _key(spec: GroupSpec, role: str, turn: int) -> CallKey:
-    return CallKey(spec.key, rollout=0, turn=turn, role=role)
 
 
 def _label(position: int) -> str:

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 async def transcripts(
-    spec: GroupSpec, attempts: Sequence[FinishedRollout], runtime: Runtime, spend: Spend
+    spec: GroupSpec, contrast: int, attempts: Sequence[FinishedRollout], runtime: Runtime, spend: Spend
 ) -> list[dict[str, str]]:
     """Return what is shown of each attempt, together within ``tfgrpo.reflection_chars``.
 
@@ -51,7 +51,9 @@ async def transcripts(
         if len("\n".join(texts[number])) <= share or spend.budget_refused or spend.fatal:
             continue
         failure, payload = spend.failure, {"task": spec.item.prompt, "transcript": fitted(texts[number], budget)}
-        answer = await ask(DIGEST, CallKey(spec.key, rollout=0, turn=number, role="digest"), payload, runtime, spend)
+        answer = await ask(
+            DIGEST, CallKey(spec.key, rollout=0, turn=2 * contrast + number, role="digest"), payload, runtime, spend
+        )
         spend.failure = failure  # without a digest the shortened attempt has to do
         if answer is not None:
             digest = shorten_middle(answer.digest, min(_MAX_DIGEST_CHARS, share // 2))

@@ -7,6 +7,7 @@ and a confirmation counts against the known opposites of its lesson.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tfgrpo.stores.experiences.accounts import AccountEvent, EventKind
@@ -30,7 +31,8 @@ class SignedCuration(Curation):
 
     def __init__(self, batch: CurationInput, candidates: Sequence[Candidate], runtime: Runtime) -> None:
         super().__init__(batch, candidates, runtime)
-        self._noted: dict[str, AccountEvent] = {}
+        self._noted: dict[tuple[str | None, ...], dict[int, AccountEvent]] = {}
+        """What a group says of a lesson, by the contrast that says it."""
         self._speaks: dict[str, ExperienceRecord] = {}
         """The lesson that says what a proposal says, by the proposal's label."""
         self._all_failed = {each.group_id for group in batch.groups for each in group.proposals if each.unconfirmed}
@@ -42,7 +44,8 @@ class SignedCuration(Curation):
         for group in self.batch.groups:
             for each in group.judgements:
                 if each.experience_id in known:
-                    self._note(each.experience_id, "judged", {group.group_id: group.key.item}, judged=each)
+                    said = {(group.group_id, each.contrast): group.key.item}
+                    self._note(each.experience_id, "judged", said, judged=each)
         await self.ask_about([label for label in self.draft.candidates if not await self._settled(label)])
 
     async def answer(self, key: CallKey, payload: Mapping[str, object]) -> Sequence[ClassedAnswer] | None:
@@ -52,7 +55,10 @@ class SignedCuration(Curation):
 
     def events(self) -> tuple[AccountEvent, ...]:
         """Return what was noted, in that order."""
-        return tuple(self._noted.values())
+        return tuple(
+            replace(next(iter(said.values())), weight=sum(each.weight for each in said.values())).named()
+            for said in self._noted.values()
+        )
 
     def payload(self, labels: Sequence[str]) -> dict[str, object]:
         """Return the question, with the accounts of the lessons and how often texts were turned down."""
@@ -84,9 +90,9 @@ class SignedCuration(Curation):
         """Note what taught the lesson, and against what it speaks."""
         groups = _groups(change.basis.sources)
         if record.operation == "delete":
-            self._note(record.experience_id, "retired", {"": ""})
+            self._note(record.experience_id, "retired", {("", 0): ""})
             return
-        self._note(record.experience_id, "taught", groups or {"": ""}, weight=1.0 if groups else 0.0)
+        self._note(record.experience_id, "taught", groups or {("", 0): ""}, weight=1.0 if groups else 0.0)
         self._speaks |= {label: record for label, each in self.draft.candidates.items() if each in change.sources}
         turned = [target for target in change.targets if target.polarity != record.polarity]
         for other in [*turned, *self._same_words(record.summary32)]:
@@ -170,16 +176,16 @@ class SignedCuration(Curation):
         self,
         experience_id: str,
         kind: EventKind,
-        groups: Mapping[str, str],
+        groups: Mapping[tuple[str, int], str],
         *,
         opposite: ExperienceRecord | None = None,
         judged: LessonJudgement | None = None,
         weight: float = 1.0,
         why: str = "",
     ) -> None:
-        """Note one event for each group; ``groups`` maps their ids to those of their items."""
+        """Note one event for each group. ``groups`` maps their ids, each with a contrast, to the ids of their items."""
         batch, context = self.batch, self.runtime.context
-        for group, item in groups.items():
+        for (group, contrast), item in groups.items():
             event = AccountEvent(
                 experience_id=experience_id,
                 kind=kind,
@@ -195,8 +201,9 @@ class SignedCuration(Curation):
                 family=batch.families.get(item, ""),
                 why=why if judged is None else judged.why,
                 created_at=self.runtime.clock(),
-            ).named()
-            self._noted.setdefault(event.event_id, event)  # what a group says twice counts once
+            )
+            said = self._noted.setdefault((experience_id, kind, event.judgement, event.opposite, group), {})
+            said.setdefault(contrast, event)  # what one contrast says twice counts once
 
     def _opposites(self, records: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
         """Known lessons that contradict any of these, by their accounts."""
@@ -228,6 +235,6 @@ class SignedCuration(Curation):
         return shown | ({"effect": effect} if effect else {})
 
 
-def _groups(sources: Sequence[Candidate]) -> dict[str, str]:
-    """Return the groups behind proposals, with their items."""
-    return {proposal.group_id: proposal.item_id for source in sources for proposal in source.sources}
+def _groups(sources: Sequence[Candidate]) -> dict[tuple[str, int], str]:
+    """Return the groups and contrasts behind proposals, with their items."""
+    return {(each.group_id, each.contrast): each.item_id for source in sources for each in source.sources}

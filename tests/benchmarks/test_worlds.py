@@ -181,11 +181,13 @@ def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
 
 def test_a_contrast_counts_for_a_lesson_and_against_its_opposite_and_is_forgotten():
     accounts, lesson, opposite = Accounts(), (0, True), (0, False)
-    accounts.count(lesson)
-    assert accounts.candidate(NOTHING, NOTHING) == NOTHING
-    accounts.count(lesson)
+    accounts.count(lesson, 1)
+    accounts.count(lesson, 1)
+    assert accounts.candidate(NOTHING, NOTHING) == NOTHING  # of one group alone
+    accounts.count(lesson, 2)
     assert accounts.candidate(NOTHING, NOTHING) == {lesson}
-    accounts.night()  # 1.6: not enough to come in, enough to stay
+    for _ in range(3):
+        accounts.night()  # 1.5: not enough to come in, enough to stay
     assert accounts.candidate(NOTHING, NOTHING) == {lesson}
     assert accounts.candidate(NOTHING, frozenset({lesson})) == NOTHING
     assert accounts.leaving(frozenset({lesson, opposite})) == {opposite}

@@ -28,7 +28,8 @@ def attempts(*answers):
     def script(_, key):
         if key.role == "rollout":
             return answers[key.rollout]
-        return {"lessons": [{"polarity": "do", "text": f"Learned from {key.group.arm} {n}."} for n in range(3)]}
+        text = f"Learned from {key.group.arm} {key.turn}"
+        return {"lessons": [{"polarity": "do", "text": f"{text} {n}."} for n in range(3)]}
 
     return script
 
@@ -77,18 +78,20 @@ async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
 @pytest.mark.parametrize(
     ("answers", "contrasted"),
     [
-        ((WRONG, RIGHT, WRONG, RIGHT), (1, 0)),
-        ((WRONG, WRONG, RIGHT, RIGHT), (2, 0)),
-        ((RIGHT, RIGHT, RIGHT, WRONG), (0, 3)),
+        ((WRONG, RIGHT, WRONG, RIGHT), [(1, 0), (3, 2)]),
+        ((WRONG, WRONG, RIGHT, RIGHT), [(2, 0), (3, 1)]),
+        ((RIGHT, RIGHT, RIGHT, WRONG), [(0, 3), (1, 3)]),
     ],
 )
-async def test_the_best_and_the_worst_of_the_group_are_contrasted_whichever_library_they_had(
+async def test_the_better_attempts_are_contrasted_with_the_worse_ones_whichever_library_they_had(
     tmp_path, answers, contrasted
 ):
     model, result = await run(4, *answers, tmp_path=tmp_path)
-    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0.", "Learned from train 1."]
-    assert result.proposals[0].evidence == tuple(f"run/1/train/q1/{index}" for index in contrasted)
-    assert result.learning.calls == len(model.asked("reflect")) == 1
+    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0 0.", "Learned from train 1 0."]
+    assert [proposal.evidence for proposal in result.proposals] == [
+        tuple(f"run/1/train/q1/{index}" for index in pair) for pair in contrasted
+    ]
+    assert result.learning.calls == len(model.asked("reflect")) == 2
 
 
 async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_them(tmp_path):
@@ -105,7 +108,11 @@ async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_
     model = ScriptedModel(script)
     result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(model, tmp_path))
     assert [each["lessons"] for each in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1"]]
-    assert result.judgements == (LessonJudgement("old", "unused", "Tens."), LessonJudgement("new", "helped", "Tens."))
+    assert result.judgements == tuple(
+        LessonJudgement(name, judgement, "Tens.", contrast)
+        for contrast in (0, 1)
+        for name, judgement in (("old", "unused"), ("new", "helped"))
+    )
 
 
 async def test_a_split_group_that_fails_is_reflected_on_once(tmp_path):
@@ -115,11 +122,11 @@ async def test_a_split_group_that_fails_is_reflected_on_once(tmp_path):
     assert result.learning.calls == 1
 
 
-@pytest.mark.parametrize("size", [2, 3])
-async def test_with_a_single_attempt_in_a_half_attempts_are_ranked_across_the_arms(tmp_path, size):
+@pytest.mark.parametrize(("size", "learned"), [(2, ["0 0", "0 1"]), (3, ["0 0", "1 0"])])
+async def test_with_a_single_attempt_in_a_half_attempts_are_ranked_across_the_arms(tmp_path, size, learned):
     _, result = await run(size, WRONG, *[RIGHT] * (size - 1), tmp_path=tmp_path)
     assert (result.signal, result.rollouts[0].relative_rank) == ("mixed", 0.0)
-    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0.", "Learned from train 1."]
+    assert [proposal.text for proposal in result.proposals] == [f"Learned from train {each}." for each in learned]
     assert [half.mean_reward for half in result.halves] == [0.0, 1.0]
 
 

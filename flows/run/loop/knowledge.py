@@ -16,6 +16,7 @@ from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.run.effects import effects_of
 from tfgrpo.rewarders.statistics.effects import Effect
 from tfgrpo.stores.experiences.accounts import (
+    MOST_SUPPORT,
     Account,
     AccountEvent,
     accounts_of,
@@ -44,6 +45,8 @@ class Evidence:
     """Most lessons of the candidate."""
     capacity: int
     """Most known lessons."""
+    most: float = MOST_SUPPORT
+    """Most net support of a lesson that one night leaves to the next."""
 
 
 class History(NamedTuple):
@@ -120,7 +123,7 @@ class LearningState:
     @classmethod
     def signed(cls, champion: Library, evidence: Evidence) -> LearningState:
         """Return the state of a run that starts from a champion and the evidence of all nights."""
-        accounts = accounts_of(evidence.records, evidence.events, evidence.night)
+        accounts = accounts_of(evidence.records, evidence.events, evidence.night, evidence.most)
         kept = _worth_keeping(evidence.records, accounts, champion)
         events = tuple(event for event in evidence.events if event.experience_id in kept)
         records = tuple(record for record in evidence.records if record.experience_id in kept)
@@ -151,7 +154,7 @@ class LearningState:
 
     def _rebuild(self, evidence: Evidence) -> None:
         self.evidence = evidence = replace(evidence, events=telling(evidence.events))
-        self.accounts = accounts_of(evidence.records, evidence.events, evidence.night)
+        self.accounts = accounts_of(evidence.records, evidence.events, evidence.night, evidence.most)
         leave = leaving(self.champion.entries, self.accounts)
         self.left = {**self.left, **leave}
         self.champion = Library(tuple(one for one in self.champion.entries if one.experience_id not in leave))

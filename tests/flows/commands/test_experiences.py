@@ -264,7 +264,9 @@ def test_a_promoted_record_of_another_task_is_not_exported(ask, own_run, champio
 
 
 def test_the_accounts_of_the_lessons_are_listed_and_shown(ask, champion, own_run):
-    counted = Counter(row["experience_id"] for row in map(json.loads, own_run.task.accounts.read_text().splitlines()))
+    counted: Counter[str] = Counter()
+    for row in map(json.loads, own_run.task.accounts.read_text().splitlines()):
+        counted[row["experience_id"]] += row["weight"]
     listed = json.loads(ask("list", "--json", out=own_run.out).out)["experiences"]
     assert all(each["account"]["net"] > 0 for each in listed)
     assert all(each["account"]["for"] <= counted[each["experience_id"]] for each in listed)

@@ -27,15 +27,14 @@ def test_hostile_lessons_of_a_reflection_are_counted_and_shown_and_reach_no_mode
             for n in range(10, 30)
         )
     )
-    turns, hostile = itertools.count(), itertools.cycle(HOSTILE)
+    turns, texts = itertools.count(), itertools.cycle((*HOSTILE, HONEST))
 
     def answer(_: int, body: dict[str, Any]) -> str:
         schema, asked = json.dumps(body.get("response_format", {})), str(body["messages"][-1]["content"])
         if '"operations"' in schema:
             return json.dumps({"operations": []})
         if '"lessons"' in schema:
-            texts = [next(hostile)] if next(turns) % 2 else [next(hostile), HONEST]
-            return json.dumps({"lessons": [{"polarity": "do", "text": text} for text in texts]})
+            return json.dumps({"lessons": [{"polarity": "do", "text": next(texts)}]})
         found = re.search(r"What is (\d+) \+", asked)
         return f"Answer: {2 * int(found[1]) + next(turns) % 2}" if found else "Answer: none"
 

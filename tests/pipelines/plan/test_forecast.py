@@ -38,8 +38,8 @@ def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
     calm = {"max_repairs": 0, "lessons_per_group": 1, "edit_budget": 1, "group_size": 5, "batch_size": 50}
     found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7})
     rollouts, sweep, batches = 2 * 100 * 5, 30 * 7, 2 * 2
-    reflected, shortened = 2 * 100, 2 * 100 + batches
-    digested = 2 * reflected
+    reflected = 2 * 2 * 100  # two contrasts of each group
+    shortened, digested = reflected + batches, 2 * reflected
     assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
     assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + batches + shortened
 
@@ -80,7 +80,7 @@ def test_settings_that_change_the_calls_change_the_forecast(
 @pytest.mark.parametrize(
     "change",
     [
-        {"tfgrpo": {"reflection": "all", "group_size": 4}},
+        {"tfgrpo": {"group_size": 4, "reflection": "all"}},
         {"tfgrpo": {"capacity_factor": 9.0, "group_size": 4}},
         {"tfgrpo": {"experience_max_chars": 40, "group_size": 4}},
         {"tfgrpo": {"group_size": 4}, "model": {"max_tokens": 10}},
@@ -89,7 +89,8 @@ def test_settings_that_change_the_calls_change_the_forecast(
 def test_settings_that_change_the_texts_change_the_tokens(
     ahead: Callable[..., Forecast], change: dict[str, Any]
 ) -> None:
-    base = ahead(tfgrpo={"group_size": 4})
+    one = {"group_size": 4, "reflection": "extremes"}  # question a group, as with all attempts
+    base, change = ahead(tfgrpo=one), {**change, "tfgrpo": one | change["tfgrpo"]}
     found = ahead(**change)
     assert found.calls == base.calls
     assert found.prompt_tokens != base.prompt_tokens
@@ -156,7 +157,7 @@ def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..
     learning = {"group_size": 5, "batch_size": 50}
     found = ahead(tfgrpo=learning, actor={"kind": "tools", "max_turns": 8}, gate={"group_size": 2})
     turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 2
-    assert found.calls.likely == turns * (rollouts + sweep) + math.ceil(2 * 100 / 3) + 2 * 2
+    assert found.calls.likely == turns * (rollouts + sweep) + 2 * math.ceil(2 * 100 / 3) + 2 * 2
 
 
 def test_a_users_own_agent_may_call_no_model(ahead: Callable[..., Forecast]) -> None:

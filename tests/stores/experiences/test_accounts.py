@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 import tracemalloc
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.records.records import NOW, make_record
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.accounts import (
+    MOST_SUPPORT,
     AccountEvent,
     accounts_of,
     append_events,
@@ -56,6 +58,35 @@ def test_net_support_is_for_minus_against_and_fades_by_a_fifth_a_night():
     assert seen.net == pytest.approx(2 * 0.64 + 0.8 - 1)
     assert seen.weight == pytest.approx(2 * 0.64 + 0.8 + 1)
     assert (seen.in_favour, seen.against, seen.age) == (3, 1, 2)
+
+
+def test_net_support_has_a_bound_so_that_a_rule_that_turned_round_is_unlearned_as_fast_as_it_was_learned():
+    events = [event(group=f"g{night}-{n}", night=night) for night in range(3) for n in range(15)]
+    assert account(events[:15]).net == 15
+    assert account(events, night=2).net == pytest.approx(0.8 * MOST_SUPPORT + 15) == 31
+    assert account(events, night=4).net == pytest.approx(0.64 * MOST_SUPPORT)
+    turned = [event(kind="contradicted", group=f"t{n}", night=4) for n in range(18)]
+    assert account([*events, *turned], night=4).net == pytest.approx(0.64 * MOST_SUPPORT - 18)
+    assert account([*events, *turned], night=5).net == pytest.approx(0.8 * (0.64 * MOST_SUPPORT - 18))
+    assert account(events, night=2).in_favour == 45
+    [unbounded] = accounts_of([make_record("a")], events, 2, most=math.inf).values()
+    assert unbounded.net == pytest.approx(15 * (1 + 0.8 + 0.64))
+
+
+def test_one_group_alone_brings_no_lesson_in_however_often_it_says_so():
+    entries, twice = [make_record("a")], event(weight=2.0)
+    unconfirmed = event(group="g2", weight=0.0)
+    for events, groups in (
+        ([twice], 1),
+        ([twice, event(kind="confirmed")], 1),
+        ([twice, unconfirmed], 1),
+        ([twice, event(kind="contradicted", group="g3", weight=0.0)], 1),
+        ([twice, event(kind="confirmed", group="g2")], 2),
+        ([event(group="", weight=2.0)], 2),
+    ):
+        assert account(events).groups == groups
+        assert bool(in_force(entries, accounts_of(entries, events, 0), 9)) == (groups == 2)
+    assert in_force(entries, accounts_of(entries, [twice], 0), 9, standing={"a"})
 
 
 def test_a_group_counts_once_for_a_lesson_and_once_against_it_whatever_it_says():

@@ -12,7 +12,7 @@ from tests.support.records.records import make_record
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
 from tfgrpo.stores.ledger.state import Usage
-from tfgrpo.tasks.learning.reflect import RankedAttempt, attempts_to_show, reflect_on_group
+from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, transcript_of
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame, LessonJudgement, PackText, Trajectory
@@ -186,18 +186,6 @@ async def test_the_reference_answer_can_be_hidden(tmp_path):
     assert "reference_answer" not in model.asked("reflect")[0]
 
 
-def test_among_equals_the_cheaper_attempt_is_shown_then_the_earlier():
-    attempts = [
-        ranked(1.0, tokens=9, index=0),
-        ranked(1.0, tokens=3, index=1),
-        ranked(0.0, tokens=8, index=2),
-        ranked(0.0, tokens=2, index=3),
-        ranked(0.0, tokens=2, index=4),
-    ]
-    assert [shown.rollout.index for shown in attempts_to_show(attempts, everything=False)] == [1, 3]
-    assert [shown.rollout.index for shown in attempts_to_show(attempts, everything=True)] == [1, 0, 3, 4, 2]
-
-
 async def test_all_attempts_are_shown_on_request(tmp_path):
     many = [ranked(float(index % 2), index=index) for index in range(28)]
     model, _ = await reflect(lambda *_: lessons(), tmp_path, attempts=many, tfgrpo={"reflection": "all"})
@@ -285,7 +273,7 @@ async def test_an_unsafe_lesson_is_rejected_with_a_reason(tmp_path, text):
 async def test_more_lessons_than_asked_for_are_rejected_and_a_repetition_counts_once(tmp_path):
     _, reflection = await reflect(lambda *_: lessons("Add the tens.", "Add the tens.", "Third thing."), tmp_path)
     assert [proposal.text for proposal in reflection.proposals] == ["Add the tens."]
-    assert sorted(reason for _, reason in reflection.rejected) == ["more than 2 lessons from one group"]
+    assert sorted(reason for _, reason in reflection.rejected) == ["more than 2 lessons from one contrast"]
 
 
 async def test_a_pack_lowers_the_word_limit(tmp_path):
