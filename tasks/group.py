@@ -1,7 +1,8 @@
 """Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
-A split group (``GroupSpec.champion``) is scored and reflected on as a whole: best and worst are contrasted whichever library
-they had, and the reflection is told which. Ranks and advantages stay within a half, unless one has a single attempt.
+A split group (``GroupSpec.champion``) is scored and reflected on as a whole: better attempts are contrasted with worse ones,
+whichever library they had, and the reflections are told which. Ranks and advantages stay within a half, unless one has a
+single attempt.
 
 It writes no file and does not end the run: a refused budget or a dead endpoint is reported in the result.
 """

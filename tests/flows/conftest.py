@@ -53,7 +53,7 @@ class SmallRun:
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
     """Shared by all tests: read it, never write it."""
-    assert accounts.LEAST_SUPPORT == 2.0, (
+    assert (accounts.LEAST_SUPPORT, accounts.LEAST_GROUPS) == (2.0, 2), (
         "a fixture of this module patches it: this run would not be as others replay it"
     )
     out = tmp_path_factory.mktemp("small") / "out"

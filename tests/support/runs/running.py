@@ -56,6 +56,7 @@ SMALL = {"sample_size": 10, "batch_size": 5}
 def one_group_teaches(monkeypatch: Any) -> None:
     """Let a lesson of one group into the candidate, so that the smallest runs have one to measure."""
     monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_SUPPORT", 1.0)
+    monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_GROUPS", 1)
 
 
 @contextmanager
