@@ -221,12 +221,18 @@ class LineFile(LockedFile):
         text = "".join(f"{line}\n" for line in lines)
         if text.count("\n") != len(lines):
             raise ValueError("a line cannot contain a newline")
-        data = text.encode("utf-8")
-        start = self.size()
-        with self._announced(data, start, several=len(lines) > 1, fsync=fsync):
+        data, start, note = text.encode("utf-8"), self.size(), _note_of(self.path)
+        try:
+            if len(lines) > 1:
+                _write_note(note, _Pending(start, start + len(data), sha256_hex(data)), fsync=fsync)
             self.append(data)
             if fsync:
                 self._settle(start)
+        finally:
+            # Also after a failed write: the file was cut back, so nothing is pending. A kill skips this.
+            if len(lines) > 1:
+                with disk(note):
+                    note.unlink(missing_ok=True)
         return start
 
     def lines(self, start: int = 0) -> Iterator[Line]:
@@ -252,21 +258,6 @@ class LineFile(LockedFile):
         except StoreError:
             self.truncate(start)
             raise
-
-    @contextlib.contextmanager
-    def _announced(self, data: bytes, start: int, *, several: bool, fsync: bool) -> Iterator[None]:
-        if not several:
-            yield
-            return
-        note = _note_of(self.path)
-        try:
-            with disk(note):
-                _write_note(note, _Pending(start, start + len(data), sha256_hex(data)), fsync=fsync)
-            yield
-        finally:
-            # Also after a failed write: the file was cut back, so nothing is pending. A kill skips this.
-            with disk(note):
-                note.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -320,12 +311,13 @@ def _note_of(path: Path) -> Path:
 
 
 def _write_note(path: Path, pending: _Pending, *, fsync: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as note:
-        note.write(canonical_json(asdict(pending)))
-        note.flush()
-        if fsync:
-            os.fsync(note.fileno())
+    with disk(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as note:
+            note.write(canonical_json(asdict(pending)))
+            note.flush()
+            if fsync:
+                os.fsync(note.fileno())
 
 
 def _read_note(path: Path) -> _Pending | None:

@@ -22,12 +22,11 @@ _LONGEST_POLL_S = 0.2
 class Reservation:
     """Reserved budget of one call or a few. Ends exactly once: ``settle``, ``lose`` or ``release``."""
 
-    __slots__ = ("_held", "_open", "_outer", "_store")
+    __slots__ = ("_held", "_open", "stores")
 
-    def __init__(self, store: MemoryStore, held: Amount, outer: Reservation | None = None) -> None:
-        self._store = store
+    def __init__(self, stores: tuple[MemoryStore, ...], held: Amount) -> None:
+        self.stores = stores
         self._held = held
-        self._outer = outer
         self._open = True
 
     def settle(self, tokens: int, nano_usd: int | None, *, believed: bool = True) -> None:
@@ -38,27 +37,22 @@ class Reservation:
         if tokens < 0 or (nano_usd is not None and nano_usd < 0):
             raise ValueError("the usage of a call cannot be negative")
         self._end("settled", lambda totals: totals.settled(self._held, tokens, nano_usd, believed=believed))
-        if self._outer is not None:
-            self._outer.settle(tokens, nano_usd, believed=believed)
 
     def lose(self) -> None:
         """Count everything reserved as at risk: the call was sent and its usage is unknown."""
         self._end("lost", lambda totals: totals.lost(self._held))
-        if self._outer is not None:
-            self._outer.lose()
 
     def release(self) -> None:
         """Give the reservation back: no call was sent. Harmless after it has ended, so that it fits a ``finally``."""
         if self._open:
             self._end("released", lambda totals: totals)
-            if self._outer is not None:
-                self._outer.release()
 
     def _end(self, how: Literal["settled", "lost", "released"], change: Callable[[Totals], Totals]) -> None:
         if not self._open:
             raise RuntimeError(f"a reservation that has ended cannot be {how}")
         self._open = False
-        self._store.update(change, self._held)
+        for store in self.stores:
+            store.update(change, self._held)
 
 
 class Ledger:
@@ -97,17 +91,17 @@ class Ledger:
 
     def try_reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation | None:
         """As ``reserve``, for callers outside an event loop: return None instead of waiting."""
+        ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd)
         if self._within is not None and outer is None:
             return None
-        ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         granted = False
         try:
             granted = self._store.hold(ask, self.budget)
         finally:
             if outer is not None and not granted:
                 outer.release()
-        return Reservation(self._store, ask, outer) if granted else None
+        return Reservation((self._store, *(outer.stores if outer else ())), ask) if granted else None
 
     def start_from(self, earlier: Callable[[], Totals]) -> None:
         """Add the totals from before this ledger existed, unless it was used already."""
