@@ -20,21 +20,10 @@ from tfgrpo.stores.batch.lists import (
     groups_of_lists,
     lists_of_groups,
 )
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import pluralize
-
-__all__ = [
-    "Exclusion",
-    "ExperienceBatch",
-    "LogProbs",
-    "RaggedPolicy",
-    "Rollout",
-    "RolloutGroup",
-    "RolloutUsage",
-    "Sampling",
-]
 
 RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
 

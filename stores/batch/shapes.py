@@ -24,8 +24,6 @@ RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "time
 LogProbKind: TypeAlias = Literal["raw", "processed", "unknown"]
 """``processed``: of the distribution that was sampled from, after temperature and truncation. ``raw``: before."""
 
-_STRICT: Final[Any] = {"strict": True, "extra": "forbid"}
-"""How the shapes are read from JSON: no coercion, unknown keys refused."""
 GRADED: Final = frozenset({"ok", "parse_error"})
 """The statuses with which a rollout can have a reward: what failed is never a number."""
 ROUNDING: Final = 1e-5
@@ -60,8 +58,6 @@ def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | N
 class LogProbs:
     """Log-probabilities of the tokens of one completion, as reported when it was sampled."""
 
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
     tokens: tuple[float, ...] | None = None
     """One value per token; None when only the sum is known."""
     token_ids: tuple[int, ...] | None = None
@@ -85,8 +81,6 @@ class LogProbs:
 class Sampling:
     """Sampling parameters of a completion. None: unknown, or the endpoint's default."""
 
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
     model: str | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -99,8 +93,6 @@ class Sampling:
 class RolloutUsage:
     """Usage of a rollout. None is unknown, never zero."""
 
-    __pydantic_config__: ClassVar[Any] = _STRICT
-
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -111,8 +103,6 @@ class RolloutUsage:
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One completion of one state."""
-
-    __pydantic_config__: ClassVar[Any] = _STRICT
 
     id: str
     group_id: str
@@ -176,7 +166,8 @@ class Rollout:
 class RolloutGroup:
     """The rollouts of one state by one policy, with one library in force."""
 
-    __pydantic_config__: ClassVar[Any] = _STRICT
+    __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid"}
+    """How a group with its rollouts is read from JSON: no coercion, unknown keys refused."""
 
     id: str
     state: Json

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tests.support.records.rollout_groups import batch, full_group, group, refused, rollout
-from tfgrpo.stores.batch.batch import ExperienceBatch, RolloutUsage
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, Sampling
+from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 
 # --- shapes
 

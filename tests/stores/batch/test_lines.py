@@ -98,6 +98,8 @@ def edited(number, **changes):
         (edited(0, id=7), "groups.jsonl:1: id: got 7; accepted: input should be a valid string"),
         (edited(2, reward="high"), "groups.jsonl:3: reward: got 'high'"),
         (edited(1, colour="red"), "groups.jsonl:2: colour: got 'red'; accepted: no field of this name"),
+        (edited(1, sampling={"seed": "7"}), "groups.jsonl:2: sampling.seed: got '7'"),
+        (edited(1, usage={"coins": 7}), "groups.jsonl:2: usage.coins: got 7; accepted: no field of this name"),
         (edited(1, status="lost"), "groups.jsonl:2: status: got 'lost'"),
         (edited(2, reward=1.0), "None unless the status is ok or parse_error"),
         (edited(0, state="\ud800"), "groups.jsonl:1: got .*; accepted: invalid json: .*hex escape"),

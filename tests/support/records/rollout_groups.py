@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tfgrpo.stores.batch.batch import ExperienceBatch, LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import ShapeError
 
 
