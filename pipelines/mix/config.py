@@ -83,35 +83,34 @@ class MixConfig:
         return next((stage for stage in self.stages if iteration < stage.until_step), self.stages[-1])
 
 
-def load_mix_config(path: str | Path, *, check_records: bool = True, build_graders: bool = True) -> MixConfig:
+def load_mix_config(path: str | Path, *, check_records: bool = True) -> MixConfig:
     """Read a mix with all that it names. Raise one ``PipelineError`` with all problems.
 
     ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to
     that root. Each dataset has an index of 20 bytes a record, and an open file descriptor.
 
     The user's graders are called once with a made-up item. ``check_records=False`` skips that and the parsing of the
-    datasets, after an earlier check. ``build_graders=False`` neither builds graders nor imports their code.
+    datasets, after an earlier check.
     """
     file = Path(path).expanduser().resolve()
-    content, digest, repeated_keys = _read_document(file)
+    raw, (content, repeated) = read_yaml(file, _load, label=str(file), line=":", accepted="YAML")
+    twice = [Problem(f"{file}:{line}", f"a second {name!r}", "every key once") for line, name in repeated]
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
-    if not build_graders and sections:
-        content = sections = sections | {"external_graders": None, "python_graders": None}  # as if there were none
-    reading = Reading(file, sections, check_records=check_records, build_graders=build_graders)
+    reading = Reading(file, sections, check_records=check_records)
     invalid: list[Problem] = []
     try:
         form = MixForm.model_validate(content, context=reading)
     except ValidationError as error:
         invalid += _problems(error, file)
     unpaired = _unpaired(sections.get("datasets"), file)
-    if problems := [*repeated_keys, *unpaired, *reading.problems, *invalid]:
+    if problems := [*twice, *unpaired, *reading.problems, *invalid]:
         raise PipelineError(tuple(dict.fromkeys(problems)))
     datasets = {}
     for name, each in form.datasets.items():
         graders = reading.grader_set(zip(each.graders, each.grader_weights, strict=True), each.multiplicative_graders)
         if each.path is not None:
             datasets[name] = MixDataset(name, graders, *each.path)
-    return MixConfig(file, form.seed, form.stages, datasets, digest)
+    return MixConfig(file, form.seed, form.stages, datasets, hashlib.sha256(raw).hexdigest())
 
 
 def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
@@ -131,17 +130,8 @@ def _problems(error: ValidationError, file: Path) -> Iterator[Problem]:
         yield Problem(f"{file}: {key}" if key else str(file), given, each["msg"])
 
 
-def _read_document(path: Path) -> tuple[object, str, list[Problem]]:
-    """Return the content of a YAML file as ``yaml.safe_load`` reads it, the SHA-256 of its bytes, and the repeated keys.
-
-    Of repeated keys YAML would silently keep the last. Raise ``PipelineError`` with the line of bad YAML.
-    """
-    raw, (content, repeated) = read_yaml(path, _load, label=str(path), line=":", accepted="YAML")
-    problems = [Problem(f"{path}:{line}", f"a second {name!r}", "every key once") for line, name in repeated]
-    return content, hashlib.sha256(raw).hexdigest(), problems
-
-
 def _load(text: str) -> tuple[object, list[tuple[int, str]]]:
+    """Return what ``yaml.safe_load`` does, and the repeated keys with their lines: YAML silently keeps the last."""
     loader = _Loader(text)
     return loader.get_single_data(), loader.repeated
 

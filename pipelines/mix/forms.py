@@ -49,14 +49,14 @@ Data: TypeAlias = tuple[Records, tuple[str, ...]]
 class Reading:
     """The context in which the forms of one file are validated. Its methods raise the errors of pydantic validators."""
 
-    def __init__(self, file: Path, content: Mapping[str, Any], *, check_records: bool, build_graders: bool) -> None:
+    def __init__(self, file: Path, content: Mapping[str, Any], *, check_records: bool) -> None:
         self.problems: list[Problem] = []
         """Problems with a place of their own, such as a line of a dataset."""
         self.last_step: int | None = None
         """Boundary of the stage before."""
         self.dataset_ids = _names(content.get("datasets"))
         self._declared = _names(content.get("external_graders")) | _names(content.get("python_graders"))
-        self._file, self._check, self._build = file, check_records, build_graders
+        self._file, self._check = file, check_records
         root = content["paths"].get("data_root") if isinstance(content.get("paths"), dict) else None
         self._root = file.parent / root if isinstance(root, str) and root.strip() else None
         self._graders: dict[str, NamedGrader] = {}
@@ -81,7 +81,7 @@ class Reading:
 
     def use(self, name: str) -> str:
         """Build a grader that a dataset names, if it is a built-in one."""
-        if not self._build or name in self._declared or name in self._graders:
+        if name in self._declared or name in self._graders:
             return name
         if name == _AUTOMATIC:
             raise refusal("no mention of it: the format grader is added to every dataset")
@@ -99,9 +99,7 @@ class Reading:
         return name
 
     def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> GraderSet:
-        """Return the graders of a dataset; the format grader alone when none are built."""
-        if not self._build:
-            return GraderSet()
+        """Return the graders of a dataset."""
         additive = tuple(replace(self._graders[name], weight=weight) for name, weight in weights)
         return GraderSet(additive, tuple(self._graders[name] for name in gates))
 

@@ -9,20 +9,7 @@ import pytest
 
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.rewarders.graders.combine import GraderSet
 from tfgrpo.stores.errors import PipelineError
-
-
-def test_graders_are_left_alone_when_only_the_data_are_looked_at(tmp_path: Path) -> None:
-    changed = document(python_graders={"p": {"path": "explodes.py:X"}})
-    changed["datasets"]["a"]["graders"] = ["p"]
-    (tmp_path / "explodes.py").write_text("raise SystemError\n", encoding="utf-8")
-    path = write_mix(tmp_path, changed)
-    config = load_mix_config(path, check_records=False, build_graders=False)
-    assert {dataset.graders for dataset in config.datasets.values()} == {GraderSet()}
-    assert config.datasets["a"].records[3]["prompt"] == "a 3?"
-    with pytest.raises(PipelineError):
-        load_mix_config(path)
 
 
 @pytest.mark.parametrize("key", ["graders", "multiplicative_graders"])
