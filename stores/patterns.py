@@ -275,19 +275,16 @@ class PatternMemory:
                 self._line("observed", {**asdict(seen), "round": now, "selection_id": selection_id}, at)
                 for seen in kept
             ]
-            after = self._after(before, kept, now)
+            patterns = {pattern.structure: pattern for pattern in before.patterns}
+            for each in kept:
+                patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.half_life)
+            after = Remembered(self._capped(patterns, now), now, before.skipped, self.half_life)
             if len(known) + len(fresh) <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
                 append_lines(self.path, fresh)
             else:
                 whole = [self._line("pattern", asdict(pattern), at) for pattern in after.patterns]
                 replace_text(self.path, "".join(f"{line}\n" for line in (*foreign[-_FOREIGN:], *whole)))
         return after
-
-    def _after(self, before: Remembered, seen: Iterable[Observation], now: int) -> Remembered:
-        patterns = {pattern.structure: pattern for pattern in before.patterns}
-        for each in seen:
-            patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.half_life)
-        return Remembered(self._capped(patterns, now), now, before.skipped, self.half_life)
 
     def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
         if len(patterns) <= self.max_patterns:

@@ -18,6 +18,7 @@ from tfgrpo.pipelines.problems import CappedProblems, quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.frozen_json import json_of
 
 _ACCEPTED: Final = "objects with 'messages' (conversations), or with 'resourceSpans' (OTLP traces in JSON)"
 _SYSTEM: Final = frozenset({"system", "developer"})
@@ -171,12 +172,8 @@ def _text(content: object) -> str:
 
 def _parsed(value: object) -> Any:
     """Return what JSON in a text stands for; any other text as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
+    held = json_of(value) if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"} else None
+    return value if held is None else held
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:

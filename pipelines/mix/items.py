@@ -173,13 +173,7 @@ class DatasetGraders:
         except (DatasetError, OSError) as error:
             raise RewardError(f"{self.rewarder_id}: {error}") from error
         inputs = [
-            GraderInput.of(
-                context.item_id,
-                record,
-                attempt.output,
-                completion_tokens=attempt.tokens,
-                completion_index=attempt.index,
-            )
+            GraderInput.of(context.item_id, record, attempt.output, attempt.tokens, attempt.index)
             for attempt in context.outputs
         ]
         limit_s = context.time_limit_s or TIMEOUT_S

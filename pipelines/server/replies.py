@@ -18,14 +18,10 @@ _LONGEST: Final = 200
 def encoded(value: object) -> bytes:
     """Return compact UTF-8 JSON. Half surrogate pairs are escaped; NaN and infinity become null."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # of either
         finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
-        text = json.dumps(finite, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(json.loads(text), separators=(",", ":")).encode()
+        return json.dumps(finite, separators=(",", ":")).encode()
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

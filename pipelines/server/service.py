@@ -104,13 +104,7 @@ class DataService:
             record = self.config.datasets[dataset_id].records[number]
         except (DatasetError, OSError):
             return None
-        return GraderInput.of(
-            item.sample_id,
-            record,
-            item.completion,
-            completion_tokens=item.completion_tokens,
-            completion_index=item.completion_index,
-        )
+        return GraderInput.of(item.sample_id, record, item.completion, item.completion_tokens, item.completion_index)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)

@@ -82,17 +82,12 @@ def resolve_settings(
     layers.refuse_unknown_variables(env, merged)
     layers.raise_problems()
     if pipeline_path is not None and is_shipped(pipeline_path):
-        _drop_shipped_rewarders(merged, label_of(pipeline_path))
+        mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
+        if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
+            del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual
     settings = Settings.model_validate(_nested(merged))
     sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in setting_fields()}
     return Resolved(settings, sources)
-
-
-def _drop_shipped_rewarders(merged: _Layer, shipped: str) -> None:
-    """Leave grading to the graders of a mix, if the rewarders are only those of a shipped pipeline."""
-    mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
-    if mix is not None and mix.value is not None and rewarders is not None and rewarders.source == shipped:
-        del merged["rewarders"]
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:

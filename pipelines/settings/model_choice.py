@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from urllib.parse import urlsplit
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
@@ -52,19 +53,16 @@ class ModelChoice:
         """Models in use at each distinct endpoint, by the first role that calls it."""
         used = {"actor": (self.name,), "reflection": (self.reflection_name,), "judge": self.judges}
         found: dict[ModelRole, tuple[str, ...]] = {}
+        address = attrgetter("base_url", "api_key_env", "api_key_secret", "headers")
         for role in ROLES:
             if names := used[role]:
-                first = next((each for each in found if self._same_address(each, role)), role)
+                first = next((each for each in found if address(self.roles[each]) == address(self.roles[role])), role)
                 found[first] = tuple(dict.fromkeys((*found.get(first, ()), *names)))
         return found
 
     def provider(self, role: ModelRole) -> str:
         """Return the endpoint of a role as spans and metrics call it: by the protocol, or ``simulated``."""
         return SIMULATED_MODEL if self.roles[role].name == SIMULATED_MODEL else "openai"
-
-    def _same_address(self, one: ModelRole, other: ModelRole) -> bool:
-        names = ("base_url", "api_key_env", "api_key_secret", "headers")
-        return all(getattr(self.roles[one], name) == getattr(self.roles[other], name) for name in names)
 
     @property
     def simulated(self) -> bool:

@@ -53,7 +53,6 @@ class GraderInput:
         sample_id: str,
         record: Mapping[str, Any],
         completion: str,
-        *,
         completion_tokens: int | None = None,
         completion_index: int | None = None,
     ) -> GraderInput:

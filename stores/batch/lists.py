@@ -6,7 +6,6 @@ trainers. Groups become masked arrays, too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -306,8 +305,6 @@ def _more(count: int) -> str:
 
 
 def _value_text(value: object) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
     if isinstance(value, list | tuple | Mapping):
         return f"a {type(value).__name__} (one number for each action)"
     return repr(value)[:80]

@@ -5,7 +5,6 @@ The signature binds a record to the pack it was learned for: a digest of pack st
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
@@ -148,10 +148,7 @@ def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
 
 def text_in(line: bytes, name: str) -> str:
     """Return a text field of a line, also of an invalid record; empty without one."""
-    try:
-        value = json.loads(line)[name]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
+    value = mapping_of(json_of(line)).get(name)
     return value if isinstance(value, str) else ""
 
 

@@ -196,7 +196,9 @@ class SharedStore(MemoryStore):
 
     def _save(self, state: _State) -> None:
         if state != self._state:
-            self._file.write(self._number + 1, _encode(state))
+            flights = {token: amount.figures() for token, amount in state.flights.items()}
+            content = {"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights}
+            self._file.write(self._number + 1, json.dumps(content))
             self._number += 1
             self._state = state
 
@@ -227,11 +229,6 @@ def _read(file: TwoSlots) -> tuple[int, _State]:
         return number, _State(Totals.from_json(raw["totals"]), flights)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"{file.path}: is not a ledger: {error}") from error
-
-
-def _encode(state: _State) -> str:
-    flights = {token: one.figures() for token, one in state.flights.items()}
-    return json.dumps({"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights})
 
 
 class _Owner:

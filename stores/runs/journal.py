@@ -109,7 +109,9 @@ class Journal:
         line = self._lines.at(offset)
         if _key_in(line) != _encode_key(key_text):
             raise CorruptFile(f"{self.path}: the entry at byte {offset} changed while the journal was open")
-        return _entry(line)
+        entry: dict[str, Any] = json.loads(line)
+        entry.pop("sum", None)
+        return entry
 
     def answer(
         self, key_text: str, decode: Callable[[Mapping[str, Any]], AnswerT], *, final: bool
@@ -227,12 +229,6 @@ def _key_in_unsummed(line: bytes) -> bytes | None:
         isinstance(entry["key"], str) and entry["kind"] in get_args(EntryKind) and isinstance(entry["payload"], dict)
     )
     return _encode_key(entry["key"]) if whole else None
-
-
-def _entry(line: bytes) -> dict[str, Any]:
-    entry: dict[str, Any] = json.loads(line)
-    entry.pop("sum", None)
-    return entry
 
 
 def _sum(body: bytes) -> bytes:

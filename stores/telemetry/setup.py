@@ -107,7 +107,10 @@ class Telemetry(SpanMaker, Recorder):
         if self._closed:
             return None
         self._closed = True
-        _forget(self)
+        atexit.unregister(self.at_exit)
+        with _CONFIGURING:
+            for key in [key for key, known in _CONFIGURED.items() if known is self]:
+                del _CONFIGURED[key]
         deadline = time.monotonic() + (self.options.shutdown_s if deadline_s is None else deadline_s)
         closing = [(pipe, _in_background(pipe.shutdown)) for pipe in self._pipes]
         for _, thread in closing:
@@ -199,13 +202,6 @@ def _resource_of_series(resource: Resource, options: TelemetryOptions, env: Envi
         volatile.add(_INSTANCE_ID)
     kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
     return Resource(kept, resource.schema_url)
-
-
-def _forget(telemetry: Telemetry) -> None:
-    atexit.unregister(telemetry.at_exit)
-    with _CONFIGURING:
-        for key in [key for key, known in _CONFIGURED.items() if known is telemetry]:
-            del _CONFIGURED[key]
 
 
 def _in_background(work: Callable[[], object]) -> threading.Thread:
