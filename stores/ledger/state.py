@@ -236,12 +236,8 @@ UNKNOWN_USAGE: Final = Usage(None, None, None, None)
 
 def add_costs(costs: Iterable[float | None]) -> float | None:
     """Return the sum in USD, or None if any part is unknown."""
-    total = 0.0
-    for cost in costs:
-        if cost is None:
-            return None
-        total += cost
-    return total
+    known = list(costs)
+    return None if None in known else sum(filter(None, known), 0.0)
 
 
 def add_counts(counts: Iterable[int | None]) -> int | None:

@@ -65,39 +65,27 @@ class Delivery:
             return result
 
         exporter.export = counted
-        # The SDK keeps the reason to itself.
         client = getattr(exporter, "_client", None)
-        if hasattr(client, "export"):
-            self._explain(client)
-        if hasattr(client, "Export"):
-            self._explain_grpc(client)
+        for name in ("export", "Export"):  # of the SDK's HTTP client, and of its gRPC stub
+            if hasattr(client, name):
+                setattr(client, name, self._explained(getattr(client, name)))
         return exporter
 
-    def _explain(self, client: Any) -> None:
-        """Keep why a request of the SDK's HTTP client failed."""
-        send = client.export
+    def _explained(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that sends as ``send``, and keeps why that failed, which the SDK keeps to itself."""
 
-        def explained(data: bytes) -> Any:
-            result = send(data)
-            if not result.success and (reason := result.status_code or result.error):
-                self.why = f" (HTTP {reason})" if reason is result.status_code else f" ({type(reason).__name__})"
-            return result
-
-        client.export = explained
-
-    def _explain_grpc(self, stub: Any) -> None:
-        """Keep why a request of the SDK's gRPC stub failed."""
-        send = stub.Export
-
-        def explained(**request: Any) -> Any:
+        def explained(*args: Any, **options: Any) -> Any:
             try:
-                return send(**request)
+                result = send(*args, **options)
             except Exception as error:
                 code = getattr(error, "code", None)
                 self.why = f" (gRPC {code().name})" if callable(code) else f" ({type(error).__name__})"
                 raise
+            if not getattr(result, "success", True) and (reason := result.status_code or result.error):
+                self.why = f" (HTTP {reason})" if reason is result.status_code else f" ({type(reason).__name__})"
+            return result
 
-        stub.Export = explained
+        return explained
 
     def _sent(self, signal: Signal, batch: Any, where: str, *, ok: bool) -> None:
         if signal == "metrics":
