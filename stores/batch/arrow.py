@@ -1,4 +1,4 @@
-"""Convert groups to Arrow tables and Parquet files and back, one row per rollout (extra ``parquet``).
+"""Write groups as Parquet files and read them back, one row per rollout (extra ``parquet``).
 
 Values without a fixed type (prompts, completions, metadata) are columns of JSON text. Files are written and read in
 chunks, so that their size does not matter, and replaced atomically.
@@ -75,21 +75,6 @@ _PLACE: Final = "group_place"
 """Column with the number of the group in its file."""
 
 
-def to_table(groups: Sequence[RolloutGroup]) -> Any:
-    """Return a ``pyarrow.Table`` with one row per rollout, in order; a group without rollouts has one row.
-
-    Raises ``ShapeError`` for groups whose values do not fit together, ``SettingsError`` without pyarrow.
-    """
-    arrow, _ = _pyarrow()
-    return _table(arrow, groups, 0)
-
-
-def from_table(table: Any) -> tuple[RolloutGroup, ...]:
-    """Return the groups of a table of ``to_table``. Raises ``DatasetError`` for any other table."""
-    _check_schema(table.schema, "table")
-    return tuple(_groups(table.to_pylist(), "table"))
-
-
 def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     """Write a stream of groups as one Parquet file, atomically, 0600; return the number of rollouts written.
 
@@ -99,9 +84,16 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     arrow, parquet = _pyarrow()
     written, number = 0, 0
     stream = iter(groups)
-    with replacing(path) as part, parquet.ParquetWriter(part, _schema(arrow)) as writer:
+    schema = _schema(arrow)
+    with replacing(path) as part, parquet.ParquetWriter(part, schema) as writer:
         while chunk := list(islice(stream, _ROW_GROUP)):
-            writer.write_table(_table(arrow, chunk, number))
+            check_groups(chunk)
+            rows = [row for place, group in enumerate(chunk, start=number) for row in _rows(group, place)]
+            try:
+                table = arrow.Table.from_pylist(rows, schema=schema)
+            except (arrow.ArrowException, OverflowError) as error:
+                raise RecordRejected(f"a value that its column cannot hold: {error}") from error
+            writer.write_table(table)
             number += len(chunk)
             written += sum(len(group.rollouts) for group in chunk)
     return written
@@ -116,18 +108,12 @@ def read_parquet(path: Path) -> Iterator[RolloutGroup]:
         with contextlib.closing(parquet.ParquetFile(path)) as file:
             _check_schema(file.schema_arrow, str(path))
             rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_ROW_GROUP))
-            yield from _groups(rows, str(path))
+            for number, members in groupby(rows, key=itemgetter(_PLACE)):
+                where = f"{path}: group {number}"
+                # By way of the canonical lines, so that there is one reader and one set of checks.
+                yield from groups_of_lines(_lines(list(members), where), source=where)
     except (OSError, arrow.ArrowException) as error:
         raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
-
-
-def _table(arrow: Any, groups: Sequence[RolloutGroup], first: int) -> Any:
-    check_groups(groups)
-    rows = [row for number, group in enumerate(groups, start=first) for row in _rows(group, number)]
-    try:
-        return arrow.Table.from_pylist(rows, schema=_schema(arrow))
-    except (arrow.ArrowException, OverflowError) as error:
-        raise RecordRejected(f"a value that its column cannot hold: {error}") from error
 
 
 def _schema(arrow: Any) -> Any:
@@ -170,13 +156,6 @@ def _json(value: Json, name: str) -> str:
         return canonical_json(value)
     except ValueError as error:
         raise RecordRejected(f"{name!r}: {error}") from error
-
-
-def _groups(rows: Iterable[dict[str, Any]], source: str) -> Iterator[RolloutGroup]:
-    """Go by way of the canonical lines, so that there is one reader and one set of checks."""
-    for number, members in groupby(rows, key=itemgetter(_PLACE)):
-        where = f"{source}: group {number}"
-        yield from groups_of_lines(_lines(list(members), where), source=where)
 
 
 def _lines(rows: Sequence[dict[str, Any]], source: str) -> list[str]:

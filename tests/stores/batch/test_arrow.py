@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.records.rollout_groups import full_group, group, rollout
-from tfgrpo.stores.batch.arrow import from_table, read_parquet, to_table, write_parquet
+from tfgrpo.stores.batch.arrow import read_parquet, write_parquet
 from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError, ShapeError, StoreError
 
 GROUPS = [full_group(), group("q2", (None, 0.5)), group("empty", (), target_size=4), group("q3")]
 
 
-def test_every_field_round_trips_through_a_table():
-    table = to_table(GROUPS)
-    assert table.num_rows == 7
-    assert table.column("reward").to_pylist() == [1.0, None, None, 0.5, None, 1.0, 0.0]
-    assert from_table(table) == tuple(GROUPS)
+def test_every_rollout_is_a_row_and_a_group_without_any_is_one_too(tmp_path):
+    path = tmp_path / "groups.parquet"
+    write_parquet(path, GROUPS)
+    assert pq.read_table(path).column("reward").to_pylist() == [1.0, None, None, 0.5, None, 1.0, 0.0]
+    assert list(read_parquet(path)) == GROUPS
 
 
 def test_every_field_round_trips_through_a_file_of_any_length(tmp_path):
@@ -59,9 +59,11 @@ def test_foreign_files_are_refused(tmp_path):
     pq.write_table(pa.table({"prompt": ["a"]}), path)
     with pytest.raises(DatasetError, match=r"without .*completion.*accepted: rollout groups as tfgrpo writes them"):
         list(read_parquet(path))
-    table = to_table(GROUPS)
+    write_parquet(path, GROUPS)
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({}), path)
     with pytest.raises(DatasetError, match="schema version None"):
-        from_table(table.replace_schema_metadata({}))
+        list(read_parquet(path))
     for name, value, reason in (
         ("state", "{", "columns of JSON text"),
         ("state", None, "columns of JSON text"),
@@ -69,11 +71,12 @@ def test_foreign_files_are_refused(tmp_path):
     ):
         place = table.schema.get_field_index(name)
         column = pa.array([value] * table.num_rows, pa.string())
+        pq.write_table(table.set_column(place, table.schema.field(place), column), path)
         with pytest.raises(DatasetError, match=reason):
-            from_table(table.set_column(place, table.schema.field(place), column))
+            list(read_parquet(path))
 
 
-def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(SettingsError, match=r"tfgrpo\[parquet\]"):
-        to_table([group()])
+        write_parquet(tmp_path / "groups.parquet", [group()])
