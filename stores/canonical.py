@@ -27,9 +27,10 @@ def sha256_hex(data: str | bytes) -> str:
     return hashlib.sha256(data.encode("utf-8") if isinstance(data, str) else data).hexdigest()
 
 
-def key_digest(key: bytes) -> int:
+def key_digest(key: str | bytes) -> int:
     """Return a key in 128 bits, for an index in memory: a third of the text's size, collisions are negligible."""
-    return int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big")
+    data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+    return int.from_bytes(hashlib.blake2b(data, digest_size=16).digest(), "big")
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:

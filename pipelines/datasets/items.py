@@ -6,7 +6,6 @@ sequences take items in memory as well, with the same results.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, overload
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
 
@@ -98,22 +98,18 @@ def _value(values: Mapping[str, Any], name: str) -> object:
 
 def text_digest(item: Item) -> int:
     """Return 64 bits of the digest of the prompts, with white space folded: equal for the same question."""
-    return _digest("\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt)))
+    return key_digest("\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt))) >> 64
 
 
 def content_digest(item: Item) -> int:
     """Return 64 bits of the digest of all fields that a run uses."""
-    return _digest("\x1f".join((*item_texts(item), item.domain)))
+    return key_digest("\x1f".join((*item_texts(item), item.domain))) >> 64
 
 
 def item_texts(item: Item) -> list[str]:
     """Return the fields that actors, rewarders and graders read; metadata last, and only if there is any."""
     metadata = [json.dumps(dict(item.metadata), sort_keys=True, default=str)] if item.metadata else []
     return [item.id, item.prompt, item.answer, item.system_prompt, *metadata]
-
-
-def _digest(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 _numbers = partial(array, "Q")

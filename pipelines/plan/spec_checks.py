@@ -144,14 +144,14 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
 def _journal_faults(run: RunPaths) -> Iterator[str]:
     if run.root.parent.parent.parent.name == "replays":
         return  # a replay reads the journal of the run that it repeats
-    answered: Counter[int] = Counter()
+    answered: Counter[int] = Counter()  # by digests of attempts, of which there may be very many
     whole: set[int] = set()
     for row in read_rows(run.journal):
         name, role = attempt_and_role(row["key"])
         if role == _WHOLE_ATTEMPT:
-            whole.add(_short(name))
+            whole.add(key_digest(name))
         elif role not in _NO_ROLLOUT_CALLS:
-            answered[_short(name)] += 1
+            answered[key_digest(name)] += 1
     groups = {row["group_id"]: {key: row[key] for key in _GROUP_KEY if key in row} for row in read_rows(run.groups)}
     for row in read_rows(run.rollouts):
         if row["outcome"]["name"] != "scored":
@@ -160,14 +160,9 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         if group is None:
             yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
             continue
-        attempt = _short(attempt_name(GroupKey.of_row(group | {"arm": row["arm"]}), row["index"]))
+        attempt = key_digest(attempt_name(GroupKey.of_row(group | {"arm": row["arm"]}), row["index"]))
         if attempt not in whole and answered[attempt] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
-
-
-def _short(attempt: str) -> int:
-    """Return a digest of an attempt's name, to save memory: there may be very many."""
-    return key_digest(attempt.encode("utf-8", "surrogatepass"))
 
 
 def _budget_faults(manifest: Json) -> Iterator[str]:

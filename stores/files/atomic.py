@@ -147,7 +147,7 @@ class KeyedJsonl:
         return offered
 
     def _digest(self, row: dict[str, Any]) -> int:
-        return key_digest(str(self._key(row)).encode("utf-8", "surrogatepass"))
+        return key_digest(str(self._key(row)))
 
     def _catch_up(self, file: LineFile) -> None:
         if file.size() < self._read_until:  # the file was shortened by hand
