@@ -40,9 +40,7 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
 
     ``sources``, from ``resolve_settings``, are named in the messages.
     """
-    # A group size that is no number cannot be compared by the other checks.
-    checks = _CHECKS if isinstance(settings.tfgrpo.group_size, int) else (_group_size,)
-    problems = [_labelled(problem, sources or {}) for check in checks for problem in check(settings)]
+    problems = [_labelled(problem, sources or {}) for check in _CHECKS for problem in check(settings)]
     log_refusals(problems)
     if problems:
         raise SettingsError(problems)
@@ -83,12 +81,6 @@ def task_id_problems(settings: Settings) -> Iterator[Problem]:
     except ValueError:
         accepted = "at most 100 letters, digits, dots, dashes and underscores that any file system takes as a name"
         yield Problem("task_id", repr(settings.task_id[:80]), accepted)
-
-
-def _group_size(settings: Settings) -> Iterator[Problem]:
-    size = settings.tfgrpo.group_size
-    if isinstance(size, bool) or not isinstance(size, int) or size < MIN_GROUP_SIZE:
-        yield Problem("tfgrpo.group_size", repr(size), f"a whole number of at least {MIN_GROUP_SIZE}")
 
 
 def _fan_out(settings: Settings) -> Iterator[Problem]:
@@ -215,8 +207,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
 
 
 _CHECKS = (
-    _group_size, _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _failures, _stages, _faults,
-    _budget,
+    _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _failures, _stages, _faults, _budget,
 )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, validate_tfgrpo_config
-from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model import PriceSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models, is_local
 from tfgrpo.pipelines.settings.tree import Settings
@@ -32,18 +31,6 @@ def refusal(given: Settings, **sources: str) -> str:
 
 def test_the_defaults_pass() -> None:
     validate_tfgrpo_config(Settings())
-
-
-@pytest.mark.parametrize("size", [1, 0, -1, 2.5, "abc", True, None])
-def test_a_group_below_two_is_refused_and_logged_for_any_settings(size: Any, caplog: pytest.LogCaptureFixture) -> None:
-    learning = LearningSettings().model_copy(update={"group_size": size})
-    schedule = learning.schedule.model_copy(update={"min_instances": 2, "max_instances": 2})
-    given = Settings().model_copy(update={"tfgrpo": learning.model_copy(update={"schedule": schedule})})
-    with caplog.at_level(logging.ERROR, logger="tfgrpo.guardrails"):
-        told = refusal(given)
-    expected = f"tfgrpo.group_size: got {size!r}; accepted: a whole number of at least 2"
-    assert told.splitlines()[0] == expected
-    assert f"refused before scheduling: {expected}" in caplog.messages
 
 
 def test_a_fan_out_above_capacity_is_refused_with_both_numbers_and_a_remedy() -> None:
