@@ -144,7 +144,7 @@ def _indexed(attributes: Mapping[str, Any]) -> list[_Turn]:
 
 
 def _turns(messages: object) -> list[_Turn]:
-    rows = [each for each in messages if isinstance(each, Mapping)] if isinstance(messages, list) else []
+    rows = _objects(messages)
     if any(_shows_more(row.get("content", row.get("parts"))) for row in rows if row.get("role") == "user"):
         return []  # without its image it would be another question
     return [_Turn(str(row.get("role", "user")), _text(row.get("content", row.get("parts")))) for row in rows]
@@ -152,21 +152,16 @@ def _turns(messages: object) -> list[_Turn]:
 
 def _shows_more(content: object) -> bool:
     """Whether a message has parts that are neither text nor results of tools."""
-    parts = (
-        [str(each.get("type", "text")) for each in content if isinstance(each, Mapping)]
-        if isinstance(content, list)
-        else []
-    )
-    return any("text" not in kind and "tool" not in kind for kind in parts)
+    kinds = (str(each.get("type", "text")) for each in _objects(content))
+    return any("text" not in kind and "tool" not in kind for kind in kinds)
 
 
 def _text(content: object) -> str:
     """Return a text, or the texts among the parts of a message."""
     if isinstance(content, str):
         return content
-    parts = [each for each in content if isinstance(each, Mapping)] if isinstance(content, list) else []
-    # Types are text, input_text and output_text.
-    texts = (part.get("text", part.get("content")) for part in parts if "text" in str(part.get("type", "text")))
+    parts = (part for part in _objects(content) if "text" in str(part.get("type", "text")))  # input_text, output_text
+    texts = (part.get("text", part.get("content")) for part in parts)
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -192,6 +187,10 @@ def _any_value(value: object) -> Any:
     return next(iter(value.values()), None)
 
 
-def _rows(holder: Mapping[str, Any], *names: str) -> Iterator[Mapping[str, Any]]:
-    found = next((holder[name] for name in names if name in holder), None)
-    return (each for each in found if isinstance(each, Mapping)) if isinstance(found, list) else iter(())
+def _rows(holder: Mapping[str, Any], *names: str) -> list[Mapping[str, Any]]:
+    return _objects(next((holder[name] for name in names if name in holder), None))
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; none for anything else."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

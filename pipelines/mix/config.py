@@ -45,11 +45,8 @@ class MixDataset:
         lines = list(self.reference_warnings)
         if malformed := self.records.malformed:
             first, reason = next(iter(malformed.items()))
-            lines.insert(
-                0,
-                f"{len(malformed)} of {len(self.records)} records can be graded but not served; the first: "
-                f"{self.records.where(first)}: {reason}",
-            )
+            some = f"{len(malformed)} of {len(self.records)} records can be graded but not served"
+            lines.insert(0, f"{some}; the first: {self.records.where(first)}: {reason}")
         return tuple(f"dataset {self.id!r}: {line}" for line in lines)
 
 

@@ -5,7 +5,7 @@ Opens no connection and reads no key. An unknown price stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE, is_loopback
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings, PriceSettings
 from tfgrpo.pipelines.settings.prices import ListPrice, PriceList
-from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
+from tfgrpo.pipelines.settings.tree import Settings
 
 SIMULATED_MODEL = "simulated"
 SIMULATED_PRICE = PriceSettings(input=0.15, output=0.6, cached_input=0.075)
@@ -118,23 +118,17 @@ def choose_models(settings: Settings) -> ModelChoice:
         nowhere: dict[str, object] = {"name": SIMULATED_MODEL, "base_url": None, "headers": {}}
         simulated = {role: each.model_copy(update=nowhere) for role, each in roles.items()}
         return ModelChoice(True, simulated, {SIMULATED_MODEL: SIMULATED_PRICE})
-    return ModelChoice(False, roles, model.prices, judge_models(settings.rewarders, roles["judge"].name or ""))
+    named = (name for entry in settings.rewarders for name in _judge_models(entry.name, entry.options))
+    judges = tuple(dict.fromkeys(roles["judge"].name or "" if name is None else name for name in named))
+    return ModelChoice(False, roles, model.prices, judges)
 
 
-def judge_models(rewarders: Iterable[RewarderSettings], unnamed: str) -> tuple[str, ...]:
-    """Return each model of a judge, once, in order; ``unnamed`` for a judge that names none.
-
-    Malformed options are ignored: building refuses them.
-    """
-    named = (name for entry in rewarders for name in _named_models(entry.name, entry.options))
-    return tuple(dict.fromkeys(unnamed if name is None else name for name in named))
-
-
-def _named_models(rewarder: object, options: object) -> Iterator[str | None]:
+def _judge_models(rewarder: object, options: object) -> Iterator[str | None]:
+    """Yield the models of judges, None for one that names none. Malformed options are ignored: building refuses them."""
     if not isinstance(options, Mapping):
         return
     if rewarder == "relative":
-        yield from _named_models("judge", options.get("judge"))
+        yield from _judge_models("judge", options.get("judge"))
     elif rewarder == "judge":
         model = options.get("model")
         yield model if isinstance(model, str) else None
@@ -142,7 +136,7 @@ def _named_models(rewarder: object, options: object) -> Iterator[str | None]:
         lists = (options.get(kind) for kind in ("gates", "parts"))
         for member in (each for members in lists if isinstance(members, list) for each in members):
             if isinstance(member, Mapping) and member.get("weight") != 0:
-                yield from _named_models(member.get("name"), member.get("options", {}))
+                yield from _judge_models(member.get("name"), member.get("options", {}))
 
 
 def dry_run_warnings(settings: Settings) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -96,18 +95,15 @@ def _by_tokens(prices: ModelPrice) -> Price | None:
     if kinds[0] is None or kinds[1] is None:
         return None
     starts = sorted({tier.start for kind in kinds for tier in getattr(kind, "tiers", ())})
-    base, *dearer = (_per_million(kinds, above) for above in (0, *starts))
+    base, *dearer = (_price_above(above, kinds) for above in (0, *starts))
     return Price(base.input_nano, base.output_nano, base.cached_nano, tuple(zip(starts, dearer, strict=True)))
 
 
-def _per_million(kinds: tuple[Any, ...], above: int) -> Price:
-    """Return the price of a call with more prompt tokens than ``above``."""
-    amounts = [_amount(kind, above) for kind in kinds]
+def _price_above(tokens: int, kinds: tuple[Any, ...]) -> Price:
+    """Return the price of a call with more prompt tokens than these."""
+    amounts = []
+    for kind in kinds:  # a number, or tiers upon a base
+        reached = [tier.price for tier in getattr(kind, "tiers", ()) if tier.start <= tokens]
+        amount = reached[-1] if reached else getattr(kind, "base", kind)
+        amounts.append(None if amount is None else float(amount))
     return Price.per_million(amounts[0] or 0.0, amounts[1] or 0.0, amounts[2])
-
-
-def _amount(kind: Any, above: int) -> float | None:
-    if kind is None or isinstance(kind, Decimal):
-        return None if kind is None else float(kind)
-    reached = [tier.price for tier in kind.tiers if tier.start <= above]
-    return float(reached[-1] if reached else kind.base)

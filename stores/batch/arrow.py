@@ -21,7 +21,6 @@ from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError
 from tfgrpo.stores.files.atomic import replacing
-from tfgrpo.stores.frozen_json import Json
 
 SCHEMA_VERSION: Final = b"1"
 _VERSION_KEY: Final = b"tfgrpo.experience_batch"
@@ -142,20 +141,16 @@ def _cells(record: RolloutGroup | Rollout, columns: _Columns) -> dict[str, Any]:
         holder = getattr(record, owner) if owner else record
         value = None if holder is None else getattr(holder, field)
         if _is_json(kind, value):
-            value = _json(value, record.id)
+            try:
+                value = canonical_json(value)
+            except ValueError as error:
+                raise RecordRejected(f"{record.id!r}: {error}") from error
         cells[name] = float(value) if kind == "double" and value is not None else value
     return cells
 
 
 def _is_json(kind: str, value: object) -> bool:
     return kind == _JSON or (kind == _JSON_OR_NULL and value is not None)
-
-
-def _json(value: Json, name: str) -> str:
-    try:
-        return canonical_json(value)
-    except ValueError as error:
-        raise RecordRejected(f"{name!r}: {error}") from error
 
 
 def _lines(rows: Sequence[dict[str, Any]], source: str) -> list[str]:

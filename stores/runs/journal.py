@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, RecordRejected, TfgrpoError, error_named
-from tfgrpo.stores.files.line_file import Line, LineReader, LockedFile
+from tfgrpo.stores.files.line_file import LineReader, LockedFile
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
@@ -195,20 +195,15 @@ class Journal:
     def _catch_up(self) -> None:
         """Index the lines that any process appended since the last time."""
         with self._reading:
-            if self._file.size() != self._lines.end:
-                for line in self._lines.unread():
-                    self._index(line)
-
-    def _index(self, line: Line) -> None:
-        if not line.data.strip():  # a line that was moved away, or an empty one
-            return
-        key = _key_in(line.data)
-        if key is None:
-            self.damaged += 1
-            self._damage.append((line.offset, len(line.data)))
-            return
-        digest = key_digest(key)
-        self._offsets[digest] = max(line.offset, self._offsets.get(digest, 0))
+            if self._file.size() == self._lines.end:
+                return
+            for offset, data in self._lines.unread():
+                if (key := _key_in(data)) is not None:
+                    digest = key_digest(key)
+                    self._offsets[digest] = max(offset, self._offsets.get(digest, 0))
+                elif data.strip():  # else a line that was moved away, or an empty one
+                    self.damaged += 1
+                    self._damage.append((offset, len(data)))
 
 
 def _key_in(line: bytes) -> bytes | None:

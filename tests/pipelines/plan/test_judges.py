@@ -14,7 +14,7 @@ from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.plan import build_plan
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.model_choice import choose_models, judge_models
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
@@ -50,8 +50,8 @@ MALFORMED = [
 
 
 def test_models_of_nested_judges_are_found() -> None:
-    assert judge_models(settings(NESTED).rewarders, "r") == ("a", "b")
-    assert judge_models(settings(*MALFORMED).rewarders, "r") == ("r",)
+    assert choose_models(settings(NESTED, model=REAL)).judges == ("a", "b")
+    assert choose_models(settings(*MALFORMED, model={**REAL, "judge": {"name": "r"}})).judges == ("r",)
 
 
 def test_a_cap_in_dollars_needs_the_price_of_a_judge() -> None:
