@@ -121,15 +121,15 @@ class GradeQueue:
         self._changed = asyncio.Event()
 
 
+@dataclass(eq=False, slots=True)
 class QueueSlot:
     """The slot of one request."""
 
-    def __init__(self, queue: GradeQueue) -> None:
-        self.queue = queue
-        self.size = 0
-        """Bytes of its body that have arrived."""
-        self.active = False
-        """Whether it is being graded."""
+    queue: GradeQueue
+    size: int = 0
+    """Bytes of its body that have arrived."""
+    active: bool = False
+    """Whether it is being graded."""
 
 
 def bounded_endpoint(

@@ -56,12 +56,8 @@ def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
 def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence[Problem]:
     """Return the problem of a real, paid model on the items of a simulated world that the user did not name."""
     models, dataset = choose_models(settings), settings.dataset
-    if (
-        models.simulated
-        or dataset.path is not None
-        or dataset.mix is not None
-        or sources["simulated.world"] != "default"
-    ):
+    named = dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default"
+    if named or models.simulated:
         return ()
     given = f"no items for {models.name!r}" if models.name else "no items"
     accepted = f"a dataset, or --world {settings.simulated.world} to pay for the items of a simulated world"

@@ -189,16 +189,12 @@ def fits(budget: Budget, totals: Totals, in_flight: Amount, ask: Amount) -> bool
     )
     for name, cap, spent, _, more in caps:
         if cap is not None and spent + more > cap:
-            raise BudgetRefused(_refusal(budget.scope + name, cap, spent, more))
+            show = (lambda nano: f"{nano / NANO:.6f}") if name == "max_usd" else str
+            raise BudgetRefused(
+                f"{budget.scope}{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need "
+                f"{show(more)}; under a higher cap it goes on"
+            )
     return all(cap is None or spent + flying + more <= cap for _, cap, spent, flying, more in caps)
-
-
-def _refusal(name: str, cap: int, spent: int, more: int) -> str:
-    show = (lambda nano: f"{nano / NANO:.6f}") if name.endswith("max_usd") else str
-    return (
-        f"{name} {show(cap)} is reached: {show(spent)} spent or at risk, and the next call may need {show(more)}; "
-        "under a higher cap it goes on"
-    )
 
 
 @dataclass(frozen=True, slots=True)

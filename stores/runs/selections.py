@@ -58,6 +58,5 @@ def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
 
     Raises ``CorruptFile`` for any other line.
     """
-    for entry in SelectionRound.of_lines(path, read_lines(path), "a selection"):
-        if entry.simulated is simulated:
-            yield entry
+    rounds = SelectionRound.of_lines(path, read_lines(path), "a selection")
+    return (entry for entry in rounds if entry.simulated is simulated)
