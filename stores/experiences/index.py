@@ -12,7 +12,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -25,8 +24,6 @@ from tfgrpo.stores.text import count_words
 
 ResultT = TypeVar("ResultT")
 _VERSION: Final = 1
-_LINES: Final = 50_000
-"""Lines of one transaction: other processes proceed in between."""
 _PATIENCE_S: Final = 600.0
 _SCHEMA: Final = (
     "CREATE TABLE record (offset INTEGER PRIMARY KEY, id, status, domain, support INTEGER, score REAL, rank REAL, words)",
@@ -171,20 +168,13 @@ class ExperienceIndex:
                 self._index_path.with_name(name).unlink()
 
     def _catch_up(self, database: sqlite3.Connection, fd: int, end: int, *, rebuild: bool) -> None:
-        """Index the lines before byte ``end`` that any process appended since the last time."""
-        done = cleared = False
-        while not done:
-            with database:
-                database.execute("BEGIN IMMEDIATE")
-                if not _has_tables(database):
-                    _create(database)
-                seen = _seen(database)
-                if (rebuild and not cleared) or not self._fits(database, seen, fd):
-                    if cleared:  # by a process with other packs, over and over
-                        return
-                    _create(database)
-                    seen, cleared = _Seen(), True
-                done = self._take_in(database, seen, fd, end)
+        """Index the lines before byte ``end`` that any process appended since the last time, in one transaction."""
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            if rebuild or not _has_tables(database) or not self._fits(database, _seen(database), fd):
+                _create(database)
+            if (seen := _seen(database)).until < end:  # else another process was faster
+                self._take_in(database, seen, fd, end)
 
     def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
         return _has_tables(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
@@ -202,22 +192,20 @@ class ExperienceIndex:
             return False
         return all(version == self._version(name) for name, version in database.execute("SELECT * FROM pack"))
 
-    def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> bool:
-        """Index the next lines and return whether ``end`` is reached."""
+    def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> None:
         status = os.fstat(fd)
         last = seen.last
         reader = LineReader.of_fd(self._path, fd, start=seen.until)
-        for line in islice(reader.unread(end), _LINES):
+        for line in reader.unread(end):
             self._add(database, line)
             last = line.offset
         until = reader.end
-        if until == seen.until < end:
+        if until == seen.until:
             raise CorruptFile(f"{self._path}: was cut off while it was read")
         digest = sha256_hex(os.pread(fd, until - last, last))
         database.execute("DELETE FROM seen")
         row = (until, last, digest, status.st_ino, status.st_size, status.st_mtime_ns)
         database.execute("INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
-        return until >= end
 
     def _add(self, database: sqlite3.Connection, line: Line) -> None:
         record = parse(line.data)

@@ -157,8 +157,7 @@ def drawn(rng, number):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_records_in_force_do_not_depend_on_how_the_index_was_built(tmp_path, seed, monkeypatch):
-    monkeypatch.setattr(experience_index, "_LINES", 7)
+def test_records_in_force_do_not_depend_on_how_the_index_was_built(tmp_path, seed):
     rng = random.Random(seed)
     followed = open_store(tmp_path)
     for number in range(60):
@@ -244,8 +243,7 @@ def test_an_index_that_others_make_anew_for_their_packs_meanwhile_hides_no_lesso
     assert ids(store.fetch_top("general", 9)) == [f"exp-{number}" for number in range(5)]
 
 
-def test_readers_with_different_packs_do_not_wait_for_each_other_for_ever(store, monkeypatch):
-    monkeypatch.setattr(experience_index, "_LINES", 1)
+def test_readers_with_different_packs_do_not_wait_for_each_other_for_ever(store):
     versions = iter(range(10_000))
     index = ExperienceIndex(store.path, store.verify_stamp, lambda _: str(next(versions)))
     with pytest.raises(CorruptFile, match="rebuilt by another process"):

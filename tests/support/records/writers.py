@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 from tests.support.records.records import APPROVED, make_batch
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences import index as experience_index
 from tfgrpo.stores.experiences.index import ExperienceIndex
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files import line_file
@@ -112,7 +111,7 @@ def _files_up_to(limit: int) -> Iterator[None]:
 
 
 def die_while_indexing(path: Path, kept: int) -> None:
-    """Index a store and kill this process after ``kept`` lines, in the middle of a transaction."""
+    """Index a store and kill this process after ``kept`` lines, in the middle of its transaction."""
     add = ExperienceIndex._add
     added = 0
 
@@ -123,7 +122,7 @@ def die_while_indexing(path: Path, kept: int) -> None:
         if added > kept:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with patch.object(experience_index, "_LINES", 5), patch.object(ExperienceIndex, "_add", add_or_die):
+    with patch.object(ExperienceIndex, "_add", add_or_die):
         ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
 
 
