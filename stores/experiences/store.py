@@ -7,7 +7,6 @@ rewrites a line, never decides what is learned, and never returns unstamped or o
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -66,7 +65,6 @@ class ExperienceStore:
         self._clock = clock
         self._index = ExperienceIndex(path, self.verify_stamp, self._version)
         self._batches = KeyedJsonl(TaskPaths(path.parent).batches, lambda row: str(row["batch_id"]))
-        self._turn = threading.Lock()
         self._skipped: Callable[[], Skipped] = Skipped
 
     @property
@@ -87,7 +85,7 @@ class ExperienceStore:
         offered = self._checked(records)
         if not offered:
             return 0
-        with self._turn, exclusively(self.path) as file:
+        with exclusively(self.path) as file:  # among threads too
             before = file.size()
             fresh = [record.model_dump_json() for record in self._new(offered, before)]
             try:

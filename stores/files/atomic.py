@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,6 @@ class KeyedJsonl:
         self._key = key
         self._known: set[int] = set()
         self._read_until = 0
-        self._turn = threading.Lock()
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
         """Append the rows with new keys, all or none, and return how many. Of rows with equal keys the first counts.
@@ -126,7 +124,7 @@ class KeyedJsonl:
         offered = self._by_key(rows)
         if not offered:
             return 0
-        with self._turn, exclusively(self.path) as file:
+        with exclusively(self.path) as file:  # among threads too
             self._catch_up(file)
             fresh = {key: line for key, line in offered.items() if key not in self._known}
             if fresh:

@@ -47,14 +47,13 @@ def refused(path: Path, error: OSError, what: str) -> StoreError:
 class LockedFile:
     """A file that stays open and is locked among threads and processes (POSIX ``flock``, one host), for appending.
 
-    Created 0600 with its parents. ``with file:`` locks it, also nested, and does not close it; methods marked
+    Created 0600 with its parents. ``with file:`` locks it, not nested, and does not close it; methods marked
     *under the lock* are called inside. Every ``OSError`` becomes a ``StoreError`` that names the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._turn = threading.RLock()
-        self._depth = 0
+        self._turn = threading.Lock()
         self._open()
 
     def _open(self) -> None:
@@ -70,19 +69,15 @@ class LockedFile:
                 if self._pid != os.getpid():  # a forked child would share its parent's lock
                     os.close(self._fd)
                     self._open()
-                if self._depth == 0:
-                    fcntl.flock(self._fd, fcntl.LOCK_EX)
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
         except BaseException:  # also Ctrl-C while it waits
             self._turn.release()
             raise
-        self._depth += 1
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
         try:
-            if self._depth == 0:
-                with disk(self.path, "cannot be unlocked"):
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+            with disk(self.path, "cannot be unlocked"):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         finally:
             self._turn.release()
 

@@ -266,9 +266,9 @@ def test_a_forked_child_takes_turns_with_its_parent(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
 
 
-def test_a_lock_may_be_nested_and_closing_may_be_repeated(tmp_path: Path) -> None:
+def test_closing_may_be_repeated(tmp_path: Path) -> None:
     file = LockedFile(tmp_path / "file")
-    with file, file:
+    with file:
         assert file.append(b"abc") == 0
     assert file.read_at(1, 10) == b"bc"
     assert file.size() == 3
