@@ -6,14 +6,13 @@ are OTLP in JSON: what a model replied there is no reference, and becomes ``meta
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.pipelines.datasets.sources import open_source
-from tfgrpo.pipelines.datasets.sources.base import unreadable
 from tfgrpo.pipelines.problems import CappedProblems, quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.canonical import sha256_hex
@@ -59,18 +58,13 @@ def import_items(path: Path) -> Imported:
 
 def _values(path: Path, problems: CappedProblems) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects of JSON lines or of an array, or the one object that a file is."""
-    try:
-        text = path.read_text("utf-8-sig") if path.suffix == ".json" else ""
-    except OSError as error:
-        raise unreadable(str(path), error) from None
-    except UnicodeDecodeError as error:
-        raise DatasetError.one(str(path), f"no UTF-8 at byte {error.start}", "JSON in UTF-8") from None
-    if text.lstrip().startswith("{"):
-        try:
-            yield str(path), json.loads(text)
-            return
-        except (ValueError, RecursionError):
-            pass  # lines of JSON with the other ending, or none, which the reader of lines explains
+    whole = None
+    if path.suffix == ".json":
+        with suppress(OSError):  # what cannot be read, the reader of lines explains
+            whole = json_of(path.read_bytes())
+    if isinstance(whole, dict):
+        yield str(path), whole
+        return
     for row in open_source(str(path), FieldMap()).rows():
         if isinstance(row, Problem):
             problems.add(row)
