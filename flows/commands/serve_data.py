@@ -70,7 +70,6 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
         await serve(app, options.host, options.port, lambda url: _welcome(url, options, config, token, console))
         say("[dataserver] stopped")
     finally:
-        service.close()
         runner.close()
         lost = telemetry.shutdown()
         if lost is not None:

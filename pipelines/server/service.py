@@ -9,9 +9,8 @@ Files are read and completions parsed in threads, and graders run in their runne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel, StrictBool
 
@@ -22,9 +21,7 @@ from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import DatasetError
 
-_READERS: Final = 4
 _LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})
-_T = TypeVar("_T")
 
 
 class SampleRequest(BaseModel):
@@ -55,14 +52,13 @@ class GradeRequest(BaseModel):
 
 
 class DataService:
-    """One mix, its random stream and its graders. Close it at the end."""
+    """One mix, its random stream and its graders."""
 
     def __init__(self, config: MixConfig, runner: GraderRunner) -> None:
         """The runner is shared and closed by the caller."""
         self.config = config
         self._sampler = MixSampler(config)
         self._runner = runner
-        self._readers = ThreadPoolExecutor(_READERS, "tfgrpo-records")
 
     def meta(self) -> dict[str, Any]:
         """Return the length of the whole mix and its stages."""
@@ -71,13 +67,13 @@ class DataService:
 
     async def sample(self, iteration: int, count: int) -> list[dict[str, Any]]:
         """Return samples as JSON objects. Raise as ``MixSampler.sample`` does."""
-        drawn = await self._in_thread(lambda: self._sampler.sample(iteration, count))
+        drawn = await asyncio.to_thread(self._sampler.sample, iteration, count)
         return [_as_json(sample) for sample in drawn]
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id."""
         places = [locate(self.config, item.sample_id) for item in items]
-        inputs = await self._in_thread(lambda: list(map(self._input, items, places)))
+        inputs = await asyncio.to_thread(lambda: list(map(self._input, items, places)))
         grades = [_LOST] * len(items)  # as those stay whose record cannot be read
         readable: dict[str, dict[int, GraderInput]] = {}
         for at, (given, (dataset_id, _)) in enumerate(zip(inputs, places, strict=True)):
@@ -93,10 +89,6 @@ class DataService:
         await asyncio.gather(*map(grade_dataset, readable))
         return grades
 
-    def close(self) -> None:
-        """End the threads that read records."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
-
     def _input(self, item: GradeItem, place: tuple[str, int]) -> GraderInput | None:
         """Return the input of the graders; None for a record that is unreadable."""
         dataset_id, number = place
@@ -105,9 +97,6 @@ class DataService:
         except (DatasetError, OSError):
             return None
         return GraderInput.of(item.sample_id, record, item.completion, item.completion_tokens, item.completion_index)
-
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
 
 def _as_json(sample: MixSample) -> dict[str, Any]:

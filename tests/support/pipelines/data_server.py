@@ -165,7 +165,6 @@ class Served:
         )
 
     def close(self) -> None:
-        self.service.close()
         self.runner.close()
 
 
