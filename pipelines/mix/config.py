@@ -35,11 +35,6 @@ class MixDataset:
     reference_warnings: tuple[str, ...] = ()
 
     @property
-    def path(self) -> Path:
-        """File of the records."""
-        return self.records.path
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about its data, as sentences."""
         lines = list(self.reference_warnings)

@@ -119,8 +119,8 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
     Raise ``DatasetError`` for a record with an answer or prompt that no item can have, for a side that is too small,
     and for every dataset in use without items to learn on.
     """
-    used = {name: config.datasets[name] for name in used_datasets(config)}
-    parts = tuple(RecordSource(str(each.path), FieldMap(), name, each.records) for name, each in used.items())
+    used = {name: config.datasets[name].records for name in used_datasets(config)}
+    parts = tuple(RecordSource(str(each.path), FieldMap(), name, each) for name, each in used.items())
     data = read_source(JoinedSource(str(config.path), FieldMap(), parts))
     mix = LearningMix(config, dataset.mix_stride, data, split_items(data.items, dataset.held_out))
     empty = {name for name, indices in mix.learnable.items() if not indices}
@@ -131,7 +131,7 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
         if share > 0.0
     }
     if empty & drawn:
-        paths = (str(config.datasets[name].path) for name in sorted(empty & drawn))
+        paths = (str(config.datasets[name].records.path) for name in sorted(empty & drawn))
         raise DatasetError([Problem(path, "none", "records that can be served and are not held out") for path in paths])
     return mix
 

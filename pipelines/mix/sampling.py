@@ -90,7 +90,8 @@ class MixSampler:
     def _one(self, name: str) -> tuple[str, int]:
         numbers = self._numbers.get(name, ())
         if not numbers:
-            raise DatasetError.one(str(self._config.datasets[name].path), f"no record of {name!r} to draw", "a record")
+            source = str(self._config.datasets[name].records.path)
+            raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
         if name in self._sums:
             return name, self._rng.choices(numbers, cum_weights=self._sums[name], k=1)[0]
         return name, numbers[self._rng.randint(0, len(numbers) - 1)]  # as samplers of this form have always drawn

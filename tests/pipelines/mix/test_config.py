@@ -51,7 +51,7 @@ def test_a_valid_file_is_read_whole(tmp_path: Path) -> None:
         {"name": "mixed", "until_step": 30, "datasets": ({"id": "a", "weight": 1.0}, {"id": "b", "weight": 3.0})},
     ]
     a, b = config.datasets.values()
-    assert (a.id, a.path, a.graders) == (
+    assert (a.id, a.records.path, a.graders) == (
         "a",
         tmp_path / "data" / "a.jsonl",
         GraderSet((NamedGrader("math_exact", MathExact(), 3.0),)),
@@ -102,7 +102,7 @@ stages:
         ("math_exact", 0.5),
         ("json_valid", 1.0),
     ]
-    assert config.datasets["b"].path == config.datasets["a"].path
+    assert config.datasets["b"].records.path == config.datasets["a"].records.path
     assert len(config.datasets["empty"].records) == 0
     assert config.seed is None
 
@@ -127,7 +127,7 @@ def test_paths_are_relative_to_root_and_folder_and_home(tmp_path: Path, monkeypa
     write_rows(absolute, rows("e", 2))
     changed = document()
     changed["datasets"]["a"]["path"] = str(absolute)
-    assert load_mix_config(write_mix(tmp_path / "conf", changed)).datasets["a"].path == absolute
+    assert load_mix_config(write_mix(tmp_path / "conf", changed)).datasets["a"].records.path == absolute
     changed["paths"]["data_root"] = str(tmp_path / "conf" / "data")
     assert len(load_mix_config(write_mix(tmp_path / "conf", changed)).datasets) == 2
 
@@ -303,7 +303,7 @@ stages: [{name: s, until_step: 1, datasets: [{id: c, weight: 1}]}]
 """,
         encoding="utf-8",
     )
-    assert load_mix_config(path).datasets["c"].path.name == "b.jsonl"
+    assert load_mix_config(path).datasets["c"].records.path.name == "b.jsonl"
 
 
 def test_many_bad_lines_are_shown_in_part_and_counted(tmp_path: Path) -> None:
