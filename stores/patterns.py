@@ -13,12 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from filelock import FileLock
-
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
+from tfgrpo.stores.files.line_file import exclusively
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.numeric import two_decimals
 
@@ -264,9 +263,8 @@ class PatternMemory:
         kept = [seen for seen in observations if max(len(seen.text), len(seen.label)) <= MAX_TEXT_CHARS]
         if not kept:
             return self.read()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         # A file beside it: a lock on the file itself would be lost when a compaction replaces it.
-        with FileLock(self.path.with_name(f"{self.path.name}.lock"), mode=0o600):
+        with exclusively(self.path.with_name(f"{self.path.name}.lock")):
             known = list(read_lines(self.path))
             before, foreign = self._folded(known)
             now = before.round + 1
