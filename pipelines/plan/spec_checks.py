@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,8 +31,6 @@ _METRIC_STATUS = {"ok", "failed"}
 _NO_ROLLOUT_CALLS = {"digest", "reflect", "curate", "shorten", "judge", "tool"}
 _WHOLE_ATTEMPT = "agent"
 """Role of a user's own agent, which is journalled as a whole, however many calls it made."""
-_GROUP_KEY = ("epoch", "arm", "batch", "item_id", "draw")
-"""Fields of a group's line that make up the journal's keys."""
 _SHOWN = 3
 
 Json = dict[str, Any]
@@ -152,7 +150,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
             whole.add(key_digest(name))
         elif role not in _NO_ROLLOUT_CALLS:
             answered[key_digest(name)] += 1
-    groups = {row["group_id"]: {key: row[key] for key in _GROUP_KEY if key in row} for row in read_rows(run.groups)}
+    groups = {row["group_id"]: GroupKey.of_row(row) for row in read_rows(run.groups)}
     for row in read_rows(run.rollouts):
         if row["outcome"]["name"] != "scored":
             continue
@@ -160,7 +158,7 @@ def _journal_faults(run: RunPaths) -> Iterator[str]:
         if group is None:
             yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
             continue
-        attempt = key_digest(attempt_name(GroupKey.of_row(group | {"arm": row["arm"]}), row["index"]))
+        attempt = key_digest(attempt_name(replace(group, arm=row["arm"]), row["index"]))
         if attempt not in whole and answered[attempt] < row["calls"]:
             yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {answered[attempt]}"
 
