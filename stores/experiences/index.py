@@ -173,8 +173,20 @@ class ExperienceIndex:
             database.execute("BEGIN IMMEDIATE")
             if rebuild or not _has_tables(database) or not self._fits(database, _seen(database), fd):
                 _create(database)
-            if (seen := _seen(database)).until < end:  # else another process was faster
-                self._take_in(database, seen, fd, end)
+            seen = _seen(database)
+            if seen.until >= end:  # another process was faster
+                return
+            status, last = os.fstat(fd), seen.last
+            reader = LineReader.of_fd(self._path, fd, start=seen.until)
+            for line in reader.unread(end):
+                self._add(database, line)
+                last = line.offset
+            if reader.end == seen.until:
+                raise CorruptFile(f"{self._path}: was cut off while it was read")
+            digest = sha256_hex(os.pread(fd, reader.end - last, last))
+            row = (reader.end, last, digest, status.st_ino, status.st_size, status.st_mtime_ns)
+            database.execute("DELETE FROM seen")
+            database.execute("INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _is_current(self, database: sqlite3.Connection, fd: int, end: int) -> bool:
         return _has_tables(database) and (seen := _seen(database)).until >= end and self._fits(database, seen, fd)
@@ -191,21 +203,6 @@ class ExperienceIndex:
         if sha256_hex(os.pread(fd, seen.until - seen.last, seen.last)) != seen.digest:
             return False
         return all(version == self._version(name) for name, version in database.execute("SELECT * FROM pack"))
-
-    def _take_in(self, database: sqlite3.Connection, seen: _Seen, fd: int, end: int) -> None:
-        status = os.fstat(fd)
-        last = seen.last
-        reader = LineReader.of_fd(self._path, fd, start=seen.until)
-        for line in reader.unread(end):
-            self._add(database, line)
-            last = line.offset
-        until = reader.end
-        if until == seen.until:
-            raise CorruptFile(f"{self._path}: was cut off while it was read")
-        digest = sha256_hex(os.pread(fd, until - last, last))
-        database.execute("DELETE FROM seen")
-        row = (until, last, digest, status.st_ino, status.st_size, status.st_mtime_ns)
-        database.execute("INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _add(self, database: sqlite3.Connection, line: Line) -> None:
         record = parse(line.data)
