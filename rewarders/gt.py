@@ -5,16 +5,17 @@ No model, no arithmetic, no partial credit. Without a reference answer it abstai
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
+from tfgrpo.rewarders.options import Name, NonNegative, Options, accepts, refusal
 from tfgrpo.rewarders.text.answers import Number, answered_number, format_value, numbers_agree, stated_answer
-from tfgrpo.stores.errors import OptionError
 from tfgrpo.stores.outcomes import RewardScore
 
 Match: TypeAlias = Literal["exact", "normalized", "numeric"]
@@ -25,31 +26,29 @@ _SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class GroundTruthRewarder:
+class GroundTruthRewarder(Options):
     r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise.
 
     The stated answer is the text after the last ``Answer:`` line, else the last ``\boxed{}``, else the whole output
     (for ``numeric``: its last number). The reference is read by the same rule.
     """
 
-    match: Match = "normalized"
+    match: Annotated[Match, accepts("exact, normalized, numeric")] = "normalized"
     """``exact``: equal characters, except outer white space. ``normalized``: ignores also letter case, Unicode form, runs
     of white space, and punctuation around the answer. ``numeric``: equal values."""
-    tolerance: float = 0.0
+    tolerance: NonNegative = 0.0
     """Greatest absolute difference of equal values; ``numeric`` only."""
-    rewarder_id: str = "gt"
+    rewarder_id: Name = "gt"
 
     quick: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.match not in get_args(Match):
-            raise OptionError(f"match is {self.match!r}", ", ".join(get_args(Match)))
-        if isinstance(self.tolerance, bool) or not isinstance(self.tolerance, int | float):
-            raise OptionError(f"tolerance is {self.tolerance!r}", "a number of at least 0")
-        if not math.isfinite(self.tolerance) or self.tolerance < 0:
-            raise OptionError(f"tolerance is {self.tolerance!r}", "a finite number of at least 0")
-        if self.tolerance and self.match != "numeric":
-            raise OptionError(f"tolerance is {self.tolerance!r}", f"0, because match is {self.match!r}")
+    @field_validator("tolerance")
+    @classmethod
+    def _numeric_only(cls, value: float, info: ValidationInfo) -> float:
+        match = info.data.get("match", "numeric")
+        if value and match != "numeric":
+            raise refusal(f"0, because match is {match!r}")
+        return value
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt; abstain on all when the reference is unusable."""

@@ -1,19 +1,21 @@
-"""Options of graders and judges as pydantic dataclasses, whose types say what they accept.
+"""Build scorers from options: our own are pydantic dataclasses, whose types say what they accept.
 
 Everything invalid is reported at once, each value with what would have been accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     Strict,
+    StringConstraints,
     ValidationError,
     WrapValidator,
     model_validator,
@@ -21,7 +23,10 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.rewarders.faults import described
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+
+T = TypeVar("T")
 
 _UNKNOWN: Final = "unexpected_keyword_argument"
 
@@ -47,6 +52,8 @@ def accepts(phrase: str, given: str | None = None) -> WrapValidator:
 Flag = Annotated[bool, Strict(), accepts("true or false")]
 Whole = Annotated[int, Strict()]
 FiniteNumber = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+NonNegative = Annotated[FiniteNumber, Field(ge=0), accepts("a finite number of at least 0")]
+Name = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a name")]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))
@@ -83,3 +90,41 @@ def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
         shown = given if options.shows_unknown else "an unknown option"
         return Problem(name, shown, f"only {', '.join(names)}" if names else "no options")
     return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])
+
+
+def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str = ": options") -> T:
+    """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
+    if not (isinstance(build, type) and issubclass(build, Options)):
+        refuse_unfit(build, options, where + key)
+    try:
+        return build(**options)
+    except PipelineError as error:
+        raise PipelineError(placed(error.problems, where, key)) from error
+    except OptionError as error:
+        raise PipelineError.one(where + key, error.given, error.accepted) from error
+    except (Exception, SystemExit) as error:  # a user's class may do anything
+        raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
+
+
+def refuse_unfit(build: Callable[..., Any], options: Mapping[str, Any], where: str, *, arguments: int = 0) -> None:
+    """Raise ``PipelineError`` when a call with the options does not fit; ``arguments``: how many come before them."""
+    if not fits(build, options, arguments=arguments):
+        given = ", ".join(sorted(options)) or "none"
+        raise PipelineError.one(where, given, f"the options of {_name(build)}{inspect.signature(build)}")
+
+
+def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: int = 0) -> bool:
+    """Return whether a call with these arguments fits; without arguments before the options unknown signatures do."""
+    try:
+        signature = inspect.signature(build)
+    except (TypeError, ValueError):
+        return not arguments
+    try:
+        signature.bind(*[None] * arguments, **options)
+    except TypeError:
+        return False
+    return True
+
+
+def _name(build: object) -> str:
+    return str(getattr(build, "__name__", type(build).__name__))

@@ -9,16 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from tfgrpo.rewarders.base import Rewarder, pop_rewarder_id
-from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.gt import GroundTruthRewarder
 from tfgrpo.rewarders.importing import load_object
+from tfgrpo.rewarders.options import constructed, refuse_unfit
 from tfgrpo.rewarders.relative import RelativeRewarder, Variant
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 
-T = TypeVar("T")
 OptionValue: TypeAlias = Any
 """A JSON value, as the pipeline file has it."""
 
@@ -69,7 +68,7 @@ def build_rewarder(
 
         build = POWL_REWARDERS[name]
     if build is not None:
-        return _usable(name, _construct(build, given, where), where)
+        return constructed(build, given, where)
     if name == "composite":
         from tfgrpo.rewarders.composite import build_composite  # noqa: PLC0415
 
@@ -114,67 +113,33 @@ def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
 
 
 def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
+    """Return a user's object as a rewarder: what a class makes, an object as it is, or a function's call."""
     if hasattr(found, "grade_batch") and not hasattr(found, "score"):
         from tfgrpo.rewarders.graders.rewarder import rewarder_of_grader  # noqa: PLC0415 - see above
 
         return rewarder_of_grader(name, found, options, where)
     if isinstance(found, type):
-        return _usable(name, _construct(found, options, where), where)
-    if hasattr(found, "score") or not options or not callable(found):
-        if options:
-            raise PipelineError([Problem(where, ", ".join(sorted(options)), "no options: it is an object already")])
-        return _usable(name, found, where)
-    _check_options(found, options, where, only_optional=True)
-    return _usable(name, partial(found, **options), where)
-
-
-def _usable(name: str, found: object, where: str) -> Rewarder:
-    """Return the object when it is a rewarder, else its call as one."""
+        found, options = constructed(found, options, where), {}
+    if options and (hasattr(found, "score") or not callable(found)):
+        raise PipelineError.one(where, ", ".join(sorted(options)), "no options: it is an object already")
     if callable(getattr(found, "score", None)):
         if not isinstance(getattr(found, "rewarder_id", None), str):
-            raise PipelineError([Problem(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")])
+            raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
         return cast("Rewarder", found)
-    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see above
-
     if not callable(found):
         accepted = "a function (output, answer) or (context), or a class with rewarder_id and score(context)"
-        raise PipelineError([Problem(where, type(found).__name__, accepted)])
+        raise PipelineError.one(where, type(found).__name__, accepted)
+    return _of_function(name, found, options, where)
+
+
+def _of_function(name: str, function: Callable[..., Any], options: dict[str, OptionValue], where: str) -> Rewarder:
+    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see above
+
     try:
-        return adapt(name, found)
+        if options:
+            scored = 1 if "context" in inspect.signature(function).parameters else 2
+            refuse_unfit(function, options, f"{where}: options", arguments=scored)
+        return adapt(name, partial(function, **options) if options else function)
     except ValueError as error:  # a plain one for a callable of which Python knows no signature
         given = error.given if isinstance(error, OptionError) else str(error)
-        raise PipelineError([Problem(where, given, f"a function of {SIGNATURES}")]) from error
-
-
-def _construct(build: Callable[..., T], options: dict[str, OptionValue], where: str) -> T:
-    _check_options(build, options, where)
-    try:
-        return build(**options)
-    except OptionError as error:
-        raise PipelineError([Problem(f"{where}: options", error.given, error.accepted)]) from error
-    except (Exception, SystemExit) as error:  # a user's class may do anything
-        given = str(error) if isinstance(error, ValueError) else ""
-        raise PipelineError(
-            [Problem(f"{where}: options", given or described(error), "values the rewarder takes")]
-        ) from error
-
-
-def _check_options(
-    build: Callable[..., Any], options: dict[str, OptionValue], where: str, *, only_optional: bool = False
-) -> None:
-    """Refuse unknown options, all at once. ``only_optional``: parameters without a default are filled when scoring."""
-    try:
-        parameters = list(inspect.signature(build).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise PipelineError([Problem(where, str(error), "a Python function or class with a signature")]) from error
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    known = [
-        each.name
-        for each in parameters
-        if not only_optional or each.default is not each.empty or each.kind is each.KEYWORD_ONLY
-    ]
-    accepted = ", ".join(sorted(known)) or "no options"
-    problems = [Problem(f"{where}: options.{key}", repr(options[key]), accepted) for key in options if key not in known]
-    if problems:
-        raise PipelineError(problems)
+        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.graders.base import Grader, GraderInput, NotGraded, grader
@@ -22,11 +22,9 @@ from tfgrpo.rewarders.graders.builtin.schema_grader import JsonSchema, XmlSchema
 from tfgrpo.rewarders.graders.calling import is_built_in, isolated_inputs, item_function
 from tfgrpo.rewarders.graders.grades import matched
 from tfgrpo.rewarders.importing import load_from_file, load_object
-from tfgrpo.rewarders.options import Options, placed
+from tfgrpo.rewarders.options import constructed, fits
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.errors import PipelineError, Problem, RewardError
-
-T = TypeVar("T")
 
 _SOURCES: Final = ("import", "path", "builtin")
 _KEYS: Final = (*_SOURCES, "init_kwargs")
@@ -99,7 +97,7 @@ def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = 
         return cast("Grader", found)
     if not callable(found):
         raise PipelineError.one(where, _kind(found), ACCEPTED)
-    if not isinstance(found, type) and not _takes(found, options) and _takes(found, options, one_more=True):
+    if not isinstance(found, type) and not fits(found, options) and fits(found, options, arguments=1):
         return grader(partial(found, **options) if options else found)
     return _usable(constructed(found, options, where, key), where)
 
@@ -122,42 +120,12 @@ def _found(key: str, text: object, options: dict[str, Any], *, name: str, folder
     return as_grader(found, options, f"{where}: {text}")
 
 
-def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str) -> T:
-    """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
-    if not (isinstance(build, type) and issubclass(build, Options)) and not _takes(build, options):
-        given = ", ".join(sorted(options)) or "none"
-        raise PipelineError.one(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")
-    try:
-        return build(**options)
-    except PipelineError as error:
-        raise PipelineError(placed(error.problems, where, key)) from error
-    except (Exception, SystemExit) as error:
-        raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
-
-
 def _usable(built: object, where: str) -> Grader:
     if inspect.iscoroutine(built):
         built.close()
     if not is_grader(built):
         raise PipelineError.one(where, f"something that makes {_kind(built)}", ACCEPTED)
     return cast("Grader", built)
-
-
-def _takes(build: Callable[..., Any], options: Mapping[str, Any], *, one_more: bool = False) -> bool:
-    """Whether a call with the options, and possibly one argument before them, fits; unknown signatures fit."""
-    try:
-        signature = inspect.signature(build)
-    except (TypeError, ValueError):
-        return not one_more
-    try:
-        signature.bind(*[None] * one_more, **options)
-    except TypeError:
-        return False
-    return True
-
-
-def _name(build: object) -> str:
-    return str(getattr(build, "__name__", type(build).__name__))
 
 
 def _kind(value: object) -> str:

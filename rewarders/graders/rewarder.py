@@ -7,16 +7,16 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import InstanceOf, StringConstraints
+from pydantic import InstanceOf
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.base import Abstained, RewardContext, Rewarder, Verdict, abstain_on_all
 from tfgrpo.rewarders.graders.base import CLOSE, OPEN, Grader, GraderInput, parse_completion
 from tfgrpo.rewarders.graders.combine import GraderSet, ItemGrade, NamedGrader, grade_items, grade_items_here
-from tfgrpo.rewarders.graders.loading import BUILT_IN, as_grader, constructed
+from tfgrpo.rewarders.graders.loading import BUILT_IN, as_grader
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
-from tfgrpo.rewarders.options import Options, accepts, placed
+from tfgrpo.rewarders.options import Name, Options, accepts, constructed, placed
 from tfgrpo.rewarders.running import QUICK_CHARS
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import FrozenDict
@@ -42,7 +42,7 @@ class GraderRewarder(Options):
     """
 
     graders: InstanceOf[GraderSet]
-    rewarder_id: Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a name")]
+    rewarder_id: Name
     parse: Annotated[Parse, accepts("auto, think, whole")] = "auto"
     """Which part of an output is the answer. ``think``: the text after a ``<think>…</think>`` block. ``whole``: all of
     it. ``auto``: the text after the block, or after a lone ``</think>`` whose opening was part of the prompt; none after

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, get_args
 
+from pydantic.dataclasses import dataclass
+
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, abstain_on_all
+from tfgrpo.rewarders.options import Flag, Name, Options
 from tfgrpo.rewarders.powl import (
     Activity,
     Footprint,
@@ -48,20 +50,16 @@ _Measure: TypeAlias = Callable[[RewardContext, Sequence[Model]], Sequence[_Measu
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRewarder:
+class ModelRewarder(Options):
     """Scores the process model of each attempt by a measure."""
 
-    rewarder_id: str
-    aliases: bool
+    rewarder_id: Name
+    aliases: Flag
     measure: _Measure
     quick: bool = False
     """Whether it is cheap enough for the event loop."""
     compares: bool = False
     """Whether it cannot score a single attempt."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.aliases, bool):
-            raise OptionError(f"aliases is {self.aliases!r}", "true or false")
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. An output without a process model is wrong."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.stores.errors import PipelineError
 
 NUMERIC_RIGHT = [
     ("Answer: 1,080", "1080"),
@@ -193,7 +194,7 @@ def test_a_runaway_output_is_read_from_its_end():
     ],
 )
 def test_unusable_options_are_refused(options):
-    with pytest.raises(ValueError, match="accepted"):
+    with pytest.raises(PipelineError, match=f"{[*options][-1]}: got .*; accepted"):
         GroundTruthRewarder(**options)
 
 

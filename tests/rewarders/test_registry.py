@@ -53,7 +53,7 @@ def test_every_unknown_option_is_named_at_once():
         "my.yaml: gt: options.matching",
         "my.yaml: gt: options.tol",
     ]
-    assert "match, rewarder_id, tolerance" in str(caught.value)
+    assert "only match, tolerance, rewarder_id" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, o
 
 @pytest.mark.parametrize("name", ["composite", "gt", "judge", "number_match", "powl_valid", "relative", "remote"])
 def test_a_number_as_the_name_of_an_option_is_an_unknown_option(name):
-    with pytest.raises(PipelineError, match=f"{name}: options.1: got"):
+    with pytest.raises(PipelineError, match=f"{name}: options(.1: got |: got 1, a)"):
         build_rewarder(name, {1: 2, "a": 3})
 
 
@@ -80,7 +80,7 @@ def test_numbers_as_names_are_reported_in_the_options_of_members_and_judges():
 
 @pytest.mark.parametrize("name", ["gt", "powl_equal", "powl_valid"])
 def test_the_id_of_a_built_in_rewarder_is_text(name):
-    with pytest.raises(PipelineError, match=f"{name}: got no rewarder_id"):
+    with pytest.raises(PipelineError, match=f"{name}: options.rewarder_id: got 7; accepted: a name"):
         build_rewarder(name, {"rewarder_id": 7})
 
 
@@ -113,7 +113,7 @@ def test_a_plain_function_of_the_context_scores_the_group(make_context):
 
 def test_options_reach_the_parameters_that_have_a_default(make_context):
     assert scores(example("at_least", least=2, most=3), make_context(["a", "bc", "defg"])) == [0.0, 1.0, 0.0]
-    with pytest.raises(PipelineError, match="accepted: least, most"):
+    with pytest.raises(PipelineError, match=r"options: got answer; accepted: the options of at_least\(.*least.*most"):
         example("at_least", answer="42")
 
 
@@ -220,9 +220,9 @@ def test_a_function_of_anything_is_refused_because_its_meaning_is_unknown():
 @pytest.mark.parametrize(
     ("raised", "given", "accepted"),
     [
-        ("ValueError('a is 1; accepted: 2')", "a is 1; accepted: 2", "values the rewarder takes"),
+        ("ValueError('a is 1; accepted: 2')", "ValueError: a is 1; accepted: 2", "values that Own takes"),
         ("OptionError('a is 1', '2')", "a is 1", "2"),
-        ("SystemExit(3)", "SystemExit: 3", "values the rewarder takes"),
+        ("SystemExit(3)", "SystemExit: 3", "values that Own takes"),
     ],
 )
 def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, accepted):

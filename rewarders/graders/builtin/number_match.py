@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, field, final_answer
-from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
+from tfgrpo.rewarders.options import Flag, NonNegative, Options
 from tfgrpo.rewarders.text.answers import Number, answered_number, numbers_agree, reference_number
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.numeric import is_finite
@@ -37,7 +36,7 @@ class NumberMatch(Options, ItemGrader):
     as ``3, 7`` or ``2\pi``.
     """
 
-    tolerance: Annotated[FiniteNumber, Field(ge=0), accepts("a finite number of at least 0")] = 0.0
+    tolerance: NonNegative = 0.0
     """Greatest absolute difference of equal values."""
     require_answer: Flag = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""

@@ -130,11 +130,11 @@ def test_aliases_are_an_option():
         ("powl_footprint", {"mode": "blocks"}, "mode is 'blocks'; accepted: block, direct, order"),
         ("powl_footprint", {"aggregate": "micro"}, "aggregate is 'micro'"),
         ("powl_footprint", {"exclusive": -1.0}, "not negative"),
-        ("powl_footprint", {"aliases": "yes"}, "aliases is 'yes'"),
+        ("powl_footprint", {"aliases": "yes"}, "options.aliases: got 'yes'"),
         ("powl_group_consensus", {"mode": "x"}, "mode is 'x'"),
         ("powl_valid", {"labels": "apply"}, "a list of labels"),
         ("powl_valid", {"labels": [1]}, "a list of labels"),
-        ("powl_self_consistency", {"mode": "block"}, "options.mode"),
+        ("powl_self_consistency", {"mode": "block"}, "options: got mode"),
     ],
 )
 def test_a_bad_option_is_refused(name, options, told):
