@@ -20,7 +20,7 @@ from tfgrpo.rewarders.powl import (
     to_text,
     validate,
 )
-from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, depth_of, size_of
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS
 
 LIMIT_S: Final = 5.0
 _CALL: Final = re.compile(rf"(?:{'|'.join(OPERATORS)}|ACTIVITY|SILENT)\s*[(\[]")
@@ -63,7 +63,7 @@ def _read(read: Callable[[str], Model], text: str) -> Model | None:
 
 
 def _hold(model: Model) -> None:
-    if depth_of(model) > MAX_DEPTH or size_of(model) > MAX_NODES:
+    if model.depth > MAX_DEPTH or model.size > MAX_NODES:
         raise Finding("a limit was passed")
     if parse_text(to_text(model)) != model:
         raise Finding(f"text does not read back: {to_text(model)}")

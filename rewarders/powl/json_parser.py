@@ -105,9 +105,14 @@ def _read(origin: _Value) -> tuple[_Make, list[_Value]]:
     if kind in OPERATORS:
         if origin.depth > MAX_DEPTH:
             raise PowlError(f"the model has more than {MAX_DEPTH} levels", pointer=pointer)
-        children = _children(origin)
+        children, below = value.get("children"), f"{pointer}/children"
+        if not isinstance(children, list | tuple):
+            raise PowlError(f"expected a list of children, found {_named(children)}", pointer=below)
         order = _order(value.get("order"), f"{pointer}/order")
-        return partial(Operator, kind, order=order, id=identity), children
+        return partial(Operator, kind, order=order, id=identity), [
+            _Value(child, f"{below}/{index}", f"{origin.path}.{index}", origin.depth + 1)
+            for index, child in enumerate(children)
+        ]
     for lost in ("children", "order"):
         if value.get(lost) not in (None, []):
             raise PowlError(f"{kind} takes no {lost}", pointer=f"{pointer}/{lost}")
@@ -115,17 +120,6 @@ def _read(origin: _Value) -> tuple[_Make, list[_Value]]:
         return lambda _: Silent(id=identity), []
     label = _text(value.get("label"), f"{pointer}/label")
     return lambda _: Activity(label, id=identity), []
-
-
-def _children(origin: _Value) -> list[_Value]:
-    children = origin.value.get("children")
-    pointer = f"{origin.pointer}/children"
-    if not isinstance(children, list | tuple):
-        raise PowlError(f"expected a list of children, found {_named(children)}", pointer=pointer)
-    return [
-        _Value(child, f"{pointer}/{index}", f"{origin.path}.{index}", origin.depth + 1)
-        for index, child in enumerate(children)
-    ]
 
 
 def _order(value: Any, pointer: str) -> frozenset[tuple[int, int]]:

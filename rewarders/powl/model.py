@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from tfgrpo.rewarders.powl.partial_order import covering_pairs, successors
 from tfgrpo.stores.errors import PowlError
@@ -33,8 +33,17 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
 
 
+class _Leaf:
+    """What a node without children has in common with an operator."""
+
+    __slots__ = ()
+    children: ClassVar[tuple[Model, ...]] = ()
+    depth: ClassVar[int] = 0
+    size: ClassVar[int] = 1
+
+
 @dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(_Leaf):
     """A step with a label. Two activities are equal when their labels are; ``id`` does not count."""
 
     label: str
@@ -46,7 +55,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class Silent(_Leaf):
     """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
 
     id: str | None = field(default=None, compare=False, kw_only=True)
@@ -79,7 +88,7 @@ class Operator:
             check_model(child)
         _check_id(self.id)
         _check_shape(self.kind, len(children), bool(self.order))
-        depth, size = 1 + max(map(depth_of, children)), 1 + sum(map(size_of, children))
+        depth, size = 1 + max(child.depth for child in children), 1 + sum(child.size for child in children)
         if depth > MAX_DEPTH:
             raise PowlError(f"the model has more than {MAX_DEPTH} levels")
         if size > MAX_NODES:
@@ -127,8 +136,7 @@ def walk(model: Model) -> Iterator[Model]:
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, Operator):
-            waiting.extend(reversed(node.children))
+        waiting.extend(reversed(node.children))
 
 
 def sites(model: Model) -> Iterator[Site]:
@@ -153,31 +161,17 @@ def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
     while waiting:
         node = waiting.pop()
         nodes.append(node)
-        if isinstance(node, Operator):
-            waiting.extend(node.children)
+        waiting.extend(node.children)
     done: list[_T] = []
     for node in reversed(nodes):
-        if isinstance(node, Operator):
-            first = len(done) - len(node.children)
-            done[first:] = [combine(node, done[first:])]
-        else:
-            done.append(combine(node, ()))
+        first = len(done) - len(node.children)
+        done[first:] = [combine(node, done[first:])]
     return done[0]
 
 
 def labels_of(model: Model) -> tuple[str, ...]:
     """Return the labels of the activities from left to right, with repetitions."""
     return tuple(node.label for node in walk(model) if isinstance(node, Activity))
-
-
-def depth_of(model: Model) -> int:
-    """Return the number of nested operators; 0 for an activity."""
-    return model.depth if isinstance(model, Operator) else 0
-
-
-def size_of(model: Model) -> int:
-    """Return the number of nodes."""
-    return model.size if isinstance(model, Operator) else 1
 
 
 def check_model(given: object) -> None:

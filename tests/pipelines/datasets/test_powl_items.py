@@ -12,7 +12,7 @@ from tfgrpo.pipelines.plan.plan import build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to_text, validate
-from tfgrpo.rewarders.powl.model import OPERATORS, Operator, Silent, depth_of, walk
+from tfgrpo.rewarders.powl.model import OPERATORS, Operator, Silent, walk
 
 HELD_OUT_PATH = shipped_held_out("powl")
 assert HELD_OUT_PATH is not None
@@ -65,7 +65,7 @@ def test_all_operators_silent_steps_and_nesting_are_there_on_both_sides():
         found = Counter(node.kind for node in nodes if isinstance(node, Operator))
         assert all(found[operator] >= 5 for operator in OPERATORS)
         assert any(isinstance(node, Silent) for node in nodes)
-        assert max(map(depth_of, models)) >= 3
+        assert max(model.depth for model in models) >= 3
 
 
 def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypatch):

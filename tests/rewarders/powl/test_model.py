@@ -30,7 +30,7 @@ from tfgrpo.rewarders.powl import (
     to_text,
     validate,
 )
-from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, depth_of, size_of, walk
+from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
 from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
@@ -132,7 +132,7 @@ def test_models_survive_pickling_and_copying_with_their_ids(model):
 @pytest.mark.parametrize("kind", ["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"])
 def test_nothing_recurses_into_the_deepest_model(kind, request):
     model = deepest(kind)
-    assert (depth_of(model), size_of(model)) == (MAX_DEPTH, 2 * MAX_DEPTH + 1)
+    assert (model.depth, model.size) == (MAX_DEPTH, 2 * MAX_DEPTH + 1)
 
     def everything():
         assert model == pickle.loads(pickle.dumps(model)) == copy.deepcopy(model)
@@ -200,7 +200,7 @@ def test_nodes_are_walked_from_the_root_and_from_left_to_right():
     model = Operator("SEQUENCE", (Operator("XOR", (A, Silent())), B, A))
     assert "".join(type(node).__name__[0] for node in walk(model)) == "OOASAA"
     assert labels_of(model) == ("a", "b", "a")
-    assert (depth_of(A), size_of(A)) == (0, 1)
+    assert (A.depth, A.size) == (0, 1)
     assert repr(model) == "Operator(SEQUENCE, 6 nodes, labels ('a', 'b', 'a'))"
 
 
