@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from numbers import Real
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -30,7 +29,6 @@ from tfgrpo.rewarders.advantages.batch_groups import (
 )
 from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, Kind, estimator_of
 from tfgrpo.rewarders.advantages.group import finite_rewards
-from tfgrpo.stores.numeric import is_finite
 
 _NORMAL: Final = NormalDist()
 _PAIRWISE: Final = 128
@@ -63,21 +61,7 @@ def batch_advantages(
     batch = read_batch(rewards, mask)
     if not batch.values.size:
         return batch.values.T
-    if token_lengths is not None:
-        batch = with_lengths(batch, token_lengths)
-    if greedy is not None:
-        batch = replace(batch, greedy=_greedy(greedy, batch))
-    alone = np.flatnonzero(batch.counts == 1)
-    if chosen.singleton == "refuse" and alone.size:
-        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
-        raise ValueError(
-            f"{chosen.name}: group {alone[0]}{more} has a single reward, which cannot be compared; omit the group"
-        )
-    columns = _advantages(chosen, batch)
-    finite = np.isfinite(columns) if batch.mask is None else np.isfinite(columns) | ~batch.mask
-    if not finite.all():
-        group = int(np.argwhere(~finite.T)[0][0])
-        raise ValueError(f"{chosen.name}: rewards as large as those of group {group} have no finite advantage")
+    columns = _advantages(chosen, _with_inputs(batch, token_lengths, greedy))
     return columns.T if batch.mask is None else np.where(batch.mask, columns, fill).T
 
 
@@ -116,17 +100,22 @@ def multi_reward_advantages(
     return batch_advantages(sums, present, whitened, fill=fill)
 
 
-def _greedy(given: npt.ArrayLike, batch: Batch) -> Floats:
+def _with_inputs(batch: Batch, token_lengths: RewardRows | None, greedy: npt.ArrayLike | None) -> Batch:
+    """Return the batch with the other inputs of an estimator. Raises ``ValueError`` for those that do not fit."""
+    if token_lengths is not None:
+        batch = with_lengths(batch, token_lengths)
+    if greedy is None:
+        return batch
     try:
-        rewards = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"greedy: expected a number for each group, received {given!r:.60}") from None
+        rewards = np.asarray(greedy, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError):
+        raise ValueError(f"greedy: expected a finite number for each group, received {greedy!r:.60}") from None
     if rewards.shape != batch.counts.shape:
         raise ValueError(f"greedy: expected shape {batch.counts.shape}, one for each group, received {rewards.shape}")
     wrong = np.flatnonzero(~np.isfinite(rewards) & (batch.counts > 0))
     if wrong.size:
         raise ValueError(f"greedy: group {wrong[0]} has {rewards[wrong[0]]}; only finite rewards can be compared")
-    return rewards
+    return replace(batch, greedy=rewards)
 
 
 def batch_statistics(
@@ -138,33 +127,17 @@ def batch_statistics(
     Raises ``ValueError`` for an empty batch or group, for NaN or infinity, and for lengths that do not fit.
     """
     values = [finite_rewards(group) for group in groups]
-    if not values:
-        raise ValueError("a batch needs at least one group")
     batch = read_batch(values)
     if token_lengths is not None:
-        if len(token_lengths) != len(values):
-            raise ValueError(f"{len(values)} groups but token lengths for {len(token_lengths)}")
-        checked = [_checked_lengths(given, len(group)) for given, group in zip(token_lengths, values, strict=True)]
-        batch = with_lengths(batch, checked)
+        if [*map(len, token_lengths)] != [*map(len, values)]:
+            raise ValueError("token_lengths: expected one for each reward, in the shape of the groups")
+        batch = with_lengths(batch, token_lengths)
     kinds = product((False, True), (False,) if token_lengths is None else (False, True))
     with np.errstate(over="ignore", invalid="ignore"):
         moments = {
             (centred, by_token): batch.moments(centred=centred, by_token=by_token) for centred, by_token in kinds
         }
     return BatchStatistics(moments, int(np.count_nonzero(batch.values)))
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and is_finite(value)
-
-
-def _checked_lengths(lengths: Sequence[float], expected: int) -> list[float]:
-    if len(lengths) != expected:
-        raise ValueError(f"{expected} rewards but {len(lengths)} token lengths")
-    for index, length in enumerate(lengths):
-        if not (_is_finite(length) and length >= 0.0):
-            raise ValueError(f"token length {index} is {length!r}; accepted: at least 0")
-    return [float(length) for length in lengths]
 
 
 def advantages_of_group(
@@ -181,17 +154,10 @@ def advantages_of_group(
         _check_needs(estimator, token_lengths=token_lengths, greedy=greedy)
     if estimator.kind == "token_whiten" and statistics is not None and (False, True) not in statistics.moments:
         raise ValueError(f"{estimator.name} needs batch statistics with token lengths: {estimator.formula}")
-    if len(rewards) == 1 and estimator.singleton == "refuse":
-        raise ValueError(f"{estimator.name}: a group of one cannot be compared")
-    if greedy is not None and not _is_finite(greedy):
-        raise ValueError(f"greedy is {greedy!r}; only finite rewards can be compared")
-    batch = replace(read_batch([rewards]), greedy=None if greedy is None else np.array([greedy]), statistics=statistics)
-    if token_lengths is not None:
-        batch = with_lengths(batch, [_checked_lengths(token_lengths, len(rewards))])
-    values = _advantages(estimator, batch)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{estimator.name}: rewards as large as these have no finite advantage")
-    return tuple(values[:, 0].tolist())
+    batch = replace(read_batch([rewards]), statistics=statistics)
+    lengths = None if token_lengths is None else [token_lengths]
+    batch = _with_inputs(batch, lengths, None if greedy is None else [greedy])
+    return tuple(_advantages(estimator, batch)[:, 0].tolist())
 
 
 def _check_needs(estimator: Estimator, **given: object) -> None:
@@ -202,12 +168,22 @@ def _check_needs(estimator: Estimator, **given: object) -> None:
 
 def _advantages(estimator: Estimator, batch: Batch) -> Floats:
     """Return advantages, ``[G, B]``; values where a reward is absent have no meaning."""
+    alone = np.flatnonzero(batch.counts == 1)
+    if estimator.singleton == "refuse" and alone.size:
+        more = f" and {len(alone) - 1} more" if len(alone) > 1 else ""
+        raise ValueError(
+            f"{estimator.name}: group {alone[0]}{more} has a single reward, which cannot be compared; omit the group"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         columns = _FORMULAS[estimator.kind](estimator, batch)
-    if estimator.singleton == "reward" and (alone := batch.counts == 1).any():
+    if estimator.singleton == "reward" and alone.size:
         # As in the trainers that keep it: mean 0 and standard deviation 1 are assumed.
         scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
-        return np.where(alone, batch.values / scale, columns)
+        columns = np.where(batch.counts == 1, batch.values / scale, columns)
+    finite = np.isfinite(columns) if batch.mask is None else np.isfinite(columns) | ~batch.mask
+    if not finite.all():
+        group = int(np.argwhere(~finite.T)[0][0])
+        raise ValueError(f"{estimator.name}: rewards as large as those of group {group} have no finite advantage")
     return columns
 
 

@@ -173,9 +173,10 @@ def with_lengths(batch: Batch, given: RewardRows) -> Batch:
     expected = batch.values.shape[::-1]
     if matrix.shape != expected:
         raise ValueError(f"token_lengths: expected shape {expected}, as the rewards, received {matrix.shape}")
+    if present is not None:
+        matrix = np.where(present, matrix, np.nan)
     mask = np.ones(expected, dtype=np.bool_) if batch.mask is None else batch.mask.T
-    good = np.isfinite(matrix) & (matrix >= 0)
-    wrong = mask & ~(good if present is None else good & present)
+    wrong = mask & ~(np.isfinite(matrix) & (matrix >= 0))
     if bool(wrong.any()):
         raise ValueError(f"token_lengths: {_first(wrong, matrix)}; accepted: at least 0")
     return replace(batch, token_lengths=np.where(mask, matrix, 0.0).T)

@@ -167,13 +167,13 @@ def test_arrays_for_remax_need_the_greedy_rewards_one_for_each_group():
 
 @pytest.mark.parametrize("lengths", [[[1.0]], [[1.0, -1.0]], [[1.0, math.nan]], [[1.0, None]]])
 def test_token_lengths_that_do_not_fit_are_refused(lengths):
-    with pytest.raises(ValueError, match=r"token.lengths?"):
+    with pytest.raises(ValueError, match="token_lengths: "):
         batch_advantages([[0.0, 1.0]], estimator="opo", token_lengths=lengths)
-    with pytest.raises(ValueError, match="token length"):
+    with pytest.raises(ValueError, match="token_lengths: "):
         group_advantage([0.0, 1.0], "opo", token_lengths=lengths[0])
-    with pytest.raises(ValueError, match="token length"):
+    with pytest.raises(ValueError, match="token_lengths: "):
         batch_statistics([[0.0, 1.0]], lengths)
-    with pytest.raises(ValueError, match="2 groups but token lengths for 1"):
+    with pytest.raises(ValueError, match="token_lengths: expected one for each reward"):
         batch_statistics([[0.0, 1.0]] * 2, [[1, 1]])
 
 
@@ -208,7 +208,7 @@ def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it():
 
 
 def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
-    with pytest.raises(ValueError, match="group of one"):
+    with pytest.raises(ValueError, match="group 0 has a single reward"):
         group_advantage([0.7], "openrlhf")
     with pytest.raises(ValueError, match="group 0 and 1 more has a single reward"):
         batch_advantages([[0.7], [1.0, 0.0], [None, 0.2]], estimator="openrlhf")
@@ -293,12 +293,15 @@ def test_groups_of_width_zero_give_no_advantages():
 
 def test_rewards_that_overflow_on_the_way_are_one_error_and_no_other():
     for huge in ([1.7e308, 1.7e308, -1.7e308], [1.7e308, 0.0, 0.0, 0.0, 0.0]):
-        with pytest.raises(ValueError, match="opo_length_weighted: rewards as large as these have no finite advantage"):
-            group_advantage(huge, "opo", token_lengths=[1, *[900] * (len(huge) - 1)])
+        lengths = [1, *[900] * (len(huge) - 1)]
         with pytest.raises(
             ValueError, match="opo_length_weighted: rewards as large as those of group 0 have no finite"
         ):
-            batch_advantages([huge], estimator="opo", token_lengths=[[1, *[900] * (len(huge) - 1)]])
+            group_advantage(huge, "opo", token_lengths=lengths)
+        with pytest.raises(
+            ValueError, match="opo_length_weighted: rewards as large as those of group 0 have no finite"
+        ):
+            batch_advantages([huge], estimator="opo", token_lengths=[lengths])
 
 
 def test_what_has_no_tokens_takes_no_part_in_statistics_over_tokens():
@@ -338,12 +341,12 @@ def test_shapes_and_types_that_do_not_fit_are_refused(rewards, mask, message):
 
 
 def test_what_is_no_number_is_a_value_error_that_names_it():
-    with pytest.raises(ValueError, match="token length 0 is 'x'; accepted: at least 0"):
+    with pytest.raises(ValueError, match="token_lengths: expected numbers, received 'x'"):
         group_advantage([1.0, 2.0], "opo", token_lengths=["x", 2])
     for greedy in ("x", math.nan):
-        with pytest.raises(ValueError, match=r"greedy is .*only finite rewards"):
+        with pytest.raises(ValueError, match=r"greedy: .*(received \['x'\]|only finite rewards)"):
             group_advantage([1.0, 2.0], "remax", greedy=greedy)
-    with pytest.raises(ValueError, match=r"greedy: expected a number for each group, received \['x'\]"):
+    with pytest.raises(ValueError, match=r"greedy: expected a finite number for each group, received \['x'\]"):
         batch_advantages([[1.0, 2.0]], estimator="remax", greedy=["x"])
 
 
