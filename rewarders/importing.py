@@ -16,7 +16,6 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import chain, count
@@ -265,15 +264,6 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-@dataclass
-class GradeResult:
-    """The reward of one item; mutable, as it is there."""
-
-    sample_id: str
-    reward: float
-    completion_index: int | None = None
-
-
 class _StandIn(MetaPathFinder, Loader):
     """Stands in for ``kolibrify.rl_dataserver.graders``, for which grader files may be written, where it is missing."""
 
@@ -284,7 +274,7 @@ class _StandIn(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == _GRADERS:
-            from tfgrpo.rewarders.graders.base import Grader, GraderInput  # noqa: PLC0415 - few files ask for them
+            from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput  # noqa: PLC0415 - few files ask for them
 
             module.__dict__.update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
 

@@ -7,12 +7,14 @@ their standard deviations with divisor G and G-1; M, S0 and S1 are the same over
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
+
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.options import NonNegative
 
 EPSILON: Final = 1e-8
 """Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
@@ -48,17 +50,17 @@ _NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """One estimator. ``dataclasses.replace`` makes a variant with other constants."""
+    """One estimator. ``dataclasses.replace`` makes a variant with other constants. Raises ``ValueError`` for invalid ones."""
 
     name: str
     kind: Kind
     formula: str
     """For readers, in the symbols of this module."""
-    ddof: int = 0
+    ddof: Literal[0, 1] = 0
     """Subtracted from the number of values that a standard deviation divides by."""
-    epsilon: float = 0.0
+    epsilon: NonNegative = 0.0
     """Added to the standard deviation; by ``token_whiten`` to the variance."""
-    variance_floor: float = 0.0
+    variance_floor: NonNegative = 0.0
     """Least variance, in the square of the rewards' unit."""
     singleton: Singleton = "zero"
     """Advantage of a group of one: the formula's (zero, unless it uses the batch), the reward itself (divided by
@@ -69,18 +71,6 @@ class Estimator:
     """``top_gap``: divided by the standard deviation. ``rank``: as quantiles of the normal distribution."""
     alias: str | None = None
     """Shorter name, of which most name the trainer whose default it is."""
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"kind is {self.kind!r}; accepted: {', '.join(get_args(Kind))}")
-        if self.ddof not in (0, 1):
-            raise ValueError(f"ddof is {self.ddof!r}; accepted: 0, 1")
-        for name in ("epsilon", "variance_floor"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {value!r}; accepted: a finite number of at least 0")
-        if self.singleton not in ("zero", "reward", "refuse"):
-            raise ValueError(f"singleton is {self.singleton!r}; accepted: zero, reward, refuse")
 
     @property
     def needs(self) -> tuple[Need, ...]:

@@ -82,9 +82,9 @@ def answer_or_completion(item: GraderInput, *, require_answer: bool) -> str | No
     return answer if answer is not None or require_answer else item.completion
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GradeResult:
-    """The reward of one item."""
+    """The reward of one item. Mutable: grader files of the existing system change the rewards that they made."""
 
     sample_id: str
     reward: float

@@ -79,33 +79,33 @@ def build_grader_rewarder(name: str, options: Mapping[str, Any], where: str, *, 
     ``where`` is the location in messages; ``comparing``: it needs a reference answer.
     """
     build = partial(constructed, RemoteGrader if name == _REMOTE else BUILT_IN[name])
-    return _built(partial(GraderRewarder, needs_answer=comparing, quick=name not in _SLOW), name, options, where, build)
+    return _built(name, options, where, build, needs_answer=comparing, quick=name not in _SLOW)
 
 
 def rewarder_of_grader(name: str, found: object, options: Mapping[str, Any], where: str) -> Rewarder:
     """Build the rewarder of a user's grader, or of a class of graders. Raises ``PipelineError``."""
-    return _built(GraderRewarder, name, options, where, partial(as_grader, found))
+    return _built(name, options, where, partial(as_grader, found))
 
 
 def _built(
-    kind: Callable[..., GraderRewarder],
     name: str,
     options: Mapping[str, Any],
     where: str,
     build: Callable[[Mapping[str, Any], str, str], Grader],
+    **traits: bool,
 ) -> Rewarder:
     """Return the rewarder; its options are those of the grader, and ``parse`` and ``rewarder_id``."""
     own = {key: options[key] for key in ("parse", "rewarder_id") if key in options}
     problems: list[Problem] = []
     try:
         # Without its grader yet, so that problems of both are reported at once.
-        rewarder = kind(GraderSet(), **{"rewarder_id": name, **own})
+        rewarder = GraderRewarder(GraderSet(), **{"rewarder_id": name, **own, **traits})
     except PipelineError as error:
         problems += placed(error.problems, where, ": options")
     try:
         grader = build({key: value for key, value in options.items() if key not in own}, where, ": options")
     except PipelineError as error:
-        raise PipelineError([*problems, *error.problems]) from error
+        problems += error.problems
     if problems:
         raise PipelineError(problems)
     return replace(rewarder, graders=GraderSet((NamedGrader(name, grader),), format_weight=0.0))

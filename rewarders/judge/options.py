@@ -127,12 +127,6 @@ def messages(instructions: str, task: str, reference: str | None, outputs: Mappi
     return (("system", instructions), ("user", canonical_json(payload)))
 
 
-def asked_again(question: Messages, reply: str, reason: str, schema: Mapping[str, Any]) -> Messages:
-    """Return the dialogue after an unusable reply."""
-    complaint = canonical_json({"error": reason, "schema": dict(schema)})
-    return (*question, ("assistant", reply), ("user", complaint))
-
-
 def shortened(text: str, most: int) -> str:
     """Return ``text`` without its middle when it is longer than ``most`` characters, with the number omitted."""
     if len(text) <= most:

@@ -12,8 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeModel, JudgeQuestion, JudgeReply
-from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, asked_again, messages, shortened
+from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, messages, shortened
 from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 
 T = TypeVar("T")
@@ -62,7 +63,9 @@ class Voter(Generic[T]):
         async def ask(refused: Sequence[tuple[str, str]]) -> str:
             again = question
             if refused:
-                dialogue = asked_again(question.messages, *refused[-1], question.schema)
+                reply, reason = refused[-1]
+                complaint = canonical_json({"error": reason, "schema": dict(question.schema)})
+                dialogue = (*question.messages, ("assistant", reply), ("user", complaint))
                 again = replace(question, messages=dialogue, attempt=len(refused))
             # Never below zero: the call is made all the same, so that a replay finds it under the same name.
             left = None if self._deadline is None else max(0.0, self._deadline - asyncio.get_running_loop().time())

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tfgrpo.pipelines.settings.selection import MemorySettings
 from tfgrpo.prompt_packs.safety import attack_in
@@ -80,28 +80,6 @@ class Flawed:
 
 
 Reading: TypeAlias = Sound | Flawed
-
-
-class AnswerFormat(Protocol):
-    """Format of an answer."""
-
-    @property
-    def name(self) -> str:
-        """Its name for people: ``text``, ``json``, ``powl``."""
-        ...
-
-    @property
-    def instructions(self) -> str:
-        """Instructions to the actor, or empty."""
-        ...
-
-    def read(self, text: str) -> Reading:
-        """Read an answer. Never raises."""
-        ...
-
-    def pattern(self, value: Any) -> Pattern | None:
-        """Return the structure of a value; None for a format without structure."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +168,11 @@ class PowlFormat:
     def pattern(self, value: Model) -> Pattern:
         """Return keys of structure and labels, and the model as text."""
         return Pattern(structural_key(value), label_fingerprint(value), to_text(value))
+
+
+AnswerFormat: TypeAlias = TextFormat | JsonFormat | PowlFormat
+"""Has a name for people, instructions to the actor, ``read`` for an answer, which never raises, and ``pattern``: the structure
+of a value."""
 
 
 def _shape(value: Any, levels: int) -> Any:
