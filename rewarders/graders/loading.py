@@ -99,7 +99,12 @@ def as_grader(found: object, options: Mapping[str, Any], where: str, key: str = 
         raise PipelineError.one(where, _kind(found), ACCEPTED)
     if not isinstance(found, type) and not fits(found, options) and fits(found, options, arguments=1):
         return grader(partial(found, **options) if options else found)
-    return _usable(constructed(found, options, where, key), where)
+    built: object = constructed(found, options, where, key)
+    if inspect.iscoroutine(built):
+        built.close()
+    if not is_grader(built):
+        raise PipelineError.one(where, f"something that makes {_kind(built)}", ACCEPTED)
+    return cast("Grader", built)
 
 
 def is_grader(found: object) -> bool:
@@ -110,22 +115,12 @@ def is_grader(found: object) -> bool:
 def _found(key: str, text: object, options: dict[str, Any], *, name: str, folder: Path, source: str) -> Grader:
     where = f"{source}.{key}"
     if key == "builtin":
-        if not isinstance(text, str) or text not in BUILT_IN:
-            raise PipelineError.one(where, repr(text), ", ".join(sorted(BUILT_IN)))
-        return build_grader(text, options, source=source)
+        return build_grader(text, options, source=where)
     shape = "module:attr" if key == "import" else "file.py:attr"
     if not isinstance(text, str) or not all(text.rpartition(":")):
         raise PipelineError.one(where, repr(text), shape)
     found = load_object(text, where) if key == "import" else load_from_file(text, where, folder=folder, entry=name)
     return as_grader(found, options, f"{where}: {text}")
-
-
-def _usable(built: object, where: str) -> Grader:
-    if inspect.iscoroutine(built):
-        built.close()
-    if not is_grader(built):
-        raise PipelineError.one(where, f"something that makes {_kind(built)}", ACCEPTED)
-    return cast("Grader", built)
 
 
 def _kind(value: object) -> str:
@@ -176,12 +171,12 @@ def _rejects(error: BaseException) -> bool:
     return raised_by_call or GraderInput.__name__ in str(error)
 
 
-def build_grader(name: str, init_kwargs: Mapping[str, Any] | None = None, *, source: str = "graders") -> Grader:
+def build_grader(name: object, init_kwargs: Mapping[str, Any] | None = None, *, source: str = "graders") -> Grader:
     """Build the built-in grader called ``name`` with ``init_kwargs``; ``source`` is the location of the name in messages.
 
     Raises ``PipelineError`` with every problem: an unknown name; unknown and missing options, and values that an option
     does not accept.
     """
-    if name not in BUILT_IN:
+    if not isinstance(name, str) or name not in BUILT_IN:
         raise PipelineError.one(source, repr(name), ", ".join(sorted(BUILT_IN)))
     return constructed(BUILT_IN[name], init_kwargs or {}, f"{source}: {name}", ": init_kwargs")

@@ -79,28 +79,25 @@ def to_pm4py(model: Model) -> Any:
 def from_pm4py(found: Any) -> Model:
     """Return the model of an object of pm4py. Raises ``PowlError`` for an unknown kind of node."""
     # It may recurse, as pm4py does.
-    return _node(found, [from_pm4py(child) for child in getattr(found, "children", None) or ()])
-
-
-def _node(node: Any, children: list[Model]) -> Model:
-    name = type(node).__name__
+    children = [from_pm4py(child) for child in getattr(found, "children", None) or ()]
+    name = type(found).__name__
     if name == "SilentTransition":
         return Silent()
     if name == "Transition":
-        return Activity(str(node.label))
+        return Activity(str(found.label))
     if name == "FrequentTransition":
-        turns: Model = Activity(str(node.activity))
-        if node.selfloop:
+        turns: Model = Activity(str(found.activity))
+        if found.selfloop:
             turns = Operator("LOOP", (turns, Silent()))
-        return Operator("XOR", (turns, Silent())) if node.skippable else turns
+        return Operator("XOR", (turns, Silent())) if found.skippable else turns
     if name == "StrictPartialOrder":
         pairs = frozenset(
             (before, after)
-            for (before, one), (after, other) in permutations(enumerate(node.children), 2)
-            if node.order.is_edge(one, other)
+            for (before, one), (after, other) in permutations(enumerate(found.children), 2)
+            if found.order.is_edge(one, other)
         )
         return _ordered(children, pairs)
-    kind = _KINDS.get(str(getattr(getattr(node, "operator", None), "value", "")))
+    kind = _KINDS.get(str(getattr(getattr(found, "operator", None), "value", "")))
     if kind is None:
         raise PowlError(f"pm4py made a {name}, which is none of the five operators")
     return Operator(kind, tuple(children))

@@ -82,37 +82,32 @@ def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> 
         spellings.setdefault(_normalized(label), set()).add(label)
     allowed = None if allowed_labels is None else frozenset(allowed_labels)
     for site in every:
-        doubts = [*_identity(site, ids), *_operator(site.node)]
-        if isinstance(site.node, Activity):
-            doubts += _label(site.node.label, labels, spellings, allowed)
+        doubts = _doubts(site, ids, labels, spellings, allowed)
         findings += [Finding(*doubt, site.pointer, site.id) for doubt in doubts]
     return Validation(tuple(findings))
 
 
-def _identity(site: Site, ids: Counter[str]) -> Iterator[_Doubt]:
+def _doubts(
+    site: Site, ids: Counter[str], labels: Counter[str], spellings: dict[str, set[str]], allowed: frozenset[str] | None
+) -> Iterator[_Doubt]:
+    node = site.node
     if site.id in site.above:
         yield "ancestor-id", f"a node above has the id {site.id!r} too"
     elif ids[site.id] > 1:
         yield "repeated-id", f"the id {site.id!r} is given {ids[site.id]} times"
-
-
-def _operator(node: Model) -> Iterator[_Doubt]:
     if isinstance(node, Operator) and len(node.children) == 1:
         yield "single-child", f"{node.kind} around a single child does nothing"
     elif isinstance(node, Operator) and node.kind == "PARTIAL_ORDER" and not node.order:
         yield "nothing-ordered", "PARTIAL_ORDER orders nothing: that is PARALLEL"
-
-
-def _label(
-    label: str, labels: Counter[str], spellings: dict[str, set[str]], allowed: frozenset[str] | None
-) -> Iterator[_Doubt]:
-    if allowed is not None and label not in allowed:
-        yield "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
-    if labels[label] > 1:
-        yield "repeated-label", f"{label!r} is there {labels[label]} times"
-    others = sorted(spellings[_normalized(label)] - {label})
+    if not isinstance(node, Activity):
+        return
+    if allowed is not None and node.label not in allowed:
+        yield "label-not-allowed", f"{node.label!r} is none of the {len(allowed)} allowed labels"
+    if labels[node.label] > 1:
+        yield "repeated-label", f"{node.label!r} is there {labels[node.label]} times"
+    others = sorted(spellings[_normalized(node.label)] - {node.label})
     if others:
-        yield "similar-label", f"{label!r} is another activity than {others[0]!r}"
+        yield "similar-label", f"{node.label!r} is another activity than {others[0]!r}"
 
 
 def _normalized(label: str) -> str:
