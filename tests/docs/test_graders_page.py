@@ -14,8 +14,9 @@ import yaml
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.rewarders.graders import BUILT_IN, Grader, GraderInput, build_grader
+from tfgrpo.rewarders.graders import Grader, GraderInput
 from tfgrpo.rewarders.graders.base import parse_completion
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 from tfgrpo.rewarders.graders.rewarder import Parse
 from tfgrpo.rewarders.registry import build_rewarder
 

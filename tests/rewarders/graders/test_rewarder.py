@@ -13,8 +13,10 @@ import pytest
 from aiohttp import web
 
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
-from tfgrpo.rewarders.graders import BUILT_IN, GraderRewarder, GraderSet, NamedGrader, grader
-from tfgrpo.rewarders.graders.rewarder import graded_inputs
+from tfgrpo.rewarders.graders import grader
+from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
+from tfgrpo.rewarders.graders.loading import BUILT_IN
+from tfgrpo.rewarders.graders.rewarder import GraderRewarder, graded_inputs
 from tfgrpo.rewarders.registry import GRADERS, build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
