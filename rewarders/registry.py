@@ -74,9 +74,11 @@ def build_rewarder(
 
         return build_composite(given, where, lambda part, its, place: build_rewarder(part, its, source=place))
     if name == "judge":
-        from tfgrpo.rewarders.judge.judge import build_judge  # noqa: PLC0415
+        from tfgrpo.rewarders.judge.judge import JudgeRewarder  # noqa: PLC0415
+        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415
 
-        return build_judge(given, where)
+        rest, own = pop_rewarder_id(given, "judge", where)
+        return JudgeRewarder(judge_options(rest, f"{where}: options"), own)
     if name == "relative":
         return _relative(given, where)
     if ":" not in name:

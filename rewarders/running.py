@@ -63,30 +63,27 @@ async def run_rewarder(
             # What is graded on the event loop cannot limit itself.
             return await _contained(rewarder, rewarder.score(limited), expected, limit if quick else math.inf)
         most = limit + (_GRACE_S if declares(rewarder, "asks_model") else 0.0)
-        verdicts = await _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
-        if verdicts is None:
-            raise _late(rewarder, limit)
-        return verdicts
-    if quick:
+        work = _in_time(_contained(rewarder, rewarder.score(limited), expected, most), most)
+    elif quick:
         return _answer(rewarder, limited, limit)
-    return await _in_thread(threads, rewarder, limited, limit)
-
-
-async def _in_thread(threads: RewarderThreads, rewarder: Rewarder, context: RewardContext, limit_s: float) -> Verdicts:
+    else:
+        work = threads.run(partial(_answer, rewarder, limited, limit), limit, watch=False)
     try:
-        return await threads.run(partial(_answer, rewarder, context, limit_s), limit_s, watch=False)
+        return await work
     except TimeoutError:
-        raise _late(rewarder, limit_s) from None
+        raise _late(rewarder, limit) from None
 
 
-async def _in_time(work: Coroutine[Any, Any, Verdicts], limit_s: float) -> Verdicts | None:
-    """Return the result of the work; None when it is late. Work that ignores its cancellation is abandoned."""
+async def _in_time(work: Coroutine[Any, Any, Verdicts], limit_s: float) -> Verdicts:
+    """Return the result of the work. Raises ``TimeoutError`` when it is late; it is abandoned if it ignores its end."""
     task = asyncio.ensure_future(work)
     # The error of abandoned work is of no interest; asyncio would log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait([task], timeout=limit_s)
-        return task.result() if task.done() else None
+        if not task.done():
+            raise TimeoutError
+        return task.result()
     finally:
         task.cancel()
 

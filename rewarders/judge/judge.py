@@ -5,15 +5,15 @@ The output is sent as data. A judge without usable answers abstains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict, pop_rewarder_id
+from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import SCORE_FORM, JudgeOptions, judge_options
+from tfgrpo.rewarders.judge.options import SCORE_FORM, JudgeOptions
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
 from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
 from tfgrpo.stores.frozen_json import frozen
@@ -71,12 +71,6 @@ class JudgeRewarder:
             "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
         }
         return RewardScore(self.rewarder_id, score, _evidence(score, usable, len(lost)), frozen(details))
-
-
-def build_judge(options: Mapping[str, Any], where: str) -> JudgeRewarder:
-    """Build the judge of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
-    rest, name = pop_rewarder_id(options, "judge", where)
-    return JudgeRewarder(judge_options(rest, f"{where}: options"), name)
 
 
 def _evidence(score: float, usable: Sequence[ReadScore], lost: int) -> str:
