@@ -92,14 +92,6 @@ class GradeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
-    """The grader gave a reward."""
-
-    reward: float
-    """Finite; any sign, any size."""
-
-
-@dataclass(frozen=True, slots=True)
 class NotGraded:
     """The grader gave no usable reward. Never a number."""
 
@@ -110,7 +102,8 @@ class NotGraded:
     """The grader failed: it raised or is unavailable. A ``RewardError`` that it raises concerns the item instead."""
 
 
-Grade: TypeAlias = Graded | NotGraded
+Grade: TypeAlias = float | NotGraded
+"""A reward, which is finite, of any sign and size, or the reason why there is none."""
 GradedBatch: TypeAlias = Sequence[GradeResult | Grade] | Awaitable[Sequence[GradeResult | Grade]]
 
 

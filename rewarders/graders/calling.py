@@ -60,6 +60,10 @@ class BatchGrades:
         if not self.late:
             self.grades[:] = grades
 
+    def complete(self, missing: Grade) -> tuple[Grade, ...]:
+        """Return the grades, with ``missing`` where there is none."""
+        return tuple(missing if grade is None else grade for grade in self.grades)
+
 
 def is_built_in(grader: Grader) -> bool:
     """Return whether a grader contains no user code."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tfgrpo.rewarders.graders.base import Grade, Graded, Grader, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import Grade, Grader, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.builtin.formats import ReasoningFormat
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
 from tfgrpo.rewarders.graders.grades import NO_GRADE
@@ -125,7 +125,7 @@ def grade_items_here(grader_set: GraderSet, inputs: Sequence[GraderInput]) -> tu
     for part in grader_set.members:
         grades = BatchGrades(len(inputs))
         grade_blocking(part.grader, inputs, grades)
-        graded[part.name, id(part.grader)] = [grade or NO_GRADE for grade in grades.grades]
+        graded[part.name, id(part.grader)] = grades.complete(NO_GRADE)
     return _combined(grader_set, graded)
 
 
@@ -143,13 +143,13 @@ def _combined(grader_set: GraderSet, graded: Mapping[tuple[str, int], Sequence[G
 def _item_grade(labels: Sequence[str], shares: Sequence[float], grades: Sequence[Grade]) -> ItemGrade:
     """Combine one grade for each label; those beyond the shares are gates."""
     labelled = list(zip(labels, grades, strict=True))
-    parts = {label: grade.reward for label, grade in labelled if isinstance(grade, Graded)}
+    parts = {label: grade for label, grade in labelled if not isinstance(grade, NotGraded)}
     failed = {label: grade for label, grade in labelled if isinstance(grade, NotGraded)}
     if failed:
         errors = {label: grade.reason for label, grade in failed.items()}
         late = any(grade.error_type == RewarderTimeout.__name__ for grade in failed.values())
         return ItemGrade(None, parts, errors, any(grade.broke for grade in failed.values()), late)
-    rewards = [grade.reward for grade in grades if isinstance(grade, Graded)]
+    rewards = [grade for grade in grades if not isinstance(grade, NotGraded)]
     reward = 0.0
     for share, part in zip(shares, rewards, strict=False):
         reward += share * part

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.base import Grade, Graded, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import Grade, GraderInput, NotGraded
 from tfgrpo.stores.errors import GraderUnavailable, RewardError
 
 T = TypeVar("T")
@@ -66,11 +66,11 @@ def as_grade(value: object) -> Grade:
     """Read a reward: numbers of any kind, booleans, and text that is a number. A grade stays as it is."""
     if isinstance(value, NotGraded):
         return value
-    number = unless_it_raises(None, float, value.reward if isinstance(value, Graded) else value)
+    number = unless_it_raises(None, float, value)
     if number is None:
         return NotGraded(f"the reward {_short(value)} is no number", "NotANumber")
     if math.isfinite(number):
-        return Graded(number)
+        return number
     return NotGraded(f"the reward {_short(value)} is no finite number", "NotANumber")
 
 

@@ -118,7 +118,7 @@ class _GraderWorker:
         grades = BatchGrades(len(inputs), limit_s)
         run = self._on_loop if is_async(self._grader.grade_batch) else self._in_thread
         missing = self._refusal() or await run(inputs, grades)
-        return tuple(grade or missing for grade in grades.grades)
+        return grades.complete(missing)
 
     def close(self) -> None:
         """Release the threads, the loop, and the connections that the grader has open on it."""

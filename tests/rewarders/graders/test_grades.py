@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.graders.base import Graded, GradeResult, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.grades import as_grade, matched
 from tfgrpo.stores.errors import RewardError
 
@@ -22,7 +22,7 @@ def inputs_of(*names: tuple[str, int | None] | str) -> list[GraderInput]:
 
 
 def rewards(grades) -> list[float | None]:
-    return [grade.reward if isinstance(grade, Graded) else None for grade in grades]
+    return [None if isinstance(grade, NotGraded) else grade for grade in grades]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def rewards(grades) -> list[float | None]:
     ],
 )
 def test_what_is_a_number_in_any_form_is_a_reward(value, reward):
-    assert as_grade(value) == Graded(reward)
+    assert as_grade(value) == reward
 
 
 class Odd:
@@ -146,7 +146,7 @@ def test_two_results_for_one_item_count_only_when_they_agree():
     assert rewards(matched(inputs, agreeing)) == [1.0, 2.0]
     differing = [GradeResult("a", 1.0), GradeResult("b", 2.0), GradeResult("b", 3.0)]
     first, second = matched(inputs, differing)
-    assert first == Graded(1.0)
+    assert first == 1.0
     assert isinstance(second, NotGraded)
     assert second.error_type == "TwoResults"
 
@@ -163,11 +163,11 @@ def test_a_result_without_a_name_among_named_ones_is_dropped():
 
 @pytest.mark.parametrize("reward", [float("nan"), "good", None])
 def test_a_grade_without_a_finite_number_is_none(reward):
-    assert isinstance(as_grade(Graded(reward)), NotGraded)
+    assert isinstance(as_grade(reward), NotGraded)
 
 
 def test_a_grade_among_the_results_stays_as_it_is():
-    grades = (NotGraded("no licence", "LicenceError"), Graded(0.5))
+    grades = (NotGraded("no licence", "LicenceError"), 0.5)
     assert matched(inputs_of("a", "b"), grades) == grades
 
 

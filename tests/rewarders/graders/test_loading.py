@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tfgrpo.rewarders.graders.base import FunctionGrader, Graded, GraderInput
+from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap
 from tfgrpo.rewarders.graders.loading import as_grader, load_python_grader
 from tfgrpo.rewarders.graders.running import GraderRunner
@@ -120,8 +120,8 @@ def problems(folder, **spec) -> list[str]:
 def reward(grader) -> float:
     with GraderRunner() as runner:
         (grade,) = asyncio.run(runner.grade("mine", grader, [ITEM]))
-    assert isinstance(grade, Graded), grade
-    return grade.reward
+    assert isinstance(grade, float), grade
+    return grade
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tfgrpo.rewarders.graders import remote as remote_module
-from tfgrpo.rewarders.graders.base import Graded, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import GraderInput, NotGraded
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import GraderUnavailable
@@ -82,7 +82,7 @@ async def asked(answer, inputs=None, **options):
 
 
 def rewards(grades) -> list[float | None]:
-    return [grade.reward if isinstance(grade, Graded) else None for grade in grades]
+    return [None if isinstance(grade, NotGraded) else grade for grade in grades]
 
 
 async def test_the_service_is_sent_every_sample_in_the_form_it_knows():
@@ -361,7 +361,7 @@ async def test_direct_callers_get_one_grade_for_each_item():
         await grader.aclose()
     assert isinstance(first, NotGraded)
     assert first.error_type == "NoResult"
-    assert (second, third) == (Graded(1.0), Graded(2.0))
+    assert (second, third) == (1.0, 2.0)
 
 
 async def test_many_calls_share_connections():
@@ -370,7 +370,7 @@ async def test_many_calls_share_connections():
         said = await asyncio.gather(*(grader.grade_batch(items()) for _ in range(200)))
         again = [await grader.grade_batch(items()) for _ in range(20)]
         await grader.aclose()
-    assert {tuple(one.reward for one in each) for each in said + again} == {(0.0, 1.0, 2.0)}
+    assert {tuple(each) for each in said + again} == {(0.0, 1.0, 2.0)}
     assert len(service.ports) <= 64
 
 

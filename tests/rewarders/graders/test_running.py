@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from tests.support.rewards.grader_kinds import AsyncBatch, Batch, good, items, per_item, raises_on, reasons, rewards
-from tfgrpo.rewarders.graders.base import Graded, GradeResult, GraderInput, ItemGrader, grader
+from tfgrpo.rewarders.graders.base import GradeResult, GraderInput, ItemGrader, grader
 from tfgrpo.rewarders.graders.calling import BatchGrades, grade_blocking
 from tfgrpo.rewarders.graders.loading import build_grader
 from tfgrpo.rewarders.graders.running import GraderRunner
@@ -26,8 +26,8 @@ def runner():
 def test_a_grade_after_the_time_limit_is_dropped():
     kept = BatchGrades(1, limit_s=-1.0)
     kept.start()
-    kept.set(0, Graded(1.0))
-    kept.set_all([Graded(1.0)])
+    kept.set(0, 1.0)
+    kept.set_all([1.0])
     assert kept.grades == [None]
 
 
@@ -219,7 +219,7 @@ async def test_several_threads_may_use_one_runner(runner):
         return asyncio.run(runner.grade("math", each, [item]))
 
     graded = await asyncio.gather(*(asyncio.to_thread(grade) for _ in range(16)))
-    assert graded == [(Graded(1.0),)] * 16
+    assert graded == [(1.0,)] * 16
 
 
 class Closing:

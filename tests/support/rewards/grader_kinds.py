@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tfgrpo.rewarders.graders.base import Grade, Graded, GradeResult, GraderInput, NotGraded
+from tfgrpo.rewarders.graders.base import Grade, GradeResult, GraderInput, NotGraded
 
 
 def items(count: int = 4, record: dict[str, Any] | None = None) -> list[GraderInput]:
@@ -17,7 +17,7 @@ def good(item: GraderInput) -> GradeResult:
 
 
 def rewards(grades: Iterable[Grade]) -> list[float | None]:
-    return [grade.reward if isinstance(grade, Graded) else None for grade in grades]
+    return [None if isinstance(grade, NotGraded) else grade for grade in grades]
 
 
 def reasons(grades: Iterable[Grade]) -> set[str]:
