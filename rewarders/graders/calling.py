@@ -102,11 +102,16 @@ def grade_blocking(grader: Grader, inputs: Sequence[GraderInput], grades: BatchG
             if _is_final(grader, error, inputs):
                 grades.set_all([not_graded(error)] * len(inputs))
                 return None
-        function = partial(_answer_alone, grader)
+        function = partial(_graded_alone, grader)
     for index, item in enumerate(inputs):
         if grades.late:
             break
-        grades.set(index, _graded_one(function, item))
+        try:
+            grades.set(index, as_grade(function(item)))
+        except BaseException as error:
+            if is_ctrl_c(error):
+                raise
+            grades.set(index, not_graded(error))
     return None
 
 
@@ -123,6 +128,14 @@ async def grade_async(
             answer: object = grader.grade_batch([item])
             return matched([item], await answer if inspect.isawaitable(answer) else answer)[0]
 
+    async def one(index: int, item: GraderInput) -> None:
+        try:
+            grades.set(index, as_grade(await function(item)))
+        except BaseException as error:
+            if is_cancellation(error):
+                raise
+            grades.set(index, not_graded(error))
+
     limiter = asyncio.Semaphore(_CONCURRENT)
     function: Callable[[GraderInput], Awaitable[object]] = alone
     if isinstance(grader, AsyncFunctionGrader):
@@ -138,16 +151,11 @@ async def grade_async(
             if _is_final(grader, error, inputs):
                 grades.set_all([not_graded(error)] * len(inputs))
                 return
-    await asyncio.gather(*(_await_one(function, item, index, grades) for index, item in enumerate(inputs)))
+    await asyncio.gather(*(one(index, item) for index, item in enumerate(inputs)))
 
 
-def _answer_alone(grader: Grader, item: GraderInput) -> object:
-    answer = grader.grade_batch([item])
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError("grade_batch returned an awaitable the second time")
-    return matched([item], answer)[0]
+def _graded_alone(grader: Grader, item: GraderInput) -> Grade:
+    return matched([item], grader.grade_batch([item]))[0]
 
 
 def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
@@ -155,26 +163,6 @@ def item_function(grader: Grader) -> Callable[[GraderInput], object] | None:
     if isinstance(grader, ItemGrader) and type(grader).grade_batch is ItemGrader.grade_batch:
         return grader.score_one
     return None
-
-
-def _graded_one(function: Callable[[GraderInput], object], item: GraderInput) -> Grade:
-    try:
-        return as_grade(function(item))
-    except BaseException as error:
-        if is_ctrl_c(error):
-            raise
-        return not_graded(error)
-
-
-async def _await_one(
-    function: Callable[[GraderInput], Awaitable[object]], item: GraderInput, index: int, grades: BatchGrades
-) -> None:
-    try:
-        grades.set(index, as_grade(await function(item)))
-    except BaseException as error:
-        if is_cancellation(error):
-            raise
-        grades.set(index, not_graded(error))
 
 
 def _is_final(grader: Grader, error: BaseException, inputs: Sequence[GraderInput]) -> bool:
