@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tfgrpo.rewarders.judge.model import JudgeModel
-from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+from tfgrpo.stores.errors import OptionError, PipelineError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import RewardScore
@@ -140,7 +140,7 @@ def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tup
     rest = dict(options)
     name = rest.pop("rewarder_id", default)
     if not isinstance(name, str) or not name.strip():
-        raise PipelineError([Problem(f"{where}: options.rewarder_id", repr(name), "a name")])
+        raise PipelineError.one(f"{where}: options.rewarder_id", repr(name), "a name")
     return rest, name
 
 

@@ -241,7 +241,7 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
     problems = [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
     # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
-        raise PipelineError([Problem(where, "a composite in a composite", f"at most {_DEEPEST} within each other")])
+        raise PipelineError.one(where, "a composite in a composite", f"at most {_DEEPEST} within each other")
     parts = _members(rest.get("parts"), f"{place}.parts", build, problems, weighted=True)
     gates = _members(rest.get("gates", ()), f"{place}.gates", build, problems, weighted=False)
     on_abstain = rest.get("on_abstain", "fail")
@@ -274,7 +274,7 @@ def _members(
 def _member(entry: object, place: str, build: Build, *, weighted: bool) -> WeightedRewarder:
     keys = _MEMBER[weighted]
     if not isinstance(entry, Mapping):
-        raise PipelineError([Problem(place, repr(entry), ", ".join(keys))])
+        raise PipelineError.one(place, repr(entry), ", ".join(keys))
     problems = [Problem(f"{place}.{key}", repr(entry[key]), ", ".join(keys)) for key in entry if key not in keys]
     name, options, weight = entry.get("name"), entry.get("options", {}), entry.get("weight", 1.0)
     if not isinstance(name, str) or not name:

@@ -55,7 +55,7 @@ def load_object(name: str, where: str) -> object:
     if _is_of_a_script(name):
         given = f"{name!r}, a function of a script or notebook"
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
-        raise PipelineError([Problem(where, given, accepted)])
+        raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
     if _is_file(module_name):
         return load_from_file(name, where, folder=Path.cwd())
@@ -75,7 +75,7 @@ def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> o
     file = folder / file_name
     if not file.is_file():  # before ``resolve``, which raises for links in a circle
         accepted = f"file.py:attr, with the file relative to {folder}"
-        raise PipelineError([Problem(where, f"{file_name!r}, which is no file", accepted)])
+        raise PipelineError.one(where, f"{file_name!r}, which is no file", accepted)
     with _RUNNING:
         module = _run(file.resolve(), entry, where)
     try:
@@ -83,7 +83,7 @@ def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> o
     except AttributeError:
         names = sorted(each for each in vars(module) if not each.startswith("_"))
         accepted = ", ".join(names[:20]) or "an attribute of it"
-        raise PipelineError([Problem(where, f"{attribute!r}, which {file_name} does not have", accepted)]) from None
+        raise PipelineError.one(where, f"{attribute!r}, which {file_name} does not have", accepted) from None
     return found
 
 
@@ -211,7 +211,7 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
         return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise PipelineError([Problem(where, repr(file.name), "a file that Python can import, such as file.py")])
+        raise PipelineError.one(where, repr(file.name), "a file that Python can import, such as file.py")
     module = importlib.util.module_from_spec(spec)
     others = _other_folders(file.parent)
     sys.modules[module_name] = module

@@ -84,7 +84,7 @@ def build_rewarder(
     if ":" not in name:
         known = ", ".join(known_rewarders())
         accepted = f"{known}, or module:attr or path/to/file.py:attr for a Python function or class"
-        raise PipelineError([Problem(f"{source}: name", repr(name), accepted)])
+        raise PipelineError.one(f"{source}: name", repr(name), accepted)
     return _from_python(name, load_object(name, where), given, where)
 
 

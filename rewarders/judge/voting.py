@@ -57,7 +57,18 @@ class Voter(Generic[T]):
 
     async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[T]:
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
-        question = self._question(shown, rollout, turn)
+        options, context = self._options, self._context
+        texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
+        question = JudgeQuestion(
+            messages=messages(self._system, context.prompt, context.answer if options.reference else None, texts),
+            schema_name=self._form.name,
+            schema=self._form.schema,
+            rollout=rollout,
+            turn=turn,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            model=options.model,
+        )
         replies: list[JudgeReply] = []
 
         async def ask(refused: Sequence[tuple[str, str]]) -> str:
@@ -78,26 +89,12 @@ class Voter(Generic[T]):
             return self._read(text)
 
         try:
-            return Vote(await corrected(usable, ask, self._options.retries + 1), "", tuple(replies))
+            return Vote(await corrected(usable, ask, options.retries + 1), "", tuple(replies))
         except ModelCallError as error:
             reason = f"{type(error).__name__}: {error}"
         except RepairExhausted as error:
             reason = error.attempts[-1][1]
         return Vote(None, reason, tuple(replies))
-
-    def _question(self, shown: Mapping[str, str], rollout: int, turn: int) -> JudgeQuestion:
-        options, context = self._options, self._context
-        texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
-        return JudgeQuestion(
-            messages=messages(self._system, context.prompt, context.answer if options.reference else None, texts),
-            schema_name=self._form.name,
-            schema=self._form.schema,
-            rollout=rollout,
-            turn=turn,
-            temperature=options.temperature,
-            max_tokens=options.max_tokens,
-            model=options.model,
-        )
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from tfgrpo.rewarders.faults import each_alone
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
@@ -141,14 +141,13 @@ class RewardModel(Protocol):
 
 
 RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[float | RolloutReward | None]]
-PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
 
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
     """A plain function ``(state, **options) -> completion`` as a policy."""
 
-    function: PolicyFunction
+    function: Callable[..., MaybeAwaitable[Generation | Json]]
     accepts_n = False
 
     def generate(self, state: Json, n: int, **options: Any) -> Any:
@@ -161,22 +160,26 @@ def policy_of(model: object, problems: list[ShapeProblem]) -> PolicyModel | Batc
     """Return the policy, or None and a problem when the object is not one."""
     if isinstance(model, PolicyModel | BatchPolicyModel):
         return model
-    if callable(model) and not isinstance(model, type):
-        return OneByOne(model)
     accepted = "generate(state, n), generate_batch(states, n), or a function (state) -> completion"
-    problems.append(ShapeProblem("policy_model", accepted, _lacking(model)))
-    return None
+    return OneByOne(model) if _is_function(model, "policy_model", accepted, problems) else None
 
 
 def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | RewardFunction | None:
     """Return the reward model, or None and a problem when the object is not one."""
-    if isinstance(model, RewardModel):
-        return model
-    if callable(model) and not isinstance(model, type):
-        return model
     accepted = "score_batch(states, completions), or a function (state, completion) -> reward"
-    problems.append(ShapeProblem("reward_model", accepted, _lacking(model)))
-    return None
+    return model if isinstance(model, RewardModel) or _is_function(model, "reward_model", accepted, problems) else None
+
+
+def _is_function(
+    model: object, name: str, accepted: str, problems: list[ShapeProblem]
+) -> TypeGuard[Callable[..., Any]]:
+    if callable(model) and not isinstance(model, type):
+        return True
+    lacking = (
+        f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__} without any of them"
+    )
+    problems.append(ShapeProblem(name, accepted, lacking))
+    return False
 
 
 def prompts_of(states: object) -> tuple[Prompt, ...]:
@@ -251,11 +254,3 @@ def _not_json(prompt: Prompt, index: int) -> Iterator[ShapeProblem]:
             frozen(getattr(prompt, name))
         except (TypeError, ValueError) as error:
             yield ShapeProblem(name, "a JSON value", str(error), f"index {index}, id {prompt.name(index)!r}")
-
-
-def _lacking(model: object) -> str:
-    return (
-        f"a {type(model).__name__} without any of them"
-        if not isinstance(model, type)
-        else f"the class {model.__name__}"
-    )
