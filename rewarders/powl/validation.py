@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Site, sites
 
-Severity: TypeAlias = Literal["error", "warning"]
 Code: TypeAlias = Literal[
     "ancestor-id", "repeated-id", "label-not-allowed", "no-activity", "repeated-label",
     "similar-label", "single-child", "nothing-ordered",
@@ -34,7 +33,7 @@ class Finding(NamedTuple):
     node_id: str
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> Literal["error", "warning"]:
         """``error`` (invalid) or ``warning``."""
         return "error" if self.code in ERRORS else "warning"
 

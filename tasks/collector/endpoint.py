@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import httpx
 
@@ -80,9 +80,7 @@ class _ManyClient(ChatClient):
     """A chat client that reads every choice of a reply."""
 
     def _prepare(self, request: ChatRequest) -> Any:
-        call = super()._prepare(request)
-        if not isinstance(request, _ManyRequest):
-            return call  # pragma: no cover - the policy asks for nothing else
+        call, request = super()._prepare(request), cast("_ManyRequest", request)  # the policy asks for nothing else
         more = {"n": request.n, **request.fields} if request.n > 1 else dict(request.fields)
         body = json.dumps({**json.loads(call.body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
         return replace(call, body=body, bound=self.bound(call.model, len(body), request.max_tokens * request.n))
@@ -209,9 +207,7 @@ class EndpointPolicy:
             n=n,
             fields=fields,
         )
-        reply = await self._client.complete(request, _KEY)
-        if not isinstance(reply, _ManyReply):  # pragma: no cover - the client reads nothing else
-            raise ModelReplyMalformed("the reply was read as a single one")
+        reply = cast("_ManyReply", await self._client.complete(request, _KEY))
         used = reply.usage
         logprobs = logprobs_of_choices(
             reply.body["choices"],
