@@ -16,7 +16,6 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import chain, count
 from operator import attrgetter
@@ -29,7 +28,7 @@ from tfgrpo.stores.errors import PipelineError, Problem
 
 PACKAGE: Final = "kolibrify"
 _GRADERS: Final = f"{PACKAGE}.rl_dataserver.graders"
-_PARENTS: Final = frozenset({PACKAGE, f"{PACKAGE}.rl_dataserver"})
+_NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", _GRADERS)
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -41,7 +40,7 @@ _HANDED_OVER: Final[list[dict[str, object]]] = []
 """Objects by name, of each open block of ``handed_over``."""
 _LOCK: Final = threading.Lock()
 _RUNNING: Final = threading.RLock()
-"""Held while a file runs, which may load another: a second thread must not find half a module."""
+"""Held while a file or module runs, which may load another: a second thread must not find half a module."""
 
 
 def load_object(name: str, where: str) -> object:
@@ -171,7 +170,7 @@ def _imported(module_name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
-    with kolibrify_names():
+    with _RUNNING, kolibrify_names():
         return importlib.import_module(_current_name(module_name))
 
 
@@ -264,30 +263,24 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-class _StandIn(MetaPathFinder, Loader):
-    """Stands in for ``kolibrify.rl_dataserver.graders``, for which grader files may be written, where it is missing."""
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        if fullname == _GRADERS or fullname in _PARENTS:
-            return ModuleSpec(fullname, self, is_package=fullname in _PARENTS)
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ == _GRADERS:
-            from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput  # noqa: PLC0415 - few files ask for them
-
-            module.__dict__.update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
-
-
 @contextmanager
 def kolibrify_names() -> Iterator[None]:
-    """For the length of a block, ``Grader``, ``GradeResult`` and ``GraderInput`` can be imported from there."""
-    finder = _StandIn()
-    sys.meta_path.append(finder)  # last: the package itself is found before, where it is installed
+    """For the length of a block, ``Grader``, ``GradeResult`` and ``GraderInput`` can be imported from ``kolibrify``.
+
+    Grader files may be written for ``kolibrify.rl_dataserver.graders``; its place is taken only where it is missing.
+    """
+    if _exists(PACKAGE):
+        yield
+        return
+    from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files
+
+    specs = (ModuleSpec(name, None, is_package=name != _GRADERS) for name in _NAMES)
+    package, server, graders = map(importlib.util.module_from_spec, specs)
+    vars(package)["rl_dataserver"], vars(server)["graders"] = server, graders
+    vars(graders).update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
+    sys.modules.update(zip(_NAMES, (package, server, graders), strict=True))
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
-        for name in (_GRADERS, *_PARENTS):
-            if getattr(getattr(sys.modules.get(name), "__spec__", None), "loader", None) is finder:
-                del sys.modules[name]
+        for name in _NAMES:
+            sys.modules.pop(name, None)
