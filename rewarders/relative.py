@@ -6,36 +6,34 @@ It ignores outputs, and refuses fewer than two attempts. ``tfgrpo.rewarders.judg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+
+from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
-from tfgrpo.stores.errors import OptionError, RewardError
+from tfgrpo.rewarders.options import Name, Options, accepts
+from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
 
 
 @dataclass(frozen=True, slots=True)
-class RelativeRewarder:
+class RelativeRewarder(Options):
     """Rank of each attempt's total among the attempts of its group.
 
     A flat group gets 0.5 throughout under ``rank``, and 0.0 under the two others. It abstains on attempts without a total,
     which are not ranked.
     """
 
-    variant: Variant = "rank"
+    variant: Annotated[Variant, accepts(", ".join(get_args(Variant)))] = "rank"
     """``rank``: 1 best to 0 worst, ties share the mean. ``centered``: total minus group mean.
     ``zscore``: the same over the population standard deviation (plus 1e-8)."""
-    rewarder_id: str = "relative"
+    rewarder_id: Name = "relative"
 
     ranks: ClassVar[bool] = True
     quick: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            raise OptionError(f"variant is {self.variant!r}", ", ".join(get_args(Variant)))
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""

@@ -6,7 +6,7 @@ import pytest
 
 from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.errors import PipelineError, RewardError
 
 
 def scores(context, variant="rank"):
@@ -54,5 +54,5 @@ def test_totals_that_are_no_numbers_are_refused(make_context):
 
 
 def test_an_unknown_variant_is_refused():
-    with pytest.raises(ValueError, match="rank, centered, zscore"):
+    with pytest.raises(PipelineError, match="variant: got 'median'; accepted: rank, centered, zscore"):
         RelativeRewarder("median")
