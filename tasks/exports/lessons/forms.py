@@ -104,19 +104,12 @@ def _skill(lessons: LessonSet) -> str:
     name = _NAME.sub("-", f"{lessons.task_id or lessons.domain}-lessons".lower()).strip("-")[:_LONGEST_NAME].strip("-")
     about = lessons.domain or lessons.task_id or "these"
     description = f"Lessons learned on {about} tasks by comparing attempts. Use when working on {about} tasks."
-    front = "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}"
-        for key, value in (("name", name), ("description", description))
-    )
+    front = f"name: {json.dumps(name)}\ndescription: {json.dumps(description, ensure_ascii=False)}"
     return f"---\n{front}\n---\n\n# Lessons: {about}\n\n{_block(lessons)}"
 
 
-def _agents(lessons: LessonSet) -> str:
-    """A section for ``AGENTS.md``; a later export can replace the text between its marks."""
-    return f"## Lessons from earlier attempts\n\n{_block(lessons)}"
-
-
 def _block(lessons: LessonSet) -> str:
+    """Return the lessons between marks, so that a later export can replace them in a file of others."""
     return f"{BEGIN}{_origin(lessons)} -->\n\n{_ADVICE}\n\n{lesson_lines(lessons.lessons)}\n\n{END}"
 
 
@@ -162,7 +155,7 @@ _FORMS: Final[Mapping[LessonForm, Callable[[LessonSet], str]]] = {
     "text": lambda lessons: lesson_lines(lessons.lessons),
     "json": lambda lessons: json.dumps(as_json(lessons), indent=2, ensure_ascii=False),
     "skill-md": _skill,
-    "agents-md": _agents,
+    "agents-md": lambda lessons: f"## Lessons from earlier attempts\n\n{_block(lessons)}",
     "dspy": _dspy,
     "ace-playbook": _playbook,
 }
