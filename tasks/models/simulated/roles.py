@@ -8,56 +8,28 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.reflector import digest, judged, lessons_in_force
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
+from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, digest, reflect
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
 
-class _Ask(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ShownAttempt(_Ask):
-    """One attempt in a reflection request."""
-
-    label: str = ""
-    reward: float
-    transcript: str
-    digest: str = ""
-    """In place of what the transcript leaves out."""
-
-
-class ReflectionAsk(_Ask):
-    """A request to say what separated attempts."""
-
-    attempts: list[ShownAttempt] = Field(min_length=1)
-    max_lessons: int = Field(ge=0)
-    max_words: int = 32
-
-    def the_wrong_way_round(self) -> ReflectionAsk:
-        """Return the same attempts with the better ones as the worse."""
-        turned = [attempt.model_copy(update={"reward": -attempt.reward}) for attempt in self.attempts]
-        return self.model_copy(update={"attempts": turned})
-
-
-class DigestAsk(_Ask):
+class DigestAsk(BaseModel, frozen=True):
     """A request to condense one attempt."""
 
     task: str
     transcript: str
 
 
-class ShortenAsk(_Ask):
+class ShortenAsk(BaseModel, frozen=True):
     """A request to shorten a text."""
 
     text: str
@@ -65,14 +37,14 @@ class ShortenAsk(_Ask):
     max_chars: int = Field(default=280, ge=1)
 
 
-class JudgementAsk(_Ask):
+class JudgementAsk(BaseModel, frozen=True):
     """A request to score one output."""
 
     task: str
     output: str
 
 
-class ComparisonAsk(_Ask):
+class ComparisonAsk(BaseModel, frozen=True):
     """A request to compare two outputs."""
 
     task: str
@@ -94,8 +66,8 @@ def learned_answer(
     answer: dict[str, Any] | None = None
     match _question_in(body):
         case ReflectionAsk() as question:
-            turned = misjudged > 0.0 and rng.random() < misjudged
-            answer = _reflection(world, question.the_wrong_way_round() if turned else question, body, rng)
+            mistaken = misjudged > 0.0 and rng.random() < misjudged
+            answer = reflect(world, question, rng, body.messages[0].text, misjudged=mistaken)
         case DigestAsk() as question:
             answer = digest(world.pitfalls.values(), question.transcript)
         case CurationAsk() as question:
@@ -117,14 +89,6 @@ def _question_in(body: ChatBody) -> _Question | None:
             with suppress(ValidationError):
                 return _QUESTION.validate_python(value)
     return None
-
-
-def _reflection(world: World, ask: ReflectionAsk, body: ChatBody, rng: random.Random) -> dict[str, Any]:
-    """Return lessons, and what separates the attempts if the request lists the lessons in force."""
-    lessons, known = reflect(world.pitfalls.values(), ask, rng), lessons_in_force(body.messages[0].text)
-    if known is None:
-        return lessons
-    return judged(world.lexicon, known, contrasts(world.pitfalls.values(), ask.attempts), rng) | lessons
 
 
 def shorten(ask: ShortenAsk) -> dict[str, Any]:
@@ -224,64 +188,3 @@ def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
     if puzzle is None:
         return _UNKNOWN
     return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise
-
-
-USELESS: Final = tuple(advice_of(data_of("lessons")["useless"]))
-RAMBLING: Final[str] = data_of("lessons")["rambling"]
-RIGHT_SHARE = 0.85
-"""Lessons that draw the conclusion that the transcripts suggest."""
-USELESS_SHARE = 0.10
-"""Lessons without effect; the rest state the opposite of the truth."""
-_USELESS_WITHOUT_CONTRAST = 0.4
-_RAMBLES = 0.02
-
-
-class Contrast(NamedTuple):
-    """A pitfall on which the attempts differ; ``right`` when those that avoided it fared better."""
-
-    pitfall: Pitfall
-    right: bool
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def contrasts(pitfalls: Iterable[Pitfall], attempts: Sequence[ShownAttempt]) -> list[Contrast]:
-    """Return the pitfalls that some attempts visibly avoided and others visibly hit, with different rewards."""
-    texts = [(" ".join(f"{each.digest} {each.transcript}".split()), each.reward) for each in attempts]
-
-    def rewards(phrases: Sequence[str]) -> list[float]:
-        return [reward for text, reward in texts if any(phrase in text for phrase in phrases)]
-
-    differing = []
-    for pitfall in pitfalls:
-        avoided, hit = rewards(pitfall.shown_avoided), rewards(pitfall.shown_hit)
-        if avoided and hit and _mean(avoided) != _mean(hit):
-            differing.append(Contrast(pitfall, _mean(avoided) > _mean(hit)))
-    return differing
-
-
-def _lesson(contrast: Contrast, rng: random.Random) -> Advice:
-    point = rng.random()
-    if RIGHT_SHARE <= point < RIGHT_SHARE + USELESS_SHARE:
-        return rng.choice(USELESS)
-    good = contrast.right is (point < RIGHT_SHARE)
-    return rng.choice(contrast.pitfall.good_advice if good else contrast.pitfall.bad_advice)
-
-
-def reflect(pitfalls: Iterable[Pitfall], ask: ReflectionAsk, rng: random.Random) -> dict[str, Any]:
-    """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
-
-    From their transcripts alone: most lessons draw the conclusion that these suggest; some are useless, some are wrong.
-    """
-    differing = contrasts(pitfalls, ask.attempts)
-    rng.shuffle(differing)
-    lessons = [_lesson(contrast, rng) for contrast in differing[: ask.max_lessons]]
-    if not differing and ask.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
-        lessons = [rng.choice(USELESS)]
-
-    def rambling(text: str) -> str:
-        return f"{text} {RAMBLING}" if rng.random() < _RAMBLES else text
-
-    return {"lessons": [{"polarity": lesson.polarity, "text": rambling(lesson.text)} for lesson in lessons]}

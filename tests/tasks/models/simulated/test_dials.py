@@ -14,7 +14,7 @@ from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.engine import LESSON_GAIN, Engine, digest_of, lesson_gain, turned_rules
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.roles import USELESS
+from tfgrpo.tasks.models.simulated.reflector import USELESS
 from tfgrpo.tasks.models.simulated.worlds.puzzle import answer_of, open_world
 
 WORLDS = ("arithmetic", "ledger-tools", "powl", "unlearnable")

@@ -19,7 +19,7 @@ from tests.support.models.paraphrases import (
     NEUTRAL,
 )
 from tests.support.models.players import with_lessons
-from tfgrpo.tasks.models.simulated.roles import RAMBLING, USELESS
+from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, lessons_in, reads_as_language
 from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName, open_world

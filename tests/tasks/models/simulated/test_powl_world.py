@@ -12,7 +12,8 @@ from benchmarks.generated_items import hit_sets
 from tests.support.models.players import success, with_lessons
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
 from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
-from tfgrpo.tasks.models.simulated.roles import JudgementAsk, ReflectionAsk, judge, reflect
+from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
+from tfgrpo.tasks.models.simulated.roles import JudgementAsk, judge
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, open_world
@@ -130,7 +131,7 @@ def test_the_reflecting_role_names_the_remedy_that_separated_two_attempts():
     told = [
         WORLD.lexicon.stances(lesson["polarity"], lesson["text"])
         for seed in range(60)
-        for lesson in reflect(PITFALLS.values(), asked, random.Random(seed))["lessons"]
+        for lesson in reflect(WORLD, asked, random.Random(seed))["lessons"]
     ]
     assert told.count({"any_order": 1}) > 40
     assert not any("rework_loop" in stances for stances in told)

@@ -12,7 +12,8 @@ from tests.support.models.simulated_calls import request
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.tasks.learning.ask import DIGEST, REFLECTION, Question
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.roles import USELESS, learned_answer
+from tfgrpo.tasks.models.simulated.reflector import USELESS
+from tfgrpo.tasks.models.simulated.roles import learned_answer
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 WORLD = open_world("arithmetic")

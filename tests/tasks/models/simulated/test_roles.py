@@ -13,16 +13,8 @@ from tests.support.models.simulated_calls import ask, content_of, in_process, re
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
-from tfgrpo.tasks.models.simulated.roles import (
-    RAMBLING,
-    USELESS,
-    ReflectionAsk,
-    ShortenAsk,
-    contrasts,
-    minimal_instance,
-    reflect,
-    shorten,
-)
+from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS, ReflectionAsk, contrasts, reflect
+from tfgrpo.tasks.models.simulated.roles import ShortenAsk, minimal_instance, shorten
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 WORLD = open_world("arithmetic")
@@ -39,7 +31,7 @@ def reflection(*attempts, **changes):
 
 def lessons(*attempts, seed=0, **changes):
     question = ReflectionAsk.model_validate(reflection(*attempts, **changes))
-    return reflect(PITFALLS.values(), question, random.Random(seed))["lessons"]
+    return reflect(WORLD, question, random.Random(seed))["lessons"]
 
 
 def entry(name, advice, support=1):
