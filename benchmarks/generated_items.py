@@ -16,7 +16,7 @@ from tfgrpo.stores.canonical import stream
 from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, data_of, word_list
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
-    ScriptedSolver,
+    Solver,
     World,
     answer_of,
     open_world,
@@ -74,7 +74,7 @@ def _draft(world: World, rng: random.Random) -> dict[str, Any] | None:
     puzzle = world.puzzle(template, slots)
 
     def answer(hit: frozenset[str]) -> str:
-        return answer_of(puzzle.solved(ScriptedSolver(hit)))
+        return answer_of(puzzle.solved(Solver(hit)))
 
     right, pitfalls = answer(frozenset()), template.pitfalls
     if pitfalls is None:

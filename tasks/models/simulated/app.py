@@ -15,10 +15,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, encoded
-from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, FaultKind, SimulatedOptions, digest_of, prompt_tokens
+from tfgrpo.tasks.models.simulated.dialects import ChatDialect, encoded, framed
+from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, SimulatedOptions, digest_of, prompt_tokens
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
 ABORT: Final = "tfgrpo.abort"
@@ -51,10 +51,6 @@ class _Refused(Exception):
 
     def __init__(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         self.status, self.body, self.headers = status, body, headers
-
-    def response(self, path: str) -> Response:
-        """Return the answer to a request on a path."""
-        return _answer(encoded(_dialect_of(path).error(self.status, self.body)), self.status, self.headers)
 
 
 def _unknown_model(name: str) -> _Refused:
@@ -92,7 +88,7 @@ class _Service:
             raise _unknown_model(name)
         return _answer(encoded(_MODEL if request.path_params else {"object": "list", "data": [_MODEL]}))
 
-    async def answered(self, request: Request) -> Response:
+    async def answered(self, request: Request) -> ASGIApp:
         """Answer one request in its dialect, or break as the faults ask."""
         clock = asyncio.get_running_loop().time
         due = clock() + self._options.latency_s
@@ -122,9 +118,7 @@ class _Service:
         ):
             raise _Refused(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
 
-    def _respond(
-        self, asked: _Asked, fault: FaultKind | None, completion: dict[str, Any], streamed_s: float
-    ) -> Response:
+    def _respond(self, asked: _Asked, fault: str | None, completion: dict[str, Any], streamed_s: float) -> ASGIApp:
         failed = error_body("The server had an error.", kind="server_error")
         # By the digest, half of the streams that fail begin well.
         midway = asked.body.stream and int(asked.digest[0], 16) % 2 == 1
@@ -134,7 +128,7 @@ class _Service:
         if fault == "server_error" and not midway:
             raise _Refused(500, failed)
         if fault == "hang":
-            return _HangingResponse(self.closing)
+            return self._hang
         if fault == "empty":
             completion["choices"][0]["message"] = {"role": "assistant", "content": "", "refusal": None}
         headers = {**_HEADERS, "x-request-id": f"req_{asked.digest[:24]}"}
@@ -147,6 +141,19 @@ class _Service:
         if fault == "reset":
             return _ResettingResponse(raw, headers=_HEADERS, media_type="application/json")
         return _answer(raw[: len(raw) // 2] if fault == "bad_json" else raw, headers=headers)
+
+    async def _hang(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Answer nothing until the client gives up or the server shuts down."""
+        waits = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self.closing.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            abort = scope.get("extensions", {}).get(ABORT)
+            if abort is not None:
+                abort()
+                await waits[0]
+        finally:
+            for wait in waits:
+                wait.cancel()
 
 
 def _read(raw: bytes, dialect: ChatDialect, further: Mapping[str, Any] | None = None) -> _Asked:
@@ -164,18 +171,14 @@ def _read(raw: bytes, dialect: ChatDialect, further: Mapping[str, Any] | None = 
     return _Asked(dialect, value, body, digest_of(chat))
 
 
-def _frames(
-    asked: _Asked, fault: FaultKind | None, completion: Mapping[str, Any], failed: Mapping[str, Any]
-) -> list[bytes]:
+def _frames(asked: _Asked, fault: str | None, completion: Mapping[str, Any], failed: Mapping[str, Any]) -> list[bytes]:
     """Return the events of a stream as sent; a fault shows in the middle."""
     events = list(asked.dialect.events(completion, asked.value))
-    frames, half = [event.framed(event.payload) for event in events], len(events) // 2
+    frames, half = list(map(framed, events)), len(events) // 2
     if fault == "server_error":
-        broken = asked.dialect.broken(failed, half)
-        return [*frames[:half], broken.framed(broken.payload)]
+        return [*frames[:half], framed(asked.dialect.broken(failed, half))]
     if fault == "bad_json":
-        payload = events[half].payload
-        return [*frames[:half], events[half].framed(payload[: len(payload) // 2])]
+        return [*frames[:half], framed(events[half], cut=True)]
     return frames
 
 
@@ -188,35 +191,16 @@ async def _paced(frames: list[bytes], within_s: float) -> AsyncIterator[bytes]:
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:
-    if not isinstance(error, _Refused):
-        said = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "internal error")
-        error = _Refused(said[0], error_body(said[1]))
-    return error.response(request.url.path)
+    if isinstance(error, HTTPException):
+        error = _Refused(error.status_code, error_body(error.detail))
+    assert isinstance(error, _Refused)  # noqa: S101 - this handles no other
+    body = _dialect_of(request.url.path).error(error.status, error.body)
+    return _answer(encoded(body), error.status, error.headers)
 
 
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-class _HangingResponse(Response):
-    """No answer until the client gives up or the server shuts down."""
-
-    def __init__(self, closing: asyncio.Event) -> None:
-        super().__init__()
-        self._closing = closing
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        waits = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._closing.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            abort = scope.get("extensions", {}).get(ABORT)
-            if abort is not None:
-                abort()
-                await waits[0]
-        finally:
-            for wait in waits:
-                wait.cancel()
 
 
 class _ResettingResponse(Response):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from tfgrpo.tasks.models.simulated.engine import CHARS_PER_TOKEN
 
 _PIECE: Final = 4 * CHARS_PER_TOKEN
 """Characters of one delta."""
+Event: TypeAlias = Mapping[str, Any] | str
+"""Data of one server-sent event."""
 
 
 def encoded(value: object) -> bytes:
@@ -20,21 +22,11 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-class Event(NamedTuple):
-    """One server-sent event."""
-
-    data: Mapping[str, Any] | str
-    name: str | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """Return what follows ``data:``."""
-        return self.data.encode() if isinstance(self.data, str) else encoded(self.data)
-
-    def framed(self, payload: bytes) -> bytes:
-        """Return the event as sent, with this payload."""
-        name = b"" if self.name is None else f"event: {self.name}\n".encode()
-        return b"%sdata: %s\n\n" % (name, payload)
+def framed(event: Event, *, cut: bool = False) -> bytes:
+    """Return a server-sent event, named by the type in its data; ``cut``: with half of its data."""
+    payload = event.encode() if isinstance(event, str) else encoded(event)
+    name = f"event: {event['type']}\n".encode() if not isinstance(event, str) and "type" in event else b""
+    return b"%sdata: %s\n\n" % (name, payload[: len(payload) // 2] if cut else payload)
 
 
 def pieces(text: str) -> list[str]:
@@ -65,7 +57,7 @@ class ChatDialect:
 
     def broken(self, body: Mapping[str, Any], sent: int) -> Event:  # noqa: ARG002
         """Return the event with which a stream fails after ``sent`` events."""
-        return Event(body)
+        return body
 
     def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:
         """Yield the answer as a stream: role, text, one call each, finish reason, usage if asked for; then ``[DONE]``."""
@@ -77,7 +69,7 @@ class ChatDialect:
 
         def chunk(delta: Mapping[str, Any], logprobs: object = None, finish: str | None = None) -> Event:
             only = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-            return Event({**common, "choices": [only]})
+            return {**common, "choices": [only]}
 
         yield chunk({"role": "assistant", "content": "", "refusal": None})
         tokens = (choice["logprobs"] or {}).get("content")
@@ -91,5 +83,5 @@ class ChatDialect:
                 yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         yield chunk({}, finish=choice["finish_reason"])
         if usage:
-            yield Event({**common, "choices": [], "usage": completion["usage"]})
-        yield Event("[DONE]")
+            yield {**common, "choices": [], "usage": completion["usage"]}
+        yield "[DONE]"

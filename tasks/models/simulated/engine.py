@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,7 @@ from tfgrpo.tasks.models.simulated.roles import learned_answer, minimal_instance
 from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     Dialogue,
+    Solver,
     ToolCall,
     ToolResult,
     Turn,
@@ -32,8 +33,6 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     open_world,
 )
 from tfgrpo.tasks.models.wire import called
-
-FaultKind: TypeAlias = Literal["rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated"]
 
 
 class SimulatedOptions(SimulatedSettings, hide_input_in_errors=True):
@@ -52,12 +51,11 @@ class SimulatedOptions(SimulatedSettings, hide_input_in_errors=True):
         return self
 
 
-def choose_fault(faults: FaultSettings, seed: int, digest: str, seen: int) -> FaultKind | None:
-    """Return how this call breaks, or None. ``seen``: earlier arrivals of the same request, so a retry may succeed."""
+def choose_fault(faults: FaultSettings, seed: int, digest: str, seen: int) -> str | None:
+    """Return how this call breaks, a field of the settings, or None. ``seen``: earlier arrivals of the same request."""
     point = derive_seed(seed, "fault", digest, seen) / 2.0**53
-    kinds: tuple[FaultKind, ...] = get_args(FaultKind)
-    for kind in kinds:
-        point -= getattr(faults, kind)
+    for kind, share in faults:
+        point -= share
         if point < 0.0:
             return kind
     return None
@@ -101,7 +99,7 @@ class Engine:
             del self._seen[next(iter(self._seen))]
         return before
 
-    def answer(self, body: ChatBody, digest: str) -> tuple[FaultKind | None, dict[str, Any]]:
+    def answer(self, body: ChatBody, digest: str) -> tuple[str | None, dict[str, Any]]:
         """Return how this call breaks, or None, and its completion."""
         seen, seed = self.arrive(body, digest), self._options.seed
         fault = choose_fault(self._options.faults, seed, digest, seen) if self._faulty else None
@@ -191,8 +189,8 @@ _NORMAL = NormalDist()
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class AdvisedSolver:
+@dataclass(frozen=True, kw_only=True)
+class AdvisedSolver(Solver):
     """Solver that avoids a pitfall when its margin is above zero: lessons help, heat scatters.
 
     The margin is ``SKILL + LESSON_GAIN * advice + DIFFICULTY_SPREAD * d - HEAT_COST * T + HEAT * T * z``:
@@ -277,7 +275,15 @@ def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Ran
     drifted = options.drift is not None and options.night >= options.drift
     turned = turned_rules(world.name, options.seed) if drifted else frozenset[str]()
     gain = lesson_gain(world.name, options.effect)
-    solver = AdvisedSolver(options.seed, prompt, temperature, world.lexicon.advice(system), rng, gain, turned)
+    solver = AdvisedSolver(
+        seed=options.seed,
+        prompt=prompt,
+        temperature=temperature,
+        advice=world.lexicon.advice(system),
+        rng=rng,
+        gain=gain,
+        turned_rules=turned,
+    )
     turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
     if turn.calls or not (options.attention or options.label_noise):
         return turn

@@ -126,13 +126,13 @@ class MessagesDialect(ChatDialect):
         message = self.reply(completion, asked)
         usage = message["usage"]
         begun = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-        yield _event("message_start", message=begun)
-        yield _event("ping")
+        yield {"type": "message_start", "message": begun}
+        yield {"type": "ping"}
         for index, block in enumerate(message["content"]):
             yield from _block_events(index, block)
         delta = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-        yield _event("message_delta", delta=delta, usage={"output_tokens": usage["output_tokens"]})
-        yield _event("message_stop")
+        yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage["output_tokens"]}}
+        yield {"type": "message_stop"}
 
     def error(self, status: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the error with a type for its status."""
@@ -141,15 +141,11 @@ class MessagesDialect(ChatDialect):
 
     def broken(self, body: Mapping[str, Any], sent: int) -> Event:  # noqa: ARG002
         """Return an event of type ``error``."""
-        return Event(self.error(500, body), "error")
+        return self.error(500, body)
 
 
-def _event(kind: str, **data: object) -> Event:
-    return Event({"type": kind, **data}, kind)
-
-
-def _text(content: str | list[_Text]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)
+def _text(content: str | list[_Text], between: str = "") -> str:
+    return content if isinstance(content, str) else between.join(block.text for block in content)
 
 
 def _function(tool: _Tool) -> dict[str, Any]:
@@ -167,8 +163,7 @@ def _turns(message: _Message) -> Iterator[dict[str, Any]]:
         return
     results = [block for block in blocks if isinstance(block, _ToolResult)]
     for block in results:
-        content = block.content if isinstance(block.content, str) else "\n".join(part.text for part in block.content)
-        yield {"role": "tool", "content": content, "tool_call_id": _chat_id(block.tool_use_id)}
+        yield {"role": "tool", "content": _text(block.content, "\n"), "tool_call_id": _chat_id(block.tool_use_id)}
     if text or not results:
         yield {"role": "user", "content": text}
 
@@ -197,7 +192,7 @@ def _block_events(index: int, block: Mapping[str, Any]) -> Iterator[Event]:
     else:
         begun, arguments = {**block, "input": {}}, json.dumps(block["input"], ensure_ascii=False)
         deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(arguments)]
-    yield _event("content_block_start", index=index, content_block=begun)
+    yield {"type": "content_block_start", "index": index, "content_block": begun}
     for delta in deltas:
-        yield _event("content_block_delta", index=index, delta=delta)
-    yield _event("content_block_stop", index=index)
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}

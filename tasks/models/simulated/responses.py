@@ -158,13 +158,13 @@ class ResponsesDialect(ChatDialect):
             told += _item_events(index, item)
         told.append((f"response.{response['status']}", {"response": response}))
         for number, (kind, data) in enumerate(told):
-            yield Event({"type": kind, **data, "sequence_number": number}, kind)
+            yield {"type": kind, **data, "sequence_number": number}
 
     def broken(self, body: Mapping[str, Any], sent: int) -> Event:
         """Return an event of type ``error``."""
         error = body["error"]
         data = {"type": "error", "code": error["type"], "message": error["message"], "param": None}
-        return Event({**data, "sequence_number": sent}, "error")
+        return {**data, "sequence_number": sent}
 
 
 def _digest_in(completion: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, data_of
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
@@ -19,46 +19,26 @@ WorldName: TypeAlias = Literal[GeneratedName, "powl"]
 _CENT = Decimal("0.01")
 
 
-class Solver(Protocol):
-    """What decides how an attempt goes."""
-
-    def avoids(self, pitfall: str) -> bool:
-        """Whether this attempt avoids the pitfall of that name."""
-        ...
-
-    def pick(self, options: Sequence[T]) -> T:
-        """Return one of several wordings."""
-        ...
-
-    def lucky(self, share: float) -> bool:
-        """True in this share of attempts, independent of the prompt."""
-        ...
-
-    def turned(self, pitfall: str) -> bool:
-        """Whether what looks like the mistake is right since the drift."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptedSolver:
-    """Makes exactly the named mistakes; items are generated and checked with it."""
+@dataclass(frozen=True)
+class Solver:
+    """Decides how an attempt goes. This one makes exactly the named mistakes; items are generated and checked with it."""
 
     hit: frozenset[str] = frozenset()
 
     def avoids(self, pitfall: str) -> bool:
-        """True unless the pitfall is one of those named."""
+        """Whether this attempt avoids the pitfall of that name."""
         return pitfall not in self.hit
 
     def pick(self, options: Sequence[T]) -> T:
-        """Return the first."""
+        """Return one of several wordings: here the first."""
         return options[0]
 
     def lucky(self, share: float) -> bool:  # noqa: ARG002
-        """True unless it makes mistakes."""
+        """True in this share of attempts, independent of the prompt; here in those without mistakes."""
         return not self.hit
 
     def turned(self, pitfall: str) -> bool:  # noqa: ARG002
-        """Never."""
+        """Whether what looks like the mistake is right since the drift; here never."""
         return False
 
 
@@ -123,12 +103,12 @@ class Puzzle(ABC):
 
     def agrees(self, output: str) -> bool:
         """Whether an output states the right answer."""
-        return answer_of(output) == answer_of(self.solved(ScriptedSolver()))
+        return answer_of(output) == answer_of(self.solved(Solver()))
 
     def turned_round(self, output: str) -> str:
         """Return the output with a wrong answer if its answer is right, else with the right one; its steps stay."""
         hit = frozenset(open_world(self.world).pitfalls) if self.agrees(output) else frozenset[str]()
-        return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(self.solved(ScriptedSolver(hit)))}"
+        return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(self.solved(Solver(hit)))}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, reflect
 from tfgrpo.tasks.models.simulated.roles import JudgementAsk, judge
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, answer_of, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solver, answer_of, open_world
 
 WORLD = open_world("powl")
 BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
@@ -33,7 +33,7 @@ ITEMS = LEARN + HELD_OUT
 
 
 def scripted(prompt, hit=frozenset()):
-    return WORLD.puzzle.recognise(prompt).attempt(ScriptedSolver(hit), Dialogue()).text
+    return WORLD.puzzle.recognise(prompt).attempt(Solver(hit), Dialogue()).text
 
 
 @pytest.mark.parametrize(

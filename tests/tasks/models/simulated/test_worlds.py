@@ -14,7 +14,7 @@ from tests.support.models.players import attempt, success, with_lessons
 from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
 from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
-from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, ScriptedSolver, ToolResult, answer_of, open_world
+from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solver, ToolResult, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
 recognise = LedgerQuestion.recognise
@@ -37,7 +37,7 @@ def advice(world, rng, *, good=True):
 
 
 def scripted(world, prompt, hit=frozenset()):
-    return world.puzzle.recognise(prompt).solved(ScriptedSolver(hit))
+    return world.puzzle.recognise(prompt).solved(Solver(hit))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -92,14 +92,14 @@ def test_a_draft_whose_mistakes_do_not_show_is_not_used():
 
 
 def test_ledger_questions_take_two_to_four_turns():
-    turns = {len(play(recognise(item["prompt"]), ScriptedSolver())) for item in generate_items("ledger-tools", 60)}
+    turns = {len(play(recognise(item["prompt"]), Solver())) for item in generate_items("ledger-tools", 60)}
     assert turns == {2, 3, 4}
 
 
 def test_ledger_calls_go_out_together_where_that_makes_sense():
     prompt = next(i["prompt"] for i in generate_items("ledger-tools", 60) if i["metadata"]["template"] == "abroad")
     tools = frozenset({"accounts_of", "ledger_entries", "exchange_rate", "add"})
-    turn = recognise(prompt).attempt(ScriptedSolver(), Dialogue(tools=tools))
+    turn = recognise(prompt).attempt(Solver(), Dialogue(tools=tools))
     assert [call.tool for call in turn.calls] == ["accounts_of", "exchange_rate"]
 
 
@@ -108,18 +108,18 @@ def test_a_failed_tool_gives_a_reply_not_an_error(result):
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
     question = recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
     accounts = ToolResult("accounts_of", result)
-    text = question.attempt(ScriptedSolver(), Dialogue(("Step 1: x",), (accounts,), tools)).text
+    text = question.attempt(Solver(), Dialogue(("Step 1: x",), (accounts,), tools)).text
     assert text.startswith("SIMULATED: a tool gave no usable result")
     entries = (ToolResult("accounts_of", '["AB-1234-1"]'), ToolResult("ledger_entries", result))
-    turn = question.attempt(ScriptedSolver(), Dialogue((), entries, tools))
+    turn = question.attempt(Solver(), Dialogue((), entries, tools))
     assert turn.calls or "no usable result" in turn.text
     total = (*entries, ToolResult("add", result.replace("null", "NaN")))
-    assert "no usable result" in question.attempt(ScriptedSolver(), Dialogue((), total, tools)).text
+    assert "no usable result" in question.attempt(Solver(), Dialogue((), total, tools)).text
 
 
 def test_without_its_tools_a_ledger_question_gets_no_answer():
     question = recognise("What is the balance of account AB-1234-1 in euros, as the books have it?")
-    assert "not on offer" in question.attempt(ScriptedSolver(), Dialogue()).text
+    assert "not on offer" in question.attempt(Solver(), Dialogue()).text
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.7])
@@ -216,5 +216,5 @@ def test_in_the_unlearnable_world_habits_show_without_any_effect():
 
 
 def test_luck_is_drawn_by_the_solver():
-    solvers = [AdvisedSolver(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
+    solvers = [AdvisedSolver(seed=0, prompt="p", temperature=0.5, advice={}, rng=random.Random(n)) for n in range(400)]
     assert 0.2 < statistics.mean(solver.lucky(0.3) for solver in solvers) < 0.4
