@@ -33,7 +33,7 @@ from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.collector.logprobs import logprobs_of_choices, token_ids_of
 from tfgrpo.tasks.collector.protocols import Generation, RequestPlace
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, Message, TokenUsage
-from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.chat import Bound, ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport, refuse_socks
@@ -79,11 +79,11 @@ class _ManyReply(ChatReply):
 class _ManyClient(ChatClient):
     """A chat client that reads every choice of a reply."""
 
-    def _prepare(self, request: ChatRequest) -> Any:
-        call, request = super()._prepare(request), cast("_ManyRequest", request)  # the policy asks for nothing else
+    def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
+        (body, _), request = super()._prepare(request), cast("_ManyRequest", request)  # the policy asks for nothing else
         more = {"n": request.n, **request.fields} if request.n > 1 else dict(request.fields)
-        body = json.dumps({**json.loads(call.body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
-        return replace(call, body=body, bound=self.bound(call.model, len(body), request.max_tokens * request.n))
+        body = json.dumps({**json.loads(body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
+        return body, self.bound(request.model, len(body), request.max_tokens * request.n)
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None

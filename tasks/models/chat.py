@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import httpx
 
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
+from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.ledger.ledger import Ledger, Reservation
 from tfgrpo.stores.ledger.state import NANO, Price
 from tfgrpo.stores.runs.journal import CallKey
@@ -43,7 +44,7 @@ from tfgrpo.tasks.models.transport import (
     is_certificate_error,
     never_sent,
 )
-from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, parse_body, repeats_empty
+from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, repeats_empty
 
 Charge: TypeAlias = Callable[[Reservation], None]
 """How a reservation ends."""
@@ -56,8 +57,9 @@ _SHOULD_RETRY = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Most that a call can use: no tokenizer makes more tokens than there are bytes."""
+    """Most that a call to a model can use: no tokenizer makes more tokens than there are bytes."""
 
+    model: str
     tokens: int
     nano_usd: int | None
     price: Price | None
@@ -73,20 +75,11 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """One encoded request: what all attempts at it share."""
-
-    model: str
-    body: bytes
-    bound: Bound
-
-
-@dataclass(frozen=True, slots=True)
 class _Attempt:
     """Result of one attempt, and what the ledger and the limiter are to count."""
 
     result: ChatReply | FailedAttempt
-    charge: Charge
+    charge: Charge = Reservation.lose
     """How the reservation ends: lost if it may have been charged without a known usage, released if it was never sent."""
     status: int | None = None
     """HTTP status; None when no reply came."""
@@ -204,10 +197,10 @@ class ChatClient:
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
         """Answer one request; ``key`` is for the journal in front. Raises ``ModelCallError`` or ``BudgetRefused``."""
         del key
-        call = self._prepare(request)
+        body, bound = self._prepare(request)
         number, waited = 1, 0.0
         while True:
-            result = await self._attempt(call)
+            result = await self._attempt(body, bound)
             if isinstance(result, ChatReply):
                 return result if number == 1 else replace(result, attempts=number)
             wait = self.retry.wait(number, result, waited, self.rng)
@@ -217,22 +210,21 @@ class ChatClient:
             number += 1
             await self.sleep(wait)
 
-    def _prepare(self, request: ChatRequest) -> _Call:
+    def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
         body = encode_request(request, self.endpoint.wire)
-        return _Call(request.model, body, self.bound(request.model, len(body), request.max_tokens))
+        return body, self.bound(request.model, len(body), request.max_tokens)
 
     def bound(self, model: str, size: int, completion: int) -> Bound:
         """Return the most that a request of ``size`` bytes can use with so many tokens of completion."""
         price = self.prices.get(model)
-        return Bound(size + completion, None if price is None else price.cost(size, completion, 0), price)
+        return Bound(model, size + completion, None if price is None else price.cost(size, completion, 0), price)
 
-    async def _attempt(self, call: _Call) -> ChatReply | FailedAttempt:
+    async def _attempt(self, body: bytes, bound: Bound) -> ChatReply | FailedAttempt:
         async with self.limiter.slot() as started:
             # Only now: the bounds of all calls in the queue together would look like a budget that is used up.
-            bound = call.bound
             reservation = await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:
-                attempt = await self._send(call)
+                attempt = await self._send(body, bound)
             except BaseException:
                 # Cancelled, or an unexpected error: the endpoint may charge for it.
                 reservation.lose()
@@ -244,22 +236,22 @@ class ChatClient:
                 self.limiter.served()
             return attempt.result
 
-    async def _send(self, call: _Call) -> _Attempt:
+    async def _send(self, body: bytes, bound: Bound) -> _Attempt:
         """Exchange request and reply within the time limit, and read the reply."""
         limit = self.endpoint.timeout_s
         started = self.timer()
         try:
             # Not ``build_request``, which merges the same headers again for every call.
-            request = httpx.Request("POST", self._url, content=call.body, headers=self._headers)
+            request = httpx.Request("POST", self._url, content=body, headers=self._headers)
             received = await exchange(self.http, request, limit)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
-            return _failed(late, Reservation.lose, retryable=True)
+            return _Attempt(FailedAttempt(late, retryable=True))
         except TRANSPORT_ERRORS as error:
             return _Attempt(*self.disconnected(error))
         except ModelReplyMalformed as oversized:
-            return _failed(ModelReplyMalformed(str(oversized)), Reservation.lose, retryable=False)
-        return self._received(call, received, self.timer() - started)
+            return _Attempt(FailedAttempt(ModelReplyMalformed(str(oversized)), retryable=False))
+        return self._received(bound, received, self.timer() - started)
 
     def disconnected(self, error: Exception) -> tuple[FailedAttempt, Charge]:
         """Return the failure that one of ``TRANSPORT_ERRORS`` is, and how its reservation ends."""
@@ -269,28 +261,27 @@ class ChatClient:
             text = f"no connection to {where}: {cause}; for a certificate authority of your own set SSL_CERT_FILE"
             return FailedAttempt(ModelUnreachable(text), retryable=False), Reservation.release
         if never_sent(error):
-            text = f"no connection to {where}: {cause}"
-            return FailedAttempt(ModelUnreachable(text), retryable=True), Reservation.release
-        return FailedAttempt(
-            ModelUnreachable(f"connection to {where} broke: {cause}"), retryable=True
-        ), Reservation.lose
+            unsent = ModelUnreachable(f"no connection to {where}: {cause}")
+            return FailedAttempt(unsent, retryable=True), Reservation.release
+        broken = ModelUnreachable(f"connection to {where} broke: {cause}")
+        return FailedAttempt(broken, retryable=True), Reservation.lose
 
-    def _received(self, call: _Call, received: Received, latency_s: float) -> _Attempt:
-        status = received.status
+    def _received(self, bound: Bound, received: Received, latency_s: float) -> _Attempt:
+        status, model = received.status, bound.model
         if not received.ok:
-            refusal = read_refusal(status, received.content)
-            return _Attempt(*self.refused(call.model, received, refusal), status)
-        try:
-            body = parse_body(received.content)
-        except ModelReplyMalformed as error:
-            return _failed(ModelReplyMalformed(str(error)), Reservation.lose, retryable=True, status=status)
+            return _Attempt(*self.refused(model, received, read_refusal(status, received.content)), status)
+        body = json_of(received.content)
+        if not isinstance(body, dict):
+            kind = "no JSON" if body is None else f"a JSON {type(body).__name__}, not an object"
+            malformed = ModelReplyMalformed(f"the reply is {kind} ({len(received.content)} bytes)")
+            return _Attempt(FailedAttempt(malformed, retryable=True), status=status)
         hidden = hidden_status(body)
         if hidden is not None:
-            failed, _ = self.refused(call.model, received, read_refusal(hidden, received.content))
-            return _Attempt(failed, Reservation.lose, status=hidden)  # it may have been charged
-        self.answering.add(call.model)
-        usage, nano_usd, charge = call.bound.settled(decode_usage(body))
-        return _Attempt(self._read(body, call.model, usage, latency_s, nano_usd), charge, status)
+            failed, _ = self.refused(model, received, read_refusal(hidden, received.content))
+            return _Attempt(failed, status=hidden)  # it may have been charged
+        self.answering.add(model)
+        usage, nano_usd, charge = bound.settled(decode_usage(body))
+        return _Attempt(self._read(body, model, usage, latency_s, nano_usd), charge, status)
 
     def _read(
         self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
@@ -327,7 +318,3 @@ class ChatClient:
 def _settled(tokens: int, nano_usd: int | None, *, believed: bool = True) -> Charge:
     """``believed``: false when the reported usage is far above what the request could use."""
     return lambda reservation: reservation.settle(tokens, nano_usd, believed=believed)
-
-
-def _failed(error: ModelCallError, charge: Charge, *, retryable: bool, status: int | None = None) -> _Attempt:
-    return _Attempt(FailedAttempt(error, retryable=retryable), charge, status=status)

@@ -154,17 +154,6 @@ def _with_schema(messages: Sequence[Message], schema: AnswerSchema) -> tuple[Mes
     return (Message("system", advice), *messages)
 
 
-def parse_body(raw: bytes) -> Mapping[str, Any]:
-    """Return the reply as a JSON object. Raises ``ModelReplyMalformed``."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ModelReplyMalformed(f"the reply is no JSON ({len(raw)} bytes)") from error
-    if not isinstance(body, dict):
-        raise ModelReplyMalformed(f"the reply is a JSON {type(body).__name__}, not an object")
-    return body
-
-
 def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
     """Return the tokens that the endpoint counted; None when it sent no valid count."""
     usage = mapping_of(body.get("usage"))
