@@ -10,7 +10,7 @@ It writes no file and does not end the run: a refused budget or a dead endpoint 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
@@ -88,8 +88,9 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     # A reflection would be wasted when the run ends with this group.
     reflection = Reflection() if refused or fatal else await _reflection(spec, graded, runtime)
     learning = reflection.spend
+    texts = [half for half, indices in spec.halves for _ in indices]  # each attempt is recorded under the one it had
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
-        records = tuple(_records(spec, graded, runtime))
+        records = tuple(_record(half, rollout, graded, runtime) for half, rollout in zip(texts, rollouts, strict=True))
     return GroupResult(
         group_id=spec.group_id,
         key=spec.key,
@@ -132,10 +133,14 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
         rollouts = await asyncio.gather(
             *(run_rollout(half, at, runtime, until_graded) for half, indices in spec.halves for at in indices)
         )
-        answered = [rollout for rollout in rollouts if rollout.loss is None]
-        raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, answered))), runtime.threads)
+        answered = [
+            Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
+            for rollout in rollouts
+            if rollout.loss is None
+        ]
+        raw = await score_group(runtime.rewarders, judge.context(answered), runtime.threads)
         scores = scrubbed(raw, runtime.scrub)
-        known = dict(zip((rollout.rollout_id for rollout in answered), scores.verdicts, strict=True))
+        known = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
         comparison, halves = _compared(spec, scores.totals, runtime)
         outcomes: dict[str, Outcome] = {}
         given: dict[str, tuple[RewardScore, ...]] = {}
@@ -155,7 +160,10 @@ def _compared(
     spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime
 ) -> tuple[GroupComparison, tuple[GroupComparison, ...]]:
     """Compare all attempts, and those of each half of a split group."""
-    least, score_range = runtime.context.settings.tfgrpo.min_spread, _score_range(runtime)
+    least, score_range = runtime.context.settings.tfgrpo.min_spread, UNIT
+    # Runs of older learning rules keep the signals of 0 to 1.
+    if runtime.context.rules >= 3 and any(each.weight > 0 for each in runtime.rewarders):
+        score_range = total_range(runtime.rewarders)
     halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.champion)
     each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
     return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
@@ -165,13 +173,6 @@ def _own(name: str, whole: GroupComparison, halves: Sequence[GroupComparison]) -
     """Return the comparison that ranks an attempt: that of its half, or of the group if a half has fewer than two."""
     fair = all(len(half.rewards) > 1 for half in halves)
     return next((half for half in halves if fair and name in half.rewards), whole)
-
-
-def _score_range(runtime: Runtime) -> Range:
-    """Return the range of the reward; runs of older learning rules keep the signals of 0 to 1."""
-    if runtime.context.rules < 3 or not any(each.weight > 0 for each in runtime.rewarders):
-        return UNIT
-    return total_range(runtime.rewarders)
 
 
 def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: Range = UNIT) -> GroupComparison:
@@ -199,10 +200,6 @@ def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], rewar
     return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
 
 
-def _attempt(rollout: FinishedRollout) -> Attempt:
-    return Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
-
-
 async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
     comparison = graded.comparison
     if not spec.reflect or comparison.signal not in _teaching(spec, runtime):
@@ -224,12 +221,6 @@ def _teaching(spec: GroupSpec, runtime: Runtime) -> set[Signal]:
     answered = settings.show_ground_truth and bool(spec.item.answer)
     failures = answered and settings.learn_from == "failures_too" and runtime.context.rules > 3
     return {"mixed", "all_fail"} if failures else {"mixed"}
-
-
-def _records(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Iterator[RolloutRecord]:
-    """Yield the records of all attempts in the order of their indices, each under the text that it was made with."""
-    halves = [half for half, indices in spec.halves for _ in indices]
-    return (_record(half, rollout, graded, runtime) for half, rollout in zip(halves, graded.rollouts, strict=True))
 
 
 def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:

@@ -7,7 +7,7 @@ for our own calls. The finished attempt is journalled as one call, so that a res
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -109,7 +109,7 @@ class OwnAgent(ABC):
         return done.trajectory
 
     async def _run(self, attempt: AttemptContext) -> _Finished:
-        async with attempt.gateway_session() if self.proxied else nullcontext() as session:
+        async with attempt.runtime.gateway.session(attempt) if self.proxied else nullcontext() as session:
             try:
                 trajectory = await contained(self.run(attempt, session))
                 if session is not None and session.bypassed and not attempt.calls:
@@ -145,15 +145,8 @@ def _finished(trajectory: Trajectory, attempt: AttemptContext, session: Session 
     frames = trajectory.frames or attempt.frames
     if session is not None:
         frames = (*attempt.frames, *(frame for frame in trajectory.frames if frame.kind == "note"))
-    unseen = attempt.usage.calls is None
-    calls = _reported_calls(frames) if unseen else tuple(attempt.calls)
+    calls = tuple(attempt.calls)
+    if attempt.usage.calls is None:  # what it reports, all of it as completion: frames do not separate prompt from it
+        reported = (Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
+        calls = tuple(reported) or (UNKNOWN_USAGE,)
     return _Finished(scrubbed(replace(trajectory, frames=frames), attempt.runtime.scrub), calls)
-
-
-def _reported_calls(frames: Sequence[Frame]) -> tuple[Usage, ...]:
-    """Return the usage that an agent reports of its model calls; unknown if it reports none.
-
-    Frames do not separate prompt from completion, so all their tokens count as completion.
-    """
-    reported = tuple(Usage(1, 0, frame.tokens, frame.cost_usd) for frame in frames if frame.kind == "model")
-    return reported or (UNKNOWN_USAGE,)

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from tfgrpo.rewarders.base import UNIT, Range, declared_range
+from tfgrpo.rewarders.base import UNIT, declared_range
 from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
-
-
-def _label(score: float, ends: Range) -> Literal["pass", "fail"] | None:
-    return "fail" if score == ends[0] else "pass" if score == ends[1] else None
 
 
 def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, result: GroupResult, agent: str) -> None:
@@ -61,9 +57,12 @@ def observe_scores(
     """
     ranges = {each.rewarder.rewarder_id: declared_range(each.rewarder, each.score_range) for each in rewarders}
     for score in scores:
-        # A rank orders the attempts of a group; the best of them may still be wrong.
-        ends = None if score.rewarder_id == "relative" else ranges.get(score.rewarder_id, UNIT)
-        label = None if ends is None else _label(score.score, ends)
+        label: Literal["pass", "fail"] | None = None
+        if (
+            score.rewarder_id != "relative"
+        ):  # a rank orders the attempts of a group; the best of them may still be wrong
+            least, most = ranges.get(score.rewarder_id, UNIT)
+            label = "fail" if score.score == least else "pass" if score.score == most else None
         span.evaluation(
             scored_by=score.rewarder_id, score=score.score, label=label, index=rollout_index, evidence=score.evidence
         )

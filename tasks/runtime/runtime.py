@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -46,9 +46,6 @@ from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.runtime.containment import in_thread
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, model_frame, tool_frame
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
-
-if TYPE_CHECKING:
-    from tfgrpo.tasks.gateway.session import Session
 
 SecretReader: TypeAlias = Callable[[ModelSettings], str | None]
 """Returns the API key in the process that uses it: a function of an importable module, so that it pickles by name."""
@@ -365,10 +362,6 @@ class AttemptContext:
     def fill_frame(self, place: int, frame: Frame) -> None:
         """Set the frame of a call that returned."""
         self._frames[place] = frame
-
-    def gateway_session(self) -> AbstractAsyncContextManager[Session]:
-        """Open the gateway to the endpoint for this attempt; its calls and tools are measured as if they were made here."""
-        return self.runtime.gateway.session(self)
 
     def key(self, role: str, turn: int, attempt: int = 0) -> CallKey:
         """Return the key of one call of this attempt."""

@@ -141,7 +141,7 @@ class Opener:
     async def session(self, runtime: Runtime, index: int = 0, system: str = SYSTEM) -> Session:
         """Open the gateway for an attempt, until the end of the test."""
         attempt = AttemptContext(kit.spec(system=system), index, runtime)
-        return await self._stack.enter_async_context(attempt.gateway_session())
+        return await self._stack.enter_async_context(attempt.runtime.gateway.session(attempt))
 
     async def agent(self, session: Session, **headers: str) -> httpx.AsyncClient:
         """Return an HTTP client with the session's key."""

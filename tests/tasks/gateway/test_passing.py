@@ -184,7 +184,7 @@ async def test_what_the_gateway_cannot_pass_on_is_refused(
 async def test_a_call_after_the_end_of_its_rollout_is_refused(endpoint: Endpoint, opened: Opener) -> None:
     runtime = opened.runtime(endpoint.url)
     attempt = AttemptContext(kit.spec(system=SYSTEM), 0, runtime)
-    async with attempt.gateway_session() as session:
+    async with attempt.runtime.gateway.session(attempt) as session:
         agent = await opened.agent(session)
         attempt.end()
         reply = await agent.post("/chat/completions", json=ASK)
@@ -203,7 +203,7 @@ async def test_the_end_of_a_rollout_cancels_its_calls(endpoint: Endpoint, opened
     endpoint.answer = hang
     runtime = opened.runtime(endpoint.url)
     attempt = AttemptContext(kit.spec(), 0, runtime)
-    async with attempt.gateway_session() as session:
+    async with attempt.runtime.gateway.session(attempt) as session:
         call = asyncio.ensure_future((await opened.agent(session)).post("/chat/completions", json=ASK))
         await started.wait()
     await asyncio.wait_for(endpoint.gone.wait(), 5)
