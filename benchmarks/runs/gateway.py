@@ -153,7 +153,9 @@ async def _through_the_gateway(
         stack.push_async_callback(client.aclose)
         stack.push_async_callback(runtime.aclose)
         sessions = [
-            await stack.enter_async_context(AttemptContext(steps.spec(system=SYSTEM), index, runtime).gateway_session())
+            await stack.enter_async_context(
+                runtime.gateway.session(AttemptContext(steps.spec(system=SYSTEM), index, runtime))
+            )
             for index in range(load.agents)
         ]
         measured = await _measured([(session.base_url, session.api_key) for session in sessions], agents, load, stream)

@@ -114,7 +114,7 @@ class _Child(asyncio.SubprocessProtocol):
     def __init__(self, most: int) -> None:
         loop = asyncio.get_running_loop()
         self._most = most
-        self.output, self.errors = bytearray(), b""
+        self.output, self.errors, self.too_long = bytearray(), b"", False
         self.ended: asyncio.Future[None] = loop.create_future()
         self.over: asyncio.Future[None] = loop.create_future()
         """When it has ended, or written too much."""
@@ -126,13 +126,9 @@ class _Child(asyncio.SubprocessProtocol):
             self.errors = (self.errors + data)[-_TAIL_BYTES:]
         elif len(self.output) <= self._most:
             self.output += data
+            self.too_long = len(self.output) > self._most
             if self.too_long:
                 _resolve(self.over)
-
-    @property
-    def too_long(self) -> bool:
-        """Whether there is more output than is allowed."""
-        return len(self.output) > self._most
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
         self._open.discard(fd)
@@ -165,9 +161,18 @@ async def run_program(
     Raise ``ActorError`` if it cannot be started. However this ends, no process of the group is left; with ``isolated``
     holding ``namespaces``, of the program at all.
     """
+    # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
+    asked = {
+        "CPU": limits.cpu_s,
+        "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
+        "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
+        "NPROC": limits.processes,
+        "CORE": 0,
+    }
+    held = json.dumps({name: most for name, most in asked.items() if most is not None})
+    orders = (launcher.__file__, str(guard.descriptor), str(template or ""), held, isolated)
     child = _Child(limits.output_bytes)
-    words = (*_PYTHON, launcher.__file__, *_orders(guard, template, limits), isolated, *command)
-    transport = await _started(child, words, folder, env, guard)
+    transport = await _started(child, (*_PYTHON, *orders, *command), folder, env, guard)
     group = transport.get_pid()
     try:
         pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
@@ -258,17 +263,3 @@ def _isolation_fault(means: str) -> str | None:
     if tried.returncode == 0:
         return None
     return tried.stderr.decode("utf-8", "replace").strip()[-200:] or f"exit code {tried.returncode}"
-
-
-def _orders(guard: Guard, template: Path | None, limits: Limits) -> tuple[str, str, str]:
-    """Return the first arguments of the launcher."""
-    # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
-    asked = {
-        "CPU": limits.cpu_s,
-        "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
-        "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
-        "NPROC": limits.processes,
-        "CORE": 0,
-    }
-    known = {name: most for name, most in asked.items() if most is not None}
-    return str(guard.descriptor), str(template or ""), json.dumps(known)
