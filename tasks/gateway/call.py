@@ -155,9 +155,9 @@ class Call:
             raise ModelReplyMalformed(unreadable)
         headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
         if not is_events(kind):
-            return await self._whole(headers, endpoint.scrub_bytes(await read_whole(reply, MAX_BODY)), finished)
+            return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
-        relay = EventRelay(self.request, self.out, finished, endpoint.scrub_bytes, timer, endpoint.timeout_s)
+        relay = EventRelay(self.request, self.out, finished, endpoint.scrub, timer, endpoint.timeout_s)
         chunks = decoded_bytes(reply)
         response = await relay.run(headers, chunks)
         self._answered = False  # arrived: clients leave at the last event, and an equal request is another call
@@ -187,7 +187,7 @@ class Call:
         self._charge(charge)
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
-        body = client.endpoint.scrub_bytes(received.content)
+        body = client.endpoint.scrub(received.content)
         return web.Response(status=received.status, body=body, headers=self._headers(received.headers))
 
     def _headers(self, received: Mapping[str, str]) -> dict[str, str]:

@@ -139,7 +139,7 @@ class Server(ABC):
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
-        content = client.endpoint.scrub_bytes(received.content)
+        content = client.endpoint.scrub(received.content)
         return web.Response(status=received.status, body=content, headers=returned_headers(received.headers))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, AnyStr, NoReturn, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,7 +23,7 @@ from tfgrpo.tasks.models.base import ChatReply
 
 Scrub: TypeAlias = Callable[[str], str]
 T = TypeVar("T")
-_MASK = "***"
+_MASK, _RAW_MASK = "***", b"***"
 _MIN_MIXED_SECRET = 6
 _MIN_SECRET = 16
 _MAX_ERROR_TEXT = 300
@@ -55,13 +55,11 @@ class ApiKey:
         """Return the credential itself, for the header of a request."""
         return self._text
 
-    def scrub(self, text: str) -> str:
+    def scrub(self, text: AnyStr) -> AnyStr:
         """Return ``text`` with the key masked, if it has 6 characters with letters and digits, or 16 of any kind."""
-        return text.replace(self._text, _MASK) if self._secret else text
-
-    def scrub_bytes(self, raw: bytes) -> bytes:
-        """As ``scrub``, for bytes."""
-        return raw.replace(self._raw, b"***") if self._secret else raw
+        if not self._secret:
+            return text
+        return text.replace(self._text, _MASK) if isinstance(text, str) else text.replace(self._raw, _RAW_MASK)
 
     def __repr__(self) -> str:
         return f"ApiKey({_MASK})"
@@ -169,17 +167,11 @@ class Endpoint:
         """What may appear in no text: the key, and the secret words of headers."""
         return self.header_secrets if self.api_key is None else (self.api_key, *self.header_secrets)
 
-    def scrub(self, text: str) -> str:
+    def scrub(self, text: AnyStr) -> AnyStr:
         """Return ``text`` with all secrets masked."""
         for secret in self.secrets:
             text = secret.scrub(text)
         return text
-
-    def scrub_bytes(self, raw: bytes) -> bytes:
-        """As ``scrub``, for bytes."""
-        for secret in self.secrets:
-            raw = secret.scrub_bytes(raw)
-        return raw
 
     def without_key(self, reply: ChatReply) -> ChatReply:
         """Return a reply with the key masked, in case the endpoint echoed it."""

@@ -64,7 +64,10 @@ class JournaledModel:
             # Waited for without awaiting it: its owner's cancellation must not become ours.
             await asyncio.wait([running])
             if not running.cancelled():
-                return _shared(running.result())
+                shared = running.result()
+                if isinstance(shared, ModelCallError):
+                    raise shared
+                return replace(shared, replayed=True)
         known = None
         if self.journal is not None:
             known = self.journal.answer(key_text, partial(_replay, request), final=self.inner is None)
@@ -152,12 +155,6 @@ def describe_reply(span: SpanHandle, reply: ChatReply) -> None:
         replayed=reply.replayed or None,
     )
     span.content("output", reply.message.content or "")
-
-
-def _shared(outcome: ChatReply | ModelCallError) -> ChatReply:
-    if isinstance(outcome, ModelCallError):
-        raise outcome
-    return replace(outcome, replayed=True)
 
 
 def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:

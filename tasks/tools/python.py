@@ -39,8 +39,12 @@ class PythonProcesses:
             seconds, settings.memory_mb, settings.file_mb, settings.processes, _MOST_BYTES, float(seconds)
         )
 
-    async def run(self, code: str) -> str:
-        """Return what the code prints. Raise ``ActorError``, with what it printed, for any other end than exit code 0."""
+    @priced(0.0)
+    async def python(self, code: str) -> str:
+        """Run a Python program and return what it prints. Nothing is kept from one call to the next; there is no network.
+
+        Raise ``ActorError``, with what it printed, for any other end than exit code 0.
+        """
         if self._guard is None:
             self._guard = Guard()
             for warning in python_warnings(self._settings):
@@ -86,13 +90,7 @@ def python_tool(settings: PythonSettings) -> Tool:
     if program is not None and shutil.which(program) is None:
         raise ValueError(f"actor.python.container: the program {program!r} is not found")
     processes = PythonProcesses(settings)
-
-    @priced(0.0)
-    async def python(code: str) -> str:
-        """Run a Python program and return what it prints. Nothing is kept from one call to the next; there is no network."""
-        return await processes.run(code)
-
-    return replace(tool_from_function(python), close=processes.close)
+    return replace(tool_from_function(processes.python), close=processes.close)
 
 
 def python_warnings(settings: PythonSettings) -> tuple[str, ...]:

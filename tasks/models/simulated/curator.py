@@ -7,11 +7,11 @@ It decides by the texts and by how many groups support them; it does not know wh
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.text import count_words
@@ -25,10 +25,8 @@ INVALID = 0.03
 """Replies with an operation that cannot be applied."""
 
 
-class Entry(BaseModel):
+class Entry(BaseModel, frozen=True):
     """A lesson of the library or a proposal."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     polarity: Polarity
@@ -39,10 +37,8 @@ class Entry(BaseModel):
     """The same, of a lesson with an account."""
 
 
-class CurationAsk(BaseModel):
+class CurationAsk(BaseModel, frozen=True):
     """A curation request."""
-
-    model_config = ConfigDict(frozen=True)
 
     library: list[Entry]
     proposals: list[Entry]
@@ -86,28 +82,25 @@ class _Operations:
     def __init__(self, ask: CurationAsk) -> None:
         self.done: list[dict[str, Any]] = []
         self._budget = ask.edit_budget
-        self._room = ask.capacity - len(ask.library)
+        self.room = ask.capacity - len(ask.library)
 
     def add(
-        self, op: str, entry: Entry | None = None, *, targets: Iterable[str] = (), sources: Iterable[str] = ()
+        self,
+        op: str,
+        entry: Entry | None = None,
+        *,
+        targets: Sequence[str] = (),
+        sources: Sequence[str] = (),
+        grows: int | None = None,
     ) -> None:
-        """Add one operation with all its keys."""
-        polarity, text = ("do", "") if entry is None else (entry.polarity, entry.text)
-        self.done.append(
-            {"op": op, "targets": list(targets), "from": list(sources), "polarity": polarity, "text": text}
-        )
-
-    def edit(self, op: str, entry: Entry | None = None, *, grows: int, **ids: Iterable[str]) -> None:
-        """Add an operation that changes the library, if budget and capacity allow it."""
-        if self._budget >= 1 and grows <= max(self._room, 0):
+        """Add an operation with all its keys. One by which the library ``grows`` needs budget and capacity."""
+        if grows is not None:
+            if self._budget < 1 or grows > max(self.room, 0):
+                return
             self._budget -= 1
-            self._room -= grows
-            self.add(op, entry, **ids)
-
-    @property
-    def full(self) -> bool:
-        """Whether the library has reached its capacity."""
-        return self._room < 1
+            self.room -= grows
+        polarity, text = ("do", "") if entry is None else (entry.polarity, entry.text)
+        self.done.append({"op": op, "targets": [*targets], "from": [*sources], "polarity": polarity, "text": text})
 
 
 def _by_subject(lexicon: Lexicon, ask: CurationAsk) -> tuple[dict[str, _Subject], list[Entry], list[Entry]]:
@@ -148,11 +141,11 @@ def _settle(operations: _Operations, subject: _Subject, idle: list[Entry], rng: 
     if side.library:
         operations.add("keep", targets=_ids(side.library[:1]), sources=sources)
     elif others:
-        operations.edit("modify", best, targets=_ids(others[:1]), sources=sources, grows=0)
+        operations.add("modify", best, targets=_ids(others[:1]), sources=sources, grows=0)
     else:
-        if operations.full and idle:
-            operations.edit("delete", targets=[idle.pop().id], grows=-1)
-        operations.edit("add", best, sources=sources, grows=1)
+        if operations.room < 1 and idle:
+            operations.add("delete", targets=[idle.pop().id], grows=-1)
+        operations.add("add", best, sources=sources, grows=1)
 
 
 def _class(operations: _Operations, subject: _Subject, rng: random.Random) -> None:
@@ -169,7 +162,7 @@ def _class(operations: _Operations, subject: _Subject, rng: random.Random) -> No
         if sources and others:
             operations.add("contradict", None if side.library else side.best(), targets=others, sources=sources)
         elif sources and not side.library:
-            operations.edit("add", side.best(), sources=sources, grows=0)
+            operations.add("add", side.best(), sources=sources, grows=0)
         if side.library or sources:
             speakers.append(side.speaker)
 
@@ -180,7 +173,7 @@ def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, 
     operations = _Operations(ask)
     for side in (side for subject in subjects.values() for side in subject.values() if len(side.library) > 1):
         kept = max(side.library, key=lambda entry: (entry.in_favour or 0.0, entry.support, entry.id))
-        operations.edit("merge", kept, targets=_ids(side.library), grows=1 - len(side.library))
+        operations.add("merge", kept, targets=_ids(side.library), grows=1 - len(side.library))
         side.library = [kept]
     classes = isinstance(ask.rejected_before, dict)
     for subject in sorted(subjects.values(), key=lambda subject: -max(side.support for side in subject.values())):
@@ -190,7 +183,7 @@ def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, 
             _settle(operations, subject, idle, rng)
     for entry in useless:
         if rng.random() < USELESS_ACCEPTED:
-            operations.edit("add", entry, sources=[entry.id], grows=1)
+            operations.add("add", entry, sources=[entry.id], grows=1)
         elif classes:
             operations.add("useless", sources=[entry.id])
     if rng.random() < INVALID:
