@@ -25,7 +25,7 @@ from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.environment import agent_environment
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits, run_program
+from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -47,8 +47,6 @@ class CommandActor(OwnAgent):
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
         self._most = settings.limits.output_mb * MEGABYTE
-        bounds = settings.limits
-        self._limits = Limits(bounds.cpu_s, bounds.memory_mb, bounds.file_mb, bounds.processes, self._most)
         self._guard: Guard | None = None
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
@@ -64,14 +62,13 @@ class CommandActor(OwnAgent):
         }
         guard = self._guarded(attempt.runtime)
         async with guard.folder() as folder:
-            ended = await run_program(
+            ended = await guard.run(
                 [_filled(word, values) for word in self._words],
                 stdin=json.dumps(told).encode(),
                 folder=folder,
                 template=self._template,
                 env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
-                limits=self._limits,
-                guard=guard,
+                limits=self._settings.limits,
             )
             if ended.limit:
                 most = self._settings.limits.output_mb

@@ -17,10 +17,11 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
+from tfgrpo.pipelines.settings.actor import LimitSettings
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.processes import guard as guard_script
 from tfgrpo.tasks.processes import launcher
@@ -74,24 +75,81 @@ class Guard:
         finally:
             await asyncio.shield(asyncio.to_thread(remove))  # to its end, also when the attempt is cancelled again
 
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: bytes,
+        folder: Path,
+        env: Mapping[str, str],
+        limits: LimitSettings,
+        template: Path | None = None,
+        wall_s: float | None = None,
+        isolated: str = "",
+    ) -> Ended:
+        """Run a program in a folder, filled with a copy of ``template``, to its end, for at most ``wall_s`` seconds.
+
+        Raise ``ActorError`` if it cannot be started. However this ends, no process of the group is left; with ``isolated``
+        holding ``namespaces``, of the program at all.
+        """
+        # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
+        asked = {
+            "CPU": limits.cpu_s,
+            "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
+            "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
+            "NPROC": limits.processes,
+            "CORE": 0,
+        }
+        held = json.dumps({name: most for name, most in asked.items() if most is not None})
+        orders = (launcher.__file__, str(self.descriptor), str(template or ""), held, isolated)
+        child = _Child(limits.output_mb * MEGABYTE)
+        transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)
+        group = transport.get_pid()
+        try:
+            pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+            pipe.write(stdin)
+            pipe.close()  # once everything is written
+            in_time, _ = await asyncio.wait([child.over], timeout=wall_s)
+            limit: Literal["output", "time"] | None = "output" if child.too_long else None if in_time else "time"
+            if limit:
+                await _end(group, child)
+            signal_group(group, signal.SIGKILL)  # what it has left behind
+            await asyncio.wait([child.drained], timeout=_DRAIN_S)
+            errors = child.errors.decode("utf-8", "replace").strip()
+            return Ended(transport.get_returncode() or 0, bytes(child.output), errors, limit)
+        finally:
+            try:
+                await _end(group, child)
+            finally:
+                transport.close()
+                self.releases(group)
+
+    async def _started(
+        self, child: _Child, words: Sequence[str], folder: Path, env: Mapping[str, str]
+    ) -> asyncio.SubprocessTransport:
+        loop, fds = asyncio.get_running_loop(), (self.descriptor,)
+        starting = asyncio.ensure_future(
+            loop.subprocess_exec(lambda: child, *words, cwd=folder, env=dict(env), start_new_session=True, pass_fds=fds)
+        )
+        try:
+            return (await asyncio.shield(starting))[0]
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._abandon)  # its number is known only then
+            raise
+        except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
+            why = getattr(error, "strerror", None) or str(error)
+            raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
+
+    def _abandon(self, started: asyncio.Future[tuple[asyncio.SubprocessTransport, _Child]]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            transport = started.result()[0]
+            signal_group(transport.get_pid(), signal.SIGKILL)
+            transport.close()
+            self.releases(transport.get_pid())
+
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
         self._process.__exit__(None, None, None)  # closes its input and waits
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a program may use. None: no limit."""
-
-    cpu_s: int | None
-    memory_mb: int | None
-    """Of data in memory, of each process."""
-    file_mb: int | None
-    processes: int | None
-    output_bytes: int
-    """Of standard output, above which it is ended."""
-    wall_s: float | None = None
-    """Seconds after which it is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,80 +201,6 @@ class _Child(asyncio.SubprocessProtocol):
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-async def run_program(
-    command: Sequence[str],
-    *,
-    stdin: bytes,
-    folder: Path,
-    template: Path | None,
-    env: Mapping[str, str],
-    limits: Limits,
-    guard: Guard,
-    isolated: str = "",
-) -> Ended:
-    """Run a program in a folder, filled with a copy of ``template``, to its end.
-
-    Raise ``ActorError`` if it cannot be started. However this ends, no process of the group is left; with ``isolated``
-    holding ``namespaces``, of the program at all.
-    """
-    # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
-    asked = {
-        "CPU": limits.cpu_s,
-        "DATA": limits.memory_mb and limits.memory_mb * MEGABYTE,
-        "FSIZE": limits.file_mb and limits.file_mb * MEGABYTE,
-        "NPROC": limits.processes,
-        "CORE": 0,
-    }
-    held = json.dumps({name: most for name, most in asked.items() if most is not None})
-    orders = (launcher.__file__, str(guard.descriptor), str(template or ""), held, isolated)
-    child = _Child(limits.output_bytes)
-    transport = await _started(child, (*_PYTHON, *orders, *command), folder, env, guard)
-    group = transport.get_pid()
-    try:
-        pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
-        pipe.write(stdin)
-        pipe.close()  # once everything is written
-        in_time, _ = await asyncio.wait([child.over], timeout=limits.wall_s)
-        limit: Literal["output", "time"] | None = "output" if child.too_long else None if in_time else "time"
-        if limit:
-            await _end(group, child)
-        signal_group(group, signal.SIGKILL)  # what it has left behind
-        await asyncio.wait([child.drained], timeout=_DRAIN_S)
-        errors = child.errors.decode("utf-8", "replace").strip()
-        return Ended(transport.get_returncode() or 0, bytes(child.output), errors, limit)
-    finally:
-        try:
-            await _end(group, child)
-        finally:
-            transport.close()
-            guard.releases(group)
-
-
-async def _started(
-    child: _Child, words: Sequence[str], folder: Path, env: Mapping[str, str], guard: Guard
-) -> asyncio.SubprocessTransport:
-    loop, fds = asyncio.get_running_loop(), (guard.descriptor,)
-    starting = asyncio.ensure_future(
-        loop.subprocess_exec(lambda: child, *words, cwd=folder, env=dict(env), start_new_session=True, pass_fds=fds)
-    )
-    try:
-        return (await asyncio.shield(starting))[0]
-    except asyncio.CancelledError:
-        starting.add_done_callback(partial(_abandon, guard))  # its number is known only then
-        raise
-    except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
-        why = getattr(error, "strerror", None) or str(error)
-        raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
-
-
-def _abandon(guard: Guard, started: asyncio.Future[tuple[asyncio.SubprocessTransport, _Child]]) -> None:
-    if not started.cancelled() and started.exception() is None:
-        transport = started.result()[0]
-        signal_group(transport.get_pid(), signal.SIGKILL)
-        transport.close()
-        guard.releases(transport.get_pid())
 
 
 async def _end(group: int, child: _Child) -> None:

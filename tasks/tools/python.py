@@ -16,12 +16,12 @@ import sys
 from dataclasses import replace
 from typing import Final
 
-from tfgrpo.pipelines.settings.actor import PythonSettings
+from tfgrpo.pipelines.settings.actor import LimitSettings, PythonSettings
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.processes.process import Guard, Limits, isolation, run_program
+from tfgrpo.tasks.processes.process import Guard, isolation
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
-_MOST_BYTES: Final = 1 << 20
+_MOST_MB: Final = 1
 """Of what it prints; the model reads head and tail of it."""
 _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
@@ -34,10 +34,6 @@ class PythonProcesses:
     def __init__(self, settings: PythonSettings) -> None:
         self._settings = settings
         self._guard: Guard | None = None
-        seconds = settings.timeout_s
-        self._limits = Limits(
-            seconds, settings.memory_mb, settings.file_mb, settings.processes, _MOST_BYTES, float(seconds)
-        )
 
     @priced(0.0)
     async def python(self, code: str) -> str:
@@ -45,35 +41,38 @@ class PythonProcesses:
 
         Raise ``ActorError``, with what it printed, for any other end than exit code 0.
         """
+        settings = self._settings
         if self._guard is None:
             self._guard = Guard()
-            for warning in python_warnings(self._settings):
+            for warning in python_warnings(settings):
                 _LOG.warning("%s", warning)
         async with self._guard.folder() as folder:
-            env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-            command, limits, isolated = _COMMAND, self._limits, ""
-            if self._settings.container is None:
-                isolated = isolation().means
+            if settings.container is None:
+                command, isolated = _COMMAND, isolation().means
+                env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
+                held = {
+                    "cpu_s": settings.timeout_s,
+                    **settings.model_dump(include={"memory_mb", "file_mb", "processes"}),
+                }
             else:  # the client of a container needs more, and its limits are those of the command
-                command = tuple(shlex.split(self._settings.container))
+                command, isolated = tuple(shlex.split(settings.container)), ""
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
-                limits = replace(limits, cpu_s=None, memory_mb=None, file_mb=None, processes=None)
-            ended = await run_program(
+                held = {"cpu_s": None, "memory_mb": None, "file_mb": None}
+            ended = await self._guard.run(
                 command,
                 stdin=code.encode("utf-8", "surrogatepass"),
                 folder=folder,
-                template=None,
                 env=env,
-                limits=limits,
-                guard=self._guard,
+                limits=LimitSettings(output_mb=_MOST_MB, **held),
+                wall_s=float(settings.timeout_s),
                 isolated=isolated,
             )
-        printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
+        printed = ended.output[: _MOST_MB << 20].decode("utf-8", "replace")
         if ended.code == 0 and ended.limit is None:
             return printed
         why = {
-            "time": f"ended after {self._settings.timeout_s} s",
-            "output": f"ended, because it printed more than {_MOST_BYTES >> 20} MB",
+            "time": f"ended after {settings.timeout_s} s",
+            "output": f"ended, because it printed more than {_MOST_MB} MB",
             None: f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}",
         }
         raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))

@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tfgrpo.pipelines.settings.actor import ActorSettings, PythonSettings
+from tfgrpo.pipelines.settings.actor import ActorSettings, LimitSettings, PythonSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, tools_of
 from tfgrpo.tasks.processes import process
-from tfgrpo.tasks.processes.process import Guard, Isolation, Limits, isolation, run_program
+from tfgrpo.tasks.processes.process import Guard, Isolation, isolation
 from tfgrpo.tasks.tools import python
 from tfgrpo.tasks.tools.schema import run_tool
 
@@ -114,14 +114,13 @@ async def test_a_flood_of_processes_is_bounded_and_ended(tmp_path):
     # A folder that this user may enter: those of pytest are the caller's alone.
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         guard = Guard()
-        ended = await run_program(
+        ended = await guard.run(
             [python_path, "-I", "-"],
             stdin=FLOOD.encode(),
             folder=Path(folder),
-            template=None,
             env={},
-            limits=Limits(10, None, None, 20, 1000, 10.0),
-            guard=guard,
+            limits=LimitSettings(cpu_s=10, memory_mb=None, file_mb=None, processes=20, output_mb=1),
+            wall_s=10.0,
             isolated=means,
         )
         guard.close()
