@@ -15,7 +15,7 @@ from tfgrpo.tasks.models.base import CUT_OFF, Message, ToolCall
 from tfgrpo.tasks.runtime.containment import gathered
 from tfgrpo.tasks.runtime.runtime import Actor, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
-from tfgrpo.tasks.tools.schema import PYTHON, ListedTool, Tool, load_tools
+from tfgrpo.tasks.tools.schema import ListedTool, Tool, tool_from_function
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.actors.command import CommandActor
@@ -77,6 +77,11 @@ def no_such_tool(name: str, known: Iterable[str]) -> str:
     return f"error: no tool named {shorten_middle(name, _SHOWN_CHARS)!r}; there are: {', '.join(known)}"
 
 
+PYTHON = "python"
+"""The shipped tool that runs code, in the settings and for the model."""
+_ACCEPTED_TOOLS = (
+    "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
+)
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
 _ONLY_FOR = {
     "tools": ("tools",),
@@ -129,22 +134,34 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
 
 
 def tools_of(settings: ActorSettings, listed: Sequence[ListedTool] = ()) -> tuple[Tool, ...]:
-    """Return the tools of the ``tools`` actor, ``listed`` ones of MCP servers last; start nothing.
+    """Return the tools of the ``tools`` actor in the order named, ``listed`` ones of MCP servers last; start nothing.
 
     Raise ``SettingsError`` with every problem.
     """
-    own = load_tools(settings.tools, {PYTHON: lambda: _python_tool(settings)})
-    if settings.mcp is None or not listed:
-        return own
-    from tfgrpo.tasks.tools.mcp_servers import mcp_tools  # noqa: PLC0415 - few runs have servers
+    tools: list[Tool] = []
+    problems: list[Problem] = []
+    for reference in settings.tools:
+        try:
+            tools.append(
+                _python_tool(settings) if reference == PYTHON else tool_from_function(load_callable(reference))
+            )
+        except ValueError as error:
+            problems.append(Problem("actor.tools", f"{reference!r} ({error})", _ACCEPTED_TOOLS))
+    problems += _twice("actor.tools", tools)
+    if settings.mcp is not None and listed and not problems:
+        from tfgrpo.tasks.tools.mcp_servers import mcp_tools  # noqa: PLC0415 - few runs have servers
 
-    tools = (*own, *mcp_tools(settings.mcp, listed, [tool.spec.name for tool in own]))
-    twice = sorted(name for name, count in Counter(tool.spec.name for tool in tools).items() if count > 1)
-    if twice:
-        raise SettingsError(
-            [Problem("actor.mcp", f"two tools named {name!r}", "tools with different names") for name in twice]
-        )
-    return tools
+        tools += mcp_tools(settings.mcp, listed, [tool.spec.name for tool in tools])
+        problems += _twice("actor.mcp", tools)
+    if problems:
+        raise SettingsError(problems)
+    return tuple(tools)
+
+
+def _twice(source: str, tools: Iterable[Tool]) -> Iterator[Problem]:
+    names = Counter(tool.spec.name for tool in tools)
+    for name in sorted(name for name, count in names.items() if count > 1):
+        yield Problem(source, f"two tools named {name!r}", "tools with different names")
 
 
 def _python_tool(settings: ActorSettings) -> Tool:

@@ -1,4 +1,4 @@
-"""Make tools of the typed Python functions that settings name: JSON schema from signature, description from docstring.
+"""Make tools of typed Python functions: JSON schema from signature, description from docstring.
 
 Validates the arguments that the model wrote and runs the function; journals nothing.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.importing import load_callable
-from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
+from tfgrpo.stores.errors import ActorError, ToolUnavailable
 from tfgrpo.stores.text import clean_text, replace_surrogates
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.base import ToolSpec
@@ -200,31 +197,3 @@ def _as_text(value: object) -> str:
 def _cut(text: str) -> str:
     """Return a storable text; of an oversized one, head and tail."""
     return replace_surrogates(shorten_middle(text, _MAX_TEXT))
-
-
-PYTHON: Final = "python"
-"""The shipped tool that runs code, in the settings and for the model."""
-_SOURCE = "actor.tools"
-_ACCEPTED = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
-
-
-def load_tools(
-    references: Sequence[str], shipped: Mapping[str, Callable[[], Tool]] = MappingProxyType({})
-) -> tuple[Tool, ...]:
-    """Return the tools in the order named, of which ``shipped`` makes those that it names; call nothing.
-
-    Raise ``SettingsError`` with every problem.
-    """
-    tools: list[Tool] = []
-    problems: list[Problem] = []
-    for reference in references:
-        try:
-            make = shipped.get(reference)
-            tools.append(tool_from_function(load_callable(reference)) if make is None else make())
-        except ValueError as error:
-            problems.append(Problem(_SOURCE, f"{reference!r} ({error})", _ACCEPTED))
-    twice = sorted(name for name, count in Counter(tool.spec.name for tool in tools).items() if count > 1)
-    problems.extend(Problem(_SOURCE, f"two tools named {name!r}", "tools with different names") for name in twice)
-    if problems:
-        raise SettingsError(problems)
-    return tuple(tools)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents import agents
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.tasks.tools.schema import ToolResult, load_tools, priced, run_tool, tool_from_function
+from tfgrpo.tasks.actors.registry import tools_of
+from tfgrpo.tasks.tools.schema import ToolResult, priced, run_tool, tool_from_function
 
 
 def told(result):
@@ -111,12 +113,13 @@ def test_a_price_is_a_finite_amount(price):
 
 
 def test_tools_are_loaded_by_reference_in_order():
-    assert [tool.spec.name for tool in load_tools((f"{HERE}:shout", f"{HERE}:add"))] == ["shout", "add"]
+    tools = tools_of(ActorSettings(kind="tools", tools=(f"{HERE}:shout", f"{HERE}:add")))
+    assert [tool.spec.name for tool in tools] == ["shout", "add"]
 
 
 def test_every_problem_with_the_tools_is_named_at_once():
     references = (f"{HERE}:untyped", "nowhere:x", f"{HERE}:missing", "no reference", f"{HERE}:add", f"{HERE}:add")
     with pytest.raises(SettingsError) as caught:
-        load_tools(references)
+        tools_of(ActorSettings(kind="tools", tools=references))
     assert len(caught.value.problems) == 5
     assert "two tools named 'add'" in str(caught.value.problems[-1])
