@@ -13,7 +13,7 @@ from itertools import chain, combinations
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import stream
-from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, data_of, word_list
+from tfgrpo.tasks.models.simulated.worlds.data import Slots, Template, data_of
 from tfgrpo.tasks.models.simulated.worlds.puzzle import (
     GeneratedName,
     Solver,
@@ -25,6 +25,7 @@ from tfgrpo.tasks.models.simulated.worlds.puzzle import (
 SHIPPED: Final[Mapping[GeneratedName, int]] = {"arithmetic": 400, "ledger-tools": 200, "unlearnable": 200}
 """Items in ``pipelines/data/<world>.jsonl``, generated with seed 0."""
 
+_WORDS: Final = data_of("words")
 _MOST_PITFALLS = 2
 _MIN_GAP = Decimal("0.05")
 _MIN_GAP_SHARE = Decimal("0.0002")
@@ -32,15 +33,15 @@ _MIN_GAP_SHARE = Decimal("0.0002")
 
 
 _DRAWS: Final[Mapping[str, Callable[..., str]]] = {
-    "name": lambda rng, _: rng.choice(word_list("name")),
-    "month": lambda rng, _: rng.choice(word_list("month")),
-    "customer": lambda rng, _: f"{rng.choice(word_list('customers'))}-{rng.randrange(10, 100)}",
+    "name": lambda rng, _: rng.choice(_WORDS["name"]),
+    "month": lambda rng, _: rng.choice(_WORDS["month"]),
+    "customer": lambda rng, _: f"{rng.choice(_WORDS['customers'])}-{rng.randrange(10, 100)}",
     "account": lambda rng, _: (
-        f"{''.join(rng.choices(word_list('letters'), k=2))}-{rng.randrange(1000, 10000)}-{rng.randrange(1, 4)}"
+        f"{''.join(rng.choices(_WORDS['letters'], k=2))}-{rng.randrange(1000, 10000)}-{rng.randrange(1, 4)}"
     ),
     "day": lambda rng, _, year: f"{year}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}",
     "whole": lambda rng, _, low, high: str(rng.randint(int(low), int(high))),
-    "price": lambda rng, _, low, high: f"{rng.randrange(int(low), int(high))}.{rng.choice(word_list('cents'))}",
+    "price": lambda rng, _, low, high: f"{rng.randrange(int(low), int(high))}.{rng.choice(_WORDS['cents'])}",
     "later": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) + rng.randint(int(low), int(high))),
     "multiple": lambda rng, drawn, slot, low, high: str(int(drawn[slot]) * rng.randint(int(low), int(high))),
 }

@@ -94,10 +94,8 @@ def _question_in(body: ChatBody) -> _Question | None:
 def shorten(ask: ShortenAsk) -> dict[str, Any]:
     """Cut a text to both limits: whole sentences if possible, else words, else characters."""
     sentences = re.split(r"(?<=[.;!?])\s+", ask.text.strip())
-    words = ask.text.split()
-    candidates = [" ".join(sentences[:count]) for count in range(len(sentences), 0, -1)]
-    candidates += [" ".join(words[:count]) for count in range(len(words), 0, -1)]
-    for text in candidates:
+    shorter = (" ".join(parts[:end]) for parts in (sentences, ask.text.split()) for end in range(len(parts), 0, -1))
+    for text in shorter:
         if count_words(text) <= ask.max_words and len(text) <= ask.max_chars:
             return {"text": text.rstrip(" ,;")}
     return {"text": ask.text.strip()[: ask.max_chars]}

@@ -28,12 +28,6 @@ def data_of(name: str) -> dict[str, Any]:
     return content
 
 
-def word_list(kind: str) -> list[str]:
-    """Return one list of ``words.yaml``."""
-    listed: list[str] = data_of("words")[kind]
-    return listed
-
-
 @dataclass(frozen=True)
 class Template:
     """One kind of item."""

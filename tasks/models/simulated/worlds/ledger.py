@@ -83,7 +83,9 @@ class LedgerQuestion(Puzzle):
         fetched = dialogue.results_of("ledger_entries")
         if not fetched:
             accounts = _read(_ACCOUNTS, dialogue.results_of("accounts_of")[-1])
-            return _fetch(solution, accounts)
+            wanted = accounts if solution.avoids("every_account") else accounts[:1]
+            solution.step(f"{len(wanted)} of {len(accounts)}")
+            return tuple(ToolCall("ledger_entries", {"account": account}) for account in wanted)
         return _add(solution, [entry for result in fetched for entry in _read(_ENTRIES, result)])
 
     def _first_calls(self, solution: Solution) -> tuple[ToolCall, ...]:
@@ -130,12 +132,6 @@ def _spelt(text: str) -> Any:
     with suppress(ValueError, SyntaxError):
         return ast.literal_eval(text)
     return text.splitlines() if "\n" in text else text
-
-
-def _fetch(solution: Solution, accounts: Sequence[str]) -> tuple[ToolCall, ...]:
-    wanted = accounts if solution.avoids("every_account") else accounts[:1]
-    solution.step(f"{len(wanted)} of {len(accounts)}")
-    return tuple(ToolCall("ledger_entries", {"account": account}) for account in wanted)
 
 
 def _add(solution: Solution, entries: Sequence[_Entry]) -> tuple[ToolCall, ...]:

@@ -15,15 +15,16 @@ from statistics import fmean
 from typing import Literal
 
 from tfgrpo.stores.experiences.record import Polarity
-from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, data_of, word_list
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, data_of
 
 Stance = Literal[-1, 1]
 
+_WORDS = data_of("words")
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
 _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
 _REACH = 4
 """How many words after a negation are negated."""
-_JOINED = [(re.compile(pattern), text) for pattern, text in data_of("words")["joined"].items()]
+_JOINED = [(re.compile(pattern), text) for pattern, text in _WORDS["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 _CACHED_TEXTS = 256
@@ -107,11 +108,11 @@ def lessons_in(system_text: str) -> tuple[Advice, ...]:
 
 
 _ARTICLES, _OWNERS, _PREPOSITIONS, _CONJUNCTIONS, _VERBS, _ORDERS, _ALONE = (
-    frozenset(word_list(kind))
+    frozenset(_WORDS[kind])
     for kind in ("articles", "owners", "prepositions", "conjunctions", "verbs", "orders", "alone")
 )
-_NOT_FIRST = frozenset(word_list("not_first"))
-_NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | set(word_list("not_last"))
+_NOT_FIRST = frozenset(_WORDS["not_first"])
+_NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | set(_WORDS["not_last"])
 _SMALL = _ARTICLES | _OWNERS | _PREPOSITIONS | _CONJUNCTIONS | _VERBS
 _MUST_NOT_FOLLOW = {
     **dict.fromkeys(
@@ -129,25 +130,16 @@ _PLURAL = re.compile(r"\w{2,}[^\Wsiu]s")
 _SOUNDS_LIKE_CONSONANT = re.compile(r"(?:one|once|eu|u[bfgknrst][aeiou])[\w-]*")
 
 
-def _sentences(text: str) -> list[list[str]]:
-    sentences = re.split(r"[.;:!?]+(?:\s|$)", text)
-    return [words for words in (_WORD.findall(sentence.lower()) for sentence in sentences) if words]
-
-
-def _article_fits(article: str, word: str) -> bool:
-    """``a`` before a consonant, ``an`` before a vowel or a silent h, neither before a plural; loosely."""
-    if _PLURAL.fullmatch(word):
-        return False
-    vowel = (word[0] in "aeiou" and not _SOUNDS_LIKE_CONSONANT.fullmatch(word)) or word.startswith(("hour", "honest"))
-    return (article == "an") is vowel
-
-
 def _fits(word: str, after: str) -> bool:
+    """Loosely: ``a`` before a consonant, ``an`` before a vowel or a silent h, neither of them nor ``every`` before a plural."""
     if after in _MUST_NOT_FOLLOW.get(word, ()):
         return False
-    if word in {"a", "an"}:
-        return _article_fits(word, after)
-    return not (word == "every" and _PLURAL.fullmatch(after))
+    if word not in {"a", "an", "every"}:
+        return True
+    if _PLURAL.fullmatch(after):
+        return False
+    vowel = after[0] in "aeiou" and not _SOUNDS_LIKE_CONSONANT.fullmatch(after)
+    return word == "every" or (word == "an") is (vowel or after.startswith(("hour", "honest")))
 
 
 def _ordered(words: list[str]) -> bool:
@@ -171,5 +163,6 @@ def reads_as_language(text: str) -> bool:
 
     A rough test, which looks at function words and punctuation only, never at the content.
     """
-    sentences = _sentences(text)
-    return bool(sentences) and _cased(text) and all(_ordered(words) for words in sentences)
+    parts = re.split(r"[.;:!?]+(?:\s|$)", text.lower())
+    sentences = [words for part in parts if (words := _WORD.findall(part))]
+    return bool(sentences) and _cased(text) and all(map(_ordered, sentences))
