@@ -42,7 +42,7 @@ async def check_endpoint(
     if status in {401, 403}:
         refusal = read_refusal(status, received.content)
         reason = endpoint.excerpt(refusal.message)
-        if refusal.out_of_scope:
+        if refusal.says("out_of_scope"):
             return (f"{url} lets this key list no models ({reason}); the model name was not checked",)
         key = "the API key was refused" if endpoint.api_key is not None else "no API key was sent and one is needed"
         raise EndpointError.one(

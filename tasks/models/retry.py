@@ -47,6 +47,7 @@ class Refusal:
     label: str = ""
     """Its code and type, for machines; empty without any."""
     flagged_input: bool = False
+    """Marked as one that concerns the content of this prompt, not the account."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers that a gateway passes on within the body (OpenRouter), names in lower case."""
 
@@ -58,24 +59,16 @@ class Refusal:
     @property
     def no_credit(self) -> bool:
         """The account is empty."""
-        return self.status == 402 or (
-            self.status == 429 and any(word in self.words for word in _vendors()["no_credit"])
-        )
+        return self.status == 402 or (self.status == 429 and self.says("no_credit"))
 
     @property
     def unreadable(self) -> bool:
         """The model answered, and the endpoint could not parse the answer."""
-        return self.status == 400 and any(word in self.words for word in _vendors()["unreadable"])
+        return self.status == 400 and self.says("unreadable")
 
-    @property
-    def flagged(self) -> bool:
-        """It concerns the content of this prompt, not the account."""
-        return self.flagged_input or bool(re.search(_vendors()["flagged"], self.words, re.IGNORECASE))
-
-    @property
-    def out_of_scope(self) -> bool:
-        """The key is valid, but not for this method."""
-        return bool(re.search(_vendors()["out_of_scope"], self.words, re.IGNORECASE))
+    def says(self, kind: str) -> bool:
+        """Whether it has words of vendors of one kind in ``refusals.yaml``."""
+        return re.search(_vendors()[kind], self.words, re.IGNORECASE) is not None
 
 
 def read_refusal(status: int, raw: bytes) -> Refusal:
@@ -217,7 +210,7 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
         return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
     if status == 409 or status >= 500:  # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too
         return FailedAttempt(ModelServerFault(text), retryable=True, after_s=after_s)
-    if status == 401 or (status == 403 and not answered and not refusal.flagged):
+    if status == 401 or (status == 403 and not (answered or refusal.flagged_input or refusal.says("flagged"))):
         return FailedAttempt(ModelAuthRefused(text), retryable=False)
     if refusal.unreadable:
         return FailedAttempt(ModelReplyMalformed(text), retryable=True)

@@ -105,13 +105,10 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
             # In a thread: fetching a Secret block runs a separate event loop.
             endpoint = await asyncio.to_thread(endpoint_for, context, role)
             near = next((client for other, client in known if other.base_url == chosen.base_url), None)
-            client = near.sharing(endpoint, _retry(chosen)) if near else _client(context, ledger, endpoint, role)
+            retry = RetryPolicy(max_retries=chosen.max_retries)
+            client = near.sharing(endpoint, retry) if near else _client(context, ledger, endpoint, role, retry)
         clients[role] = client
     return clients
-
-
-def _retry(settings: ModelSettings) -> RetryPolicy:
-    return RetryPolicy(max_retries=settings.max_retries)
 
 
 def _wire(settings: ModelSettings) -> ModelSettings:
@@ -119,7 +116,7 @@ def _wire(settings: ModelSettings) -> ModelSettings:
     return settings.model_copy(update={"name": None, "max_tokens": 1})
 
 
-def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: ModelRole) -> ChatClient:
+def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: ModelRole, retry: RetryPolicy) -> ChatClient:
     """Return a client to the endpoint of a role, or to the simulated model in process."""
     settings = context.settings
     concurrency = settings.tfgrpo.concurrency
@@ -136,7 +133,7 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
         prices=context.models.price_list(role),
-        retry=_retry(context.models.roles[role]),
+        retry=retry,
         # For jitter only: no result depends on it, and processes must not draw the same.
         rng=random.Random(f"{settings.tfgrpo.seed}:{os.getpid()}"),
     )

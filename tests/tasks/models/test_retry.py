@@ -198,7 +198,8 @@ def test_the_message_of_an_error_body_is_found(raw: bytes, text: str) -> None:
     ],
 )
 def test_a_flagged_prompt_is_distinguished_from_a_refused_key(said: Any, flagged: bool) -> None:
-    assert refusal(403, **said).flagged is flagged
+    failed = classify(refusal(403, **said), "said", None)
+    assert (type(failed.error) is ModelRequestRejected) is flagged
 
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_not_active", "exceeded_current_quota_error"])
