@@ -201,8 +201,11 @@ def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], rewar
 
 
 async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
-    comparison = graded.comparison
-    if not spec.reflect or comparison.signal not in _teaching(spec, runtime):
+    comparison, settings = graded.comparison, runtime.context.settings.tfgrpo
+    # Different rewards teach, and, if that is set, failures whose right answer may be shown.
+    failures = settings.learn_from == "failures_too" and settings.show_ground_truth and bool(spec.item.answer)
+    teaching = {"mixed", "all_fail"} if failures and runtime.context.rules > 3 else {"mixed"}
+    if not spec.reflect or comparison.signal not in teaching:
         return Reflection()
     ranked = [
         RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name])
@@ -213,14 +216,6 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
     async with runtime.slots:
         with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
             return await reflect_on_group(spec, ranked, comparison.spread or 0.0, runtime)
-
-
-def _teaching(spec: GroupSpec, runtime: Runtime) -> set[Signal]:
-    """Return the signals of groups that are reflected on: different rewards, and, if that is set, failures only."""
-    settings = runtime.context.settings.tfgrpo
-    answered = settings.show_ground_truth and bool(spec.item.answer)
-    failures = answered and settings.learn_from == "failures_too" and runtime.context.rules > 3
-    return {"mixed", "all_fail"} if failures else {"mixed"}
 
 
 def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:

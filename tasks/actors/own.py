@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.rewarders.faults import described
@@ -91,7 +90,12 @@ class OwnAgent(ABC):
             "seed": attempt.seed,
         }
         attempt.own_calls = True
-        attempt.failed = partial(_keep_unfinished, attempt)
+
+        def keep_unfinished() -> None:
+            did = scrubbed(Trajectory("", attempt.frames, ""), attempt.runtime.scrub)
+            attempt.recorder.keep_unfinished(_Finished(did, (attempt.usage,)).to_json())
+
+        attempt.failed = keep_unfinished
         try:
             done = await attempt.recorder.once(
                 attempt.key("agent", turn=0),
@@ -134,11 +138,6 @@ def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
         return error
     # From a store, an endpoint or a budget of the agent's own: those of this run work.
     return ActorError(described(error, whole=True))
-
-
-def _keep_unfinished(attempt: AttemptContext) -> None:
-    did = scrubbed(Trajectory("", attempt.frames, ""), attempt.runtime.scrub)
-    attempt.recorder.keep_unfinished(_Finished(did, (attempt.usage,)).to_json())
 
 
 def _finished(trajectory: Trajectory, attempt: AttemptContext, session: Session | None) -> _Finished:

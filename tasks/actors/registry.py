@@ -172,11 +172,11 @@ def _python_tool(settings: ActorSettings) -> Tool:
 
 def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
     """Return the tools of the MCP servers, which are started for it. Raise ``SettingsError``, one problem a server."""
-    if settings.mcp is None:
+    if settings.kind != "tools" or settings.mcp is None:
         return ()
     from tfgrpo.tasks.tools.mcp_servers import list_tools  # noqa: PLC0415 - as above
 
-    return list_tools(settings)
+    return list_tools(settings.mcp)
 
 
 def _misplaced(settings: ActorSettings) -> Iterator[Problem]:

@@ -224,17 +224,14 @@ def endpoint_of(settings: ModelSettings, base_url: str, api_key: str | None, mod
 
 def filled_headers(given: Mapping[str, str]) -> tuple[dict[str, str], tuple[ApiKey, ...]]:
     """Return headers with the values of their variables, and the secret words among these. Raise ``EndpointError``."""
-    headers = {name: _header_value(name, text) for name, text in given.items()}
-    secret = (headers[name] for name, text in given.items() if text.startswith(ENV_VALUE))
-    return headers, tuple(ApiKey(word) for value in secret for word in value.split()[-1:])
-
-
-def _header_value(name: str, text: str) -> str:
-    if not text.startswith(ENV_VALUE):
-        return text
-    variable = text.removeprefix(ENV_VALUE)
-    value = os.environ.get(variable, "").strip()
-    if not value or not value.isascii() or not value.isprintable():
-        given = f"{variable}, which is not set" if not value else f"{variable}, whose value is not printable ASCII"
-        raise EndpointError.one(f"header {name}", given, "the variable with the header's value in the environment")
-    return value
+    headers, secrets = dict(given), list[ApiKey]()
+    for name, text in given.items():
+        if not text.startswith(ENV_VALUE):
+            continue
+        variable = text.removeprefix(ENV_VALUE)
+        headers[name] = value = os.environ.get(variable, "").strip()
+        if not value or not value.isascii() or not value.isprintable():
+            fault = f"{variable}, which is not set" if not value else f"{variable}, whose value is not printable ASCII"
+            raise EndpointError.one(f"header {name}", fault, "the variable with the header's value in the environment")
+        secrets += map(ApiKey, value.split()[-1:])
+    return headers, tuple(secrets)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
-from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, Problem, SettingsError, ToolUnavailable
 from tfgrpo.stores.text import replace_surrogates
@@ -39,13 +38,11 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
 
 
-def list_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
-    """Start the servers of the settings, list their tools and stop them. Raise ``SettingsError``, one problem a server."""
-    if settings.kind != "tools" or settings.mcp is None:
-        return ()
+def list_tools(path: str) -> tuple[ListedTool, ...]:
+    """Start the servers of a file, list their tools and stop them. Raise ``SettingsError``, one problem a server."""
     if find_spec("mcp") is None:
         raise SettingsError.one(SOURCE, "servers, without the package mcp", "them after `pip install 'tfgrpo[mcp]'`")
-    servers = read_servers(settings.mcp)
+    servers = read_servers(path)
 
     async def listed() -> list[list[ListedTool] | Problem]:
         return await asyncio.gather(*map(_listed, servers))

@@ -51,7 +51,7 @@ class _Tool(_Block):
     type: Literal["custom"] | None = None
     name: str = Field(pattern=NAME)
     description: str | None = None
-    input_schema: dict[str, Any]
+    input_schema: dict[str, Any] = Field(serialization_alias="parameters")
     strict: bool | None = None
 
 
@@ -98,8 +98,12 @@ class MessagesDialect(ChatDialect):
         if (choice := body.tool_choice) is not None:
             named = {"function": {"name": choice.name}}
             chat["tool_choice"] = {"any": "required", "tool": named}.get(choice.type, choice.type)
-        if tools := [tool for tool in body.tools or () if isinstance(tool, _Tool)]:
-            chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        own = [tool for tool in body.tools or () if isinstance(tool, _Tool)]
+        functions = [
+            tool.model_dump(exclude={"type", "cache_control"}, exclude_none=True, by_alias=True) for tool in own
+        ]
+        if functions:
+            chat["tools"] = [{"type": "function", "function": function} for function in functions]
         return {**chat, "stream": True} if body.stream else chat
 
     def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
@@ -146,11 +150,6 @@ class MessagesDialect(ChatDialect):
 
 def _text(content: str | list[_Text], between: str = "") -> str:
     return content if isinstance(content, str) else between.join(block.text for block in content)
-
-
-def _function(tool: _Tool) -> dict[str, Any]:
-    named = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
-    return {key: part for key, part in named.items() if part is not None}
 
 
 def _turns(message: _Message) -> Iterator[dict[str, Any]]:

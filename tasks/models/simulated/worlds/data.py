@@ -87,9 +87,3 @@ class Pitfall:
     bad_advice: Sequence[Advice]
     working: str = ""
     """The working of that step, with ``{}`` for each number and the result."""
-
-    @classmethod
-    def of(cls, name: str, row: Mapping[str, Any]) -> Pitfall:
-        """Return a pitfall from its entry in a world's data file."""
-        advice = {key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}
-        return cls(name, **{**row, **advice})

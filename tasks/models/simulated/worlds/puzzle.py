@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
-from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, data_of
+from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, advice_of, data_of
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
 
 T = TypeVar("T")
@@ -138,7 +138,10 @@ def open_world(name: WorldName) -> World:
     """Return a world by its name."""
     raw = data_of(name)
     templates = tuple(Template(kind, **row) for kind, row in raw["templates"].items())
-    pitfalls = {pitfall: Pitfall.of(pitfall, row) for pitfall, row in raw["pitfalls"].items()}
+    pitfalls = {}
+    for pitfall, row in raw["pitfalls"].items():
+        advice = {key: advice_of(row[key]) for key in ("good_advice", "bad_advice")}
+        pitfalls[pitfall] = Pitfall(pitfall, **{**row, **advice})
     return World(name, templates, pitfalls)
 
 
