@@ -43,11 +43,6 @@ class FinishedRollout:
     """Open until the attempt is graded; None once closed."""
 
     @property
-    def tool_cost_usd(self) -> float | None:
-        """None if any cost is unknown, or for an agent that calls models by itself."""
-        return None if self.usage.calls is None else add_costs(event.cost_usd for event in self.tools)
-
-    @property
     def output(self) -> str:
         """Final text, or empty."""
         return self.trajectory.output if self.trajectory else ""
@@ -80,9 +75,10 @@ async def run_rollout(
         rollout = await _run(spec, index, runtime)
         if isinstance(rollout.loss, Failed):
             span.fail(rollout.loss.error_type)
+        unseen = rollout.usage.calls is None  # an agent that calls models by itself
         span.set(
             outcome=rollout.loss.name if rollout.loss is not None else None,
-            literal_tool_cost_usd=rollout.tool_cost_usd,
+            literal_tool_cost_usd=None if unseen else add_costs(event.cost_usd for event in rollout.tools),
             literal_latency_ms=rollout.latency_s * 1000.0,
         )
     if graded is None:

@@ -111,7 +111,17 @@ class AdaptiveLimiter:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[int]:
         """Wait for permission for one call. Yields the round in which it starts, for ``pushed_back``."""
-        await self._enter()
+        if self._waiting or self._in_flight >= self.limit:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
+                    self._leave()
+                raise
+        else:
+            self._in_flight += 1
         try:
             yield self._round
         finally:
@@ -127,19 +137,6 @@ class AdaptiveLimiter:
         if started == self._round:
             self._limit = max(1.0, self._limit * _DECREASE)
             self._round += 1
-
-    async def _enter(self) -> None:
-        if not self._waiting and self._in_flight < self.limit:
-            self._in_flight += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the slot was granted meanwhile: pass it on
-                self._leave()
-            raise
 
     def _leave(self) -> None:
         self._in_flight -= 1

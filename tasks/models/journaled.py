@@ -180,15 +180,10 @@ def reply_to_json(reply: ChatReply) -> dict[str, Any]:
         "response_id": reply.response_id,
         "attempts": reply.attempts,
     }
-    if message.tool_calls:
-        payload["tool_calls"] = [
-            [call.id, call.name, call.arguments, *([call.extra] if call.extra else ())] for call in message.tool_calls
-        ]
-    if message.extra:
-        payload["extra"] = message.extra
-    if reply.token_logprobs is not None:
-        payload["token_logprobs"] = list(reply.token_logprobs)
-    return payload
+    calls = [[call.id, call.name, call.arguments, *filter(None, [call.extra])] for call in message.tool_calls]
+    logprobs = None if reply.token_logprobs is None else list(reply.token_logprobs)
+    optional = {"tool_calls": calls or None, "extra": message.extra or None, "token_logprobs": logprobs}
+    return payload | {name: value for name, value in optional.items() if value is not None}
 
 
 def reply_of_json(payload: Mapping[str, Any]) -> ChatReply:

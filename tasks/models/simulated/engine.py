@@ -189,7 +189,7 @@ _NORMAL = NormalDist()
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AdvisedSolver(Solver):
     """Solver that avoids a pitfall when its margin is above zero: lessons help, heat scatters.
 
@@ -275,15 +275,7 @@ def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Ran
     drifted = options.drift is not None and options.night >= options.drift
     turned = turned_rules(world.name, options.seed) if drifted else frozenset[str]()
     gain = lesson_gain(world.name, options.effect)
-    solver = AdvisedSolver(
-        seed=options.seed,
-        prompt=prompt,
-        temperature=temperature,
-        advice=world.lexicon.advice(system),
-        rng=rng,
-        gain=gain,
-        turned_rules=turned,
-    )
+    solver = AdvisedSolver(options.seed, prompt, temperature, world.lexicon.advice(system), rng, gain, turned)
     turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
     if turn.calls or not (options.attention or options.label_noise):
         return turn

@@ -23,9 +23,7 @@ def attempt(world: World, prompt: str, system: str, temperature: float, seed: in
     puzzle = world.puzzle.recognise(prompt)
     assert puzzle is not None
     rng = random.Random(derive_seed(seed, prompt, system, str(temperature), index))
-    solver = AdvisedSolver(
-        seed=seed, prompt=prompt, temperature=temperature, advice=world.lexicon.advice(system), rng=rng
-    )
+    solver = AdvisedSolver(seed, prompt, temperature, world.lexicon.advice(system), rng)
     return puzzle.solved(solver)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, cached_property
@@ -19,11 +19,11 @@ WorldName: TypeAlias = Literal[GeneratedName, "powl"]
 _CENT = Decimal("0.01")
 
 
-@dataclass(frozen=True)
 class Solver:
     """Decides how an attempt goes. This one makes exactly the named mistakes; items are generated and checked with it."""
 
-    hit: frozenset[str] = frozenset()
+    def __init__(self, hit: Iterable[str] = ()) -> None:
+        self.hit = frozenset(hit)
 
     def avoids(self, pitfall: str) -> bool:
         """Whether this attempt avoids the pitfall of that name."""
@@ -107,7 +107,7 @@ class Puzzle(ABC):
 
     def turned_round(self, output: str) -> str:
         """Return the output with a wrong answer if its answer is right, else with the right one; its steps stay."""
-        hit = frozenset(open_world(self.world).pitfalls) if self.agrees(output) else frozenset[str]()
+        hit = open_world(self.world).pitfalls if self.agrees(output) else ()
         return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(self.solved(Solver(hit)))}"
 
 

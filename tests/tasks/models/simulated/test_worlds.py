@@ -216,5 +216,5 @@ def test_in_the_unlearnable_world_habits_show_without_any_effect():
 
 
 def test_luck_is_drawn_by_the_solver():
-    solvers = [AdvisedSolver(seed=0, prompt="p", temperature=0.5, advice={}, rng=random.Random(n)) for n in range(400)]
+    solvers = [AdvisedSolver(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
     assert 0.2 < statistics.mean(solver.lucky(0.3) for solver in solvers) < 0.4
