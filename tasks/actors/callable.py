@@ -40,7 +40,11 @@ class CallableActor(OwnAgent):
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        _refuse_what_never_answers(function)
+        if inspect.isclass(function):
+            raise ValueError("it is a class; an agent is a function, or an instance that can be called")
+        calls = (function, getattr(function, "__call__", None))  # noqa: B004 - looked at, not called
+        if any(inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) for call in calls):
+            raise ValueError("it yields; an agent returns its answer, a str or a Trajectory")
         self._function = function
         self.declared = declared_arguments(function)
         """Offered arguments that it takes."""
@@ -60,15 +64,13 @@ class CallableActor(OwnAgent):
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
         """Call it with what it declares."""
-        return _trajectory(await self._call(attempt, session))
 
-    async def _call(self, attempt: AttemptContext, session: Session | None) -> object:
         async def chat(messages: ChatInput) -> str:
             reply = await attempt.chat(_as_messages(messages, attempt.system))
             return reply.message.content or ""
 
         if self._asynchronous:
-            return await self._function(**self._arguments(attempt, session, chat))
+            return _trajectory(await self._function(**self._arguments(attempt, session, chat)))
         loop = asyncio.get_running_loop()
 
         def blocking_chat(messages: ChatInput) -> str:
@@ -76,7 +78,7 @@ class CallableActor(OwnAgent):
 
         arguments = self._arguments(attempt, session, blocking_chat)
         value = await attempt.runtime.in_thread(lambda: self._function(**arguments))
-        return await value if inspect.isawaitable(value) else value
+        return _trajectory(await value if inspect.isawaitable(value) else value)
 
     def _arguments(
         self, attempt: AttemptContext, session: Session | None, chat: Callable[[ChatInput], Any]
@@ -92,14 +94,6 @@ class CallableActor(OwnAgent):
         if session is not None:
             offered |= {"base_url": session.base_url, "api_key": session.api_key}
         return {name: offered[name] for name in self.declared}
-
-
-def _refuse_what_never_answers(function: Callable[..., Any]) -> None:
-    if inspect.isclass(function):
-        raise ValueError("it is a class; an agent is a function, or an instance that can be called")
-    calls = (function, getattr(function, "__call__", None))  # noqa: B004 - looked at, not called
-    if any(inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) for call in calls):
-        raise ValueError("it yields; an agent returns its answer, a str or a Trajectory")
 
 
 def declared_arguments(function: Callable[..., Any]) -> tuple[str, ...]:

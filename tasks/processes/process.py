@@ -225,25 +225,17 @@ class Isolation(NamedTuple):
 def isolation() -> Isolation:
     """Return the most that is possible here. It is tried once, with the Python that runs this."""
     fault = ""
-    root = ("nobody namespaces", "namespaces", "nobody") if os.geteuid() == 0 else ("namespaces",)
-    for means in root:
-        failed = _isolation_fault(means)
-        if failed is None:
+    for means in ("nobody namespaces", "namespaces", "nobody") if os.geteuid() == 0 else ("namespaces",):
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder, Path(os.devnull).open("wb") as null:
+            orders = (launcher.__file__, str(null.fileno()), "", "{}", means)
+            tried = subprocess.run(  # noqa: S603
+                (*_PYTHON, *orders, *_PYTHON, "-c", ""),
+                cwd=folder,
+                capture_output=True,
+                pass_fds=(null.fileno(),),
+                check=False,
+            )
+        if tried.returncode == 0:
             return Isolation(means, fault)
-        fault = fault or failed
+        fault = fault or tried.stderr.decode("utf-8", "replace").strip()[-200:] or f"exit code {tried.returncode}"
     return Isolation("", fault)
-
-
-def _isolation_fault(means: str) -> str | None:
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder, Path(os.devnull).open("wb") as null:
-        orders = (launcher.__file__, str(null.fileno()), "", "{}", means)
-        tried = subprocess.run(  # noqa: S603
-            (*_PYTHON, *orders, *_PYTHON, "-c", ""),
-            cwd=folder,
-            capture_output=True,
-            pass_fds=(null.fileno(),),
-            check=False,
-        )
-    if tried.returncode == 0:
-        return None
-    return tried.stderr.decode("utf-8", "replace").strip()[-200:] or f"exit code {tried.returncode}"

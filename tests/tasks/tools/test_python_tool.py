@@ -239,5 +239,8 @@ def test_what_the_kernel_does_not_allow_is_one_warning(means, root, said, monkey
 
 
 def test_without_namespaces_the_reason_is_known(monkeypatch):
-    monkeypatch.setattr(process, "_isolation_fault", lambda means: f"no {means}")
+    def refused(words, **_):
+        return subprocess.CompletedProcess(words, 1, b"", f"no {words[7]}".encode())
+
+    monkeypatch.setattr(process.subprocess, "run", refused)
     assert isolation.__wrapped__() == Isolation("", "no nobody namespaces" if os.geteuid() == 0 else "no namespaces")
