@@ -361,5 +361,5 @@ def test_lessons_too_long_for_a_lowered_limit_take_nobodys_slot(
     stored = tuple(ExperienceStore(task / "experiences.jsonl", approved={"arithmetic": pack_stamp(pack)}).records())
     library = Library(tuple(entry for entry in stored if entry.operation != "delete"))
     words = sorted(count_words(entry.summary32) for entry in library.entries)
-    [shown] = carried(short_enough(library, replace(pack, words_allowed=words[0])), 1, RetrievalSettings()).settled
+    [shown] = carried(short_enough(library, replace(pack, words_allowed=words[0])), 1, RetrievalSettings())
     assert count_words(shown.summary32) == words[0]

@@ -107,7 +107,7 @@ def _systems(library: Library, prompts: Sequence[str], per_item: int, slots: int
     chosen = [lessons_for(pack, library, RetrievalSettings(per_item=per_item), prompt) for prompt in prompts]
     names = [tuple(lesson.experience_id for lesson in lessons) for lessons in chosen]
     distinct = dict(zip(names, chosen, strict=True))
-    made = rendered(pack, [(library, lessons) for lessons in distinct.values()])
+    made = rendered(pack, list(distinct.values()))
     texts = {ids: each.text.system for ids, each in zip(distinct, made, strict=True)}
     return [texts[ids] for ids in names]
 

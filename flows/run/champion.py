@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfgrpo.flows.run.resume import settings_of
 from tfgrpo.pipelines.settings.learning import RetrievalSettings
-from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
+from tfgrpo.prompt_packs.inject import merge_each
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
@@ -104,10 +103,16 @@ def _view_problems(paths: TaskPaths) -> list[str]:
     return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} promotes"]
 
 
-def store_of(plan: Plan) -> ExperienceStore:
-    """Return the store of a plan's task, to read from; that of a replay is another one."""
-    approved = approved_stamps([plan.pack])
-    return ExperienceStore(plan.paths.experiences, approved=approved, task_id=plan.settings.task_id)
+def store_of(plan: Plan, task: TaskPaths | None = None, *, clock: Clock = utc_now) -> ExperienceStore:
+    """Return the store of a plan's task; of another ``task``, such as that of a replay, where one is given."""
+    return ExperienceStore(
+        (task or plan.paths).experiences,
+        approved=approved_stamps([plan.pack]),
+        task_id=plan.settings.task_id,
+        max_words=plan.pack.max_words,
+        epochs=plan.settings.tfgrpo.epochs,
+        clock=clock,
+    )
 
 
 def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Library, list[str]]:
@@ -171,46 +176,36 @@ def screened(library: Library) -> tuple[Library, list[str]]:
     return Library(tuple(kept)), warnings
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedPrompt:
-    """A pack's text with lessons, and the lessons that are not in it."""
-
-    text: PackText
-    too_long: tuple[str, ...]
-    """Ids of lessons from before the limit on their length was lowered."""
-    skipped: tuple[tuple[str, str], ...]
-    """Ids of lessons that do not verify, with the reason."""
-
-
 def lessons_for(
     pack: LoadedPack, library: Library, retrieval: RetrievalSettings, asked: str | None
 ) -> list[ExperienceRecord]:
     """Return the lessons of one prompt in their order, those for the text ``asked`` among them, as ``carried`` has them."""
-    chosen = carried(short_enough(library, pack), pack.manifest.experience_slots, retrieval, asked)
-    return [*chosen.settled, *chosen.retrieved]
+    return carried(short_enough(library, pack), pack.manifest.experience_slots, retrieval, asked)
 
 
-def rendered(pack: LoadedPack, chosen: Sequence[tuple[Library, Sequence[ExperienceRecord]]]) -> list[RenderedPrompt]:
-    """Return a prompt for each library and the lessons chosen from it. The pack is verified once for all."""
-    merged = merge_each(pack, [lessons for _, lessons in chosen])
-    return [_rendered(pack, *each, text) for each, text in zip(chosen, merged, strict=True)]
+class RenderedPrompt(NamedTuple):
+    """A pack's text with lessons."""
+
+    text: PackText
+    skipped: Sequence[tuple[str, str]]
+    """Ids of lessons that do not verify, with the reason."""
 
 
-def _rendered(
-    pack: LoadedPack, library: Library, lessons: Sequence[ExperienceRecord], merged: MergedPrompt
-) -> RenderedPrompt:
-    entries = {entry.experience_id: entry for entry in lessons}
-    text = PackText(
-        system=merged.text,
-        digest=sha256_hex(merged.text),
-        pack_id=pack.manifest.id,
-        stamp=pack.manifest.stamp,
-        experience_ids=merged.experience_ids,
-        experiences=tuple(entries[name] for name in merged.experience_ids),
-    )
-    short = {entry.experience_id for entry in short_enough(library, pack).entries}
-    too_long = (entry.experience_id for entry in library.entries if entry.experience_id not in short)
-    return RenderedPrompt(text, tuple(too_long), tuple(merged.skipped))
+def rendered(pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[RenderedPrompt]:
+    """Return a prompt for each choice of lessons. The pack is verified once for all."""
+    prompts = []
+    for lessons, merged in zip(chosen, merge_each(pack, chosen), strict=True):
+        entries = {entry.experience_id: entry for entry in lessons}
+        text = PackText(
+            system=merged.text,
+            digest=sha256_hex(merged.text),
+            pack_id=pack.manifest.id,
+            stamp=pack.manifest.stamp,
+            experience_ids=merged.experience_ids,
+            experiences=tuple(entries[name] for name in merged.experience_ids),
+        )
+        prompts.append(RenderedPrompt(text, merged.skipped))
+    return prompts
 
 
 def retrieval_of(task: TaskPaths, warn: Callable[[str], object]) -> RetrievalSettings:
@@ -227,20 +222,15 @@ def retrieval_of(task: TaskPaths, warn: Callable[[str], object]) -> RetrievalSet
     return RetrievalSettings()
 
 
-class Carried(NamedTuple):
-    """The lessons of one prompt, each part in the library's order, so that prompts have one beginning."""
-
-    settled: list[ExperienceRecord]
-    retrieved: list[ExperienceRecord]
-    """Those that were chosen for a text."""
-
-
-def carried(library: Library, slots: int, retrieval: RetrievalSettings, asked: str | None = None) -> Carried:
+def carried(
+    library: Library, slots: int, retrieval: RetrievalSettings, asked: str | None = None
+) -> list[ExperienceRecord]:
     """Return the lessons that a prompt with so many slots carries.
 
-    The settled ones are those that ``ExperienceStore.fetch_top`` would choose from the same records. It cannot be used
-    here: the store also contains rejected candidates, and lessons of concurrent runs. Of a library with more lessons than
-    slots the last slots go to those most like the text ``asked`` with, at equal likeness to the more valuable ones.
+    They are those that ``ExperienceStore.fetch_top`` would choose from the same records. It cannot be used here: the store
+    also contains rejected candidates, and lessons of concurrent runs. Of a library with more lessons than slots the last
+    slots go to those most like the text ``asked`` with, at equal likeness to the more valuable ones. Both parts are in the
+    library's order, so that prompts have one beginning.
     """
     many = len(library.entries)
     ranked = best_of(library.entries, many, min_reward=retrieval.min_reward, max_per_group=retrieval.max_per_group)
@@ -252,7 +242,7 @@ def carried(library: Library, slots: int, retrieval: RetrievalSettings, asked: s
 
         retrieved = by_likeness(rest, asked)[:found]
     parts = ({entry.experience_id for entry in part} for part in (settled, retrieved))
-    return Carried(*([entry for entry in library.entries if entry.experience_id in part] for part in parts))
+    return [entry for part in parts for entry in library.entries if entry.experience_id in part]
 
 
 def short_enough(library: Library, pack: LoadedPack) -> Library:
@@ -306,8 +296,8 @@ def lessons_of(
     Lessons promoted on the SIMULATED model are for that model only, and those of real models for these.
     """
     if task is None:
-        return rendered(pack, [(Library(()), ())])[0].text, ()
+        return rendered(pack, [()])[0].text, ()
     store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
     library, warnings = library_in_force(store, task, simulated=simulated)
     lessons = lessons_for(pack, library, retrieval_of(task, warnings.append), asked)
-    return rendered(pack, [(library, lessons)])[0].text, tuple(warnings)
+    return rendered(pack, [lessons])[0].text, tuple(warnings)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.champion import starting_library
+from tfgrpo.flows.run.champion import starting_library, store_of
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
 from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
@@ -30,7 +30,6 @@ from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.settings.layers import describe
-from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
@@ -39,7 +38,6 @@ from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.accounts import MOST_SUPPORT, append_events, read_events
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.measured import read_measured
-from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.shared import totals_in
@@ -90,7 +88,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             run_id=run_id,
             task=task,
             runtime=runtime,
-            store=_store(task, plan, clock),
+            store=store_of(plan, task, clock=clock),
             books=books,
             observer=observer,
             learning=_learning(plan, task, champion, began, clock, context.rules),
@@ -152,7 +150,7 @@ def _learning(
         return LearningState.first(champion)
     settings, night = plan.settings.tfgrpo, plan.settings.tfgrpo.night or 0
     history = History.read(
-        _store(plan.paths, plan, clock),
+        store_of(plan, clock=clock),
         plan.paths.accounts,
         champion,
         night=night,
@@ -276,17 +274,6 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
         if before != now:
             accepted = f"unchanged since the run began: {canonical_json(earlier[part])}"
             raise SettingsError.one(f"the run's {part}", canonical_json(now), accepted)
-
-
-def _store(task: TaskPaths, plan: Plan, clock: Clock) -> ExperienceStore:
-    return ExperienceStore(
-        task.experiences,
-        approved=approved_stamps([plan.pack]),
-        task_id=plan.settings.task_id,
-        max_words=plan.pack.max_words,
-        epochs=plan.settings.tfgrpo.epochs,
-        clock=clock,
-    )
 
 
 def _lock(run: RunPaths) -> FileLock:

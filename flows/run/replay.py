@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final
 
+from tfgrpo.flows.run.champion import store_of
 from tfgrpo.flows.run.exit_status import Status
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import promotions
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -48,8 +48,7 @@ def compare_with_original(session: Session, message: str, gate: Mapping[str, Any
 
 
 def _differences(session: Session, task: TaskPaths, gate: Mapping[str, Any] | None) -> Iterator[str]:
-    approved = approved_stamps([session.plan.pack])
-    store = ExperienceStore(task.experiences, approved=approved, task_id=session.settings.task_id)
+    store = store_of(session.plan, task)
     gate_then = ManifestFile(task.run(session.run_id).manifest).read().get("gate")
     then, now = _rows(session, task, store, gate_then), _rows(session, session.task, session.store, gate)
     for (noun, name), old, new in zip(_COMPARED, then, now, strict=True):

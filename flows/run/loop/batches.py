@@ -5,12 +5,12 @@ A batch is the unit of acceptance: it is recorded once all its groups are back a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 
-from tfgrpo.flows.run.champion import lessons_for, rendered
+from tfgrpo.flows.run.champion import lessons_for, rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
@@ -33,7 +33,7 @@ def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequen
     chosen = [lessons_for(pack, library, retrieval, item.prompt) for item in items]
     names = [tuple(entry.experience_id for entry in lessons) for lessons in chosen]
     distinct = dict(zip(names, chosen, strict=True))
-    texts = _recorded(session, [(library, lessons) for lessons in distinct.values()])
+    texts = _recorded(session, [library], list(distinct.values()))
     text_of = dict(zip(distinct, texts, strict=True))
     return [text_of[each] for each in names]
 
@@ -41,19 +41,23 @@ def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequen
 def prompts_of(session: Session, libraries: Sequence[Library]) -> list[PackText]:
     """Render the pack with each library, record the texts and warn of lessons that do not verify."""
     pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
-    return _recorded(session, [(library, lessons_for(pack, library, retrieval, None)) for library in libraries])
+    return _recorded(session, libraries, [lessons_for(pack, library, retrieval, None) for library in libraries])
 
 
-def _recorded(session: Session, chosen: Sequence[tuple[Library, Sequence[ExperienceRecord]]]) -> list[PackText]:
-    made = rendered(session.plan.pack, chosen)
-    for each in made:
-        if each.too_long:
-            long = f"{pluralize(len(each.too_long), 'lesson')} kept out, longer than is allowed now"
-            session.books.manifest.warn(f"{long}: {', '.join(each.too_long)}")
-        for experience_id, reason in each.skipped:
-            session.books.manifest.warn(f"lesson {experience_id} was not injected: {reason}")
+def _recorded(
+    session: Session, libraries: Iterable[Library], chosen: Sequence[Sequence[ExperienceRecord]]
+) -> list[PackText]:
+    pack, warn = session.plan.pack, session.books.manifest.warn
+    for library in libraries:
+        short = short_enough(library, pack).entries
+        if long := [entry.experience_id for entry in library.entries if entry not in short]:
+            warn(f"{pluralize(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}")
+    texts = []
+    for text, skipped in rendered(pack, chosen):
+        for experience_id, reason in skipped:
+            warn(f"lesson {experience_id} was not injected: {reason}")
             session.telemetry.record("guardrail", rule="injection")
-    texts = [each.text for each in made]
+        texts.append(text)
     session.books.prompts(texts)
     return texts
 

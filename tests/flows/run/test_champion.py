@@ -43,7 +43,7 @@ def test_prompts_get_the_lessons_that_fetch_top_would_choose_from_the_same_libra
     store.record_batch(records, tmp_path / "manifest.json")
     for slots in (0, 3, 12):
         fetched = {entry.experience_id for entry in store.fetch_top(records[0].domain, slots, **retrieval)}
-        used, _ = carried(Library(tuple(records)), slots, RetrievalSettings(**retrieval))
+        used = carried(Library(tuple(records)), slots, RetrievalSettings(**retrieval))
         assert {entry.experience_id for entry in used} == fetched
 
 
@@ -55,21 +55,22 @@ texts = st.lists(st.sampled_from([f"word{number}" for number in range(20)]), max
 def test_prompts_begin_with_the_same_lessons_and_have_never_more_than_slots(many, slots, per_item, one, other):
     library, retrieval = Library(tuple(LESSONS[:many])), RetrievalSettings(per_item=per_item)
     found = [carried(library, slots, retrieval, asked) for asked in (one, other, one)]
-    assert found[0].settled == found[1].settled
+    settled = slots - (min(per_item, slots) if many > slots else 0)
+    assert found[0][:settled] == found[1][:settled]
     assert found[0] == found[2]
-    for settled, retrieved in found:
-        assert len({*settled, *retrieved}) == len(settled) + len(retrieved) == min(slots, many)
-        assert all(part == sorted(part, key=library.entries.index) for part in (settled, retrieved))
-    assert len(found[0].retrieved) == (min(per_item, slots) if many > slots else 0)
+    for lessons in found:
+        assert len({*lessons}) == len(lessons) == min(slots, many)
+        parts = lessons[:settled], lessons[settled:]
+        assert all(part == sorted(part, key=library.entries.index) for part in parts)
 
 
 def test_beyond_the_slots_the_lessons_that_fit_the_text_are_carried():
     library = Library(tuple(LESSONS))
     ranked = best_of(LESSONS, 20)
     weakest = [entry.summary32.removeprefix("Mind ") for entry in (ranked[-1], ranked[-2])]
-    settled, retrieved = carried(library, 6, RetrievalSettings(per_item=2), f"A question about {' and '.join(weakest)}")
-    assert {*settled} == {*ranked[:4]}
-    assert {*retrieved} == {ranked[-1], ranked[-2]}
+    lessons = carried(library, 6, RetrievalSettings(per_item=2), f"A question about {' and '.join(weakest)}")
+    assert {*lessons[:4]} == {*ranked[:4]}
+    assert {*lessons[4:]} == {ranked[-1], ranked[-2]}
 
 
 @pytest.mark.parametrize(("many", "retrieval"), [(12, {}), (20, {"per_item": 0})], ids=["fits", "off"])
@@ -77,7 +78,7 @@ def test_a_library_that_fits_its_slots_has_one_prompt_and_needs_no_retrieval(mon
     monkeypatch.setattr("tfgrpo.stores.experiences.retrieval.by_likeness", None)
     library, settings = Library(tuple(LESSONS[:many])), RetrievalSettings(**retrieval)
     assert carried(library, 12, settings, "word3") == carried(library, 12, settings)
-    assert len(carried(library, 12, settings).settled) == 12
+    assert len(carried(library, 12, settings)) == 12
     assert settings.most_in_force(12) == (60 if many == 12 else 12)
 
 
