@@ -177,11 +177,10 @@ def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) 
     check_prefect_home(os.environ, make=True)
     server = start_server(os.environ)
     with prefect_settings():
-        from tfgrpo.flows.learning_flow import mapped_groups  # noqa: PLC0415
         from tfgrpo.flows.orchestration.local_run import run_locally  # noqa: PLC0415
 
     screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
-    return run_locally(prepared, screen, server, partial(mapped_groups, stop=stop))
+    return run_locally(prepared, screen, server, stop=stop)
 
 
 def _result(summary: RunSummary) -> Result:

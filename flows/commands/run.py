@@ -14,7 +14,6 @@ from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_s
 from tfgrpo.flows.orchestration.local_server import start_server
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.flows.run.prepare import Prepared
-from tfgrpo.stores.errors import SettingsError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
@@ -25,8 +24,6 @@ PASTED: Final = ("report", "next")
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    if options.resume is not None and options.replay is not None:
-        raise SettingsError.one("--replay", "it with --resume", "only one of the two")
     return _execute(prepared_run(options), console)
 
 

@@ -201,30 +201,19 @@ class EpochSums:
         )
 
 
-@dataclass(slots=True)
-class RunCounts:
-    """Counts of the groups of a run, for the time left."""
+def groups_of(plan: Plan) -> int:
+    """Return the number of groups in all epochs, with both arms in the sweep; a sweep of one arm has fewer."""
+    size = len(plan.cohort(1).items)
+    if not plan.learns:
+        return size
+    return size * (plan.settings.tfgrpo.epochs - 1) + plan.measured_groups + 2 * len(plan.eval_items)
 
-    groups: int = 0
-    """Groups of all epochs, with both arms in the sweep."""
-    done: int = 0
-    """Those of finished epochs; a sweep of one arm has fewer than expected."""
 
-    @classmethod
-    def of(cls, plan: Plan) -> RunCounts:
-        """Return the counts at the start of a plan."""
-        learning = plan.settings.tfgrpo
-        size = len(plan.cohort(1).items)
-        if not plan.learns:
-            return cls(size)
-        return cls(size * (learning.epochs - 1) + plan.measured_groups + 2 * len(plan.eval_items))
-
-    def left(self, epoch: EpochSums, elapsed: float) -> str:
-        """Return the time left in the run at the pace of this epoch, which has taken ``elapsed`` seconds."""
-        if not epoch.groups:
-            return "time left unknown"
-        pace = elapsed / epoch.groups
-        ahead = epoch.start.groups - epoch.groups
-        if epoch.start.epoch < epoch.start.epochs:
-            ahead = max(ahead, self.groups - self.done - epoch.groups)
-        return f"about {duration(pace * ahead)} left"
+def time_left(epoch: EpochSums, groups: int, elapsed: float) -> str:
+    """Return the time left at the pace of this epoch, which has taken ``elapsed`` s; it and later ones have ``groups``."""
+    if not epoch.groups:
+        return "time left unknown"
+    ahead = epoch.start.groups
+    if epoch.start.epoch < epoch.start.epochs:
+        ahead = max(ahead, groups)
+    return f"about {duration(elapsed / epoch.groups * (ahead - epoch.groups))} left"

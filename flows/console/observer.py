@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.experiences.record import ExperienceRecord
@@ -69,30 +69,6 @@ class EpochEnd:
         lost = f"{self.lost} of {pluralize(self.lost + self.scored, 'rollout')} brought no reward and count nowhere"
         rollouts = f"{lost}; most often {self.lost_mostly}" if self.lost else ""
         return tuple(f"epoch {self.epoch}: {text}" for text in (rollouts, self.learning_loss) if text)
-
-
-EPOCH_FIELDS = ("epoch", "phase", "mean_reward", "scored", "lost", "informative", "lessons")
-EPOCH_COLUMNS = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
-"""Headings for ``EPOCH_FIELDS``."""
-
-
-def epoch_rows(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a table row per epoch; that of the sweep has both arms, because no library has their common mean."""
-    gate = details.get("gate") or {}
-    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
-    for epoch in details.get("epochs", []):
-        row = {name: _cell(epoch[name]) for name in EPOCH_FIELDS}
-        if epoch.get("learning_lost"):
-            row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
-        if epoch["phase"] == "eval" and len(arms) == 2:
-            row["mean_reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
-        yield list(row.values())
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 class Observer:

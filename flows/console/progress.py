@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, held_out, money, plus_unknown
+from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, held_out, money, plus_unknown, time_left
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
@@ -48,7 +48,7 @@ class Progress(Observer):
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._run = RunCounts()
+        self._groups = 0
         self._epoch = EpochSums(EpochStart(0, 0, "train", groups=0, temperature=0.0))  # none yet
         self._began = 0.0
         self._stored = self._refused = 0
@@ -58,7 +58,7 @@ class Progress(Observer):
 
     def announce(self, plan: Plan) -> None:
         """Print the plan and its forecast."""
-        self._run, self._budget = RunCounts.of(plan), plan.settings.budget
+        self._groups, self._budget = groups_of(plan), plan.settings.budget
         if plan.simulated:
             self._print(SIMULATED_BANNER, "bold yellow")
         self._print(f"task {plan.settings.task_id}: {_described(plan)}")
@@ -68,7 +68,7 @@ class Progress(Observer):
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Print the run id and the warnings."""
-        if not self._run.groups:
+        if not self._groups:
             self.announce(plan)
         self._print(f"run {run_id} begins")
         for warning in warnings:
@@ -125,7 +125,7 @@ class Progress(Observer):
         if end.learning_loss:
             facts.append(end.learning_loss)
         facts.append(f"took {duration(self._now() - self._began)}")
-        self._run.done += epoch.start.groups
+        self._groups -= epoch.start.groups
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
     def gate_decided(self, decision: GateDecision) -> None:
@@ -148,7 +148,7 @@ class Progress(Observer):
         figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals) + cap)
-        return [*figures, self._run.left(epoch, self._now() - self._began)]
+        return [*figures, time_left(epoch, self._groups, self._now() - self._began)]
 
     def _view(self) -> Group:
         epoch = self._epoch

@@ -26,8 +26,9 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.context import FlowRunContext
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.observer import EPOCH_COLUMNS, EpochEnd, EpochStart, Observer, epoch_rows
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.named_server import first_line
+from tfgrpo.flows.report.figures import decimal
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
@@ -36,6 +37,7 @@ from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.tasks.shapes import GroupResult
 
 _STEPS = 10
+_COLUMNS: Final = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
@@ -182,8 +184,8 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         details=details,
         morning=morning,
         facts=list(_facts(run_id, message, details)),
-        columns=EPOCH_COLUMNS,
-        epochs=list(epoch_rows(details)),
+        columns=_COLUMNS,
+        epochs=list(_epochs(details)),
         lessons=list(map(_lesson, details.get("lessons", ()))),
         look=look if len(look) > shown else (),
     )
@@ -203,6 +205,20 @@ def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iter
         capped = message.startswith("the budget is spent")  # Retry would stop there again
         how = "a flow run with this run as resume and a higher cap" if capped else "Retry"
         yield "go on", f"{again}for a run of a deployment also {how}. No answered call is sent again"
+
+
+def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield a table row per epoch; that of the sweep has both arms, because no library has their common mean."""
+    gate = details.get("gate") or {}
+    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
+    for epoch in details.get("epochs", ()):
+        row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}
+        row["mean reward"] = decimal(epoch["mean_reward"])
+        if epoch.get("learning_lost"):
+            row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
+        if epoch["phase"] == "eval" and len(arms) == 2:
+            row["mean reward"] = " → ".join(decimal(arm["estimate"]) for arm in arms)
+        yield list(row.values())
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import numpy.ma  # noqa: F401 - numpy's percentiles import it at first use: between two epochs, while the model waits
@@ -27,7 +28,7 @@ from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import LocalServer, wanted
 from tfgrpo.flows.orchestration.named_server import first_line, in_background, why_silent, without_login
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.execution import Runner, execute
+from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.clock import utc_now
@@ -48,9 +49,9 @@ _REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
 
 
 def run_locally(
-    prepared: Prepared, screen: Screen, server: LocalServer | None = None, runner: Runner = mapped_groups
+    prepared: Prepared, screen: Screen, server: LocalServer | None = None, *, stop: Event | None = None
 ) -> RunSummary:
-    """Run here, on the server that Prefect's settings name, or else on the one that is starting.
+    """Run here until ``stop``, on the server that Prefect's settings name, or else on the one that is starting.
 
     Raises ``SettingsError`` when no server answers where one is named, or none may be started, and
     ``PrefectUnavailable`` when one does not start or does not register the run.
@@ -62,6 +63,7 @@ def run_locally(
     flow_run = _FlowRun(request)
     context, artifacts = flow_run.begin()
     observers = Observers(screen.progress, artifacts)
+    runner = partial(mapped_groups, stop=stop)
     summary = flow_run.summary_of(
         partial(context.run, execute, request, os.environ, observers, runner, clock=utc_now, prepared=prepared)
     )

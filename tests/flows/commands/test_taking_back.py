@@ -162,7 +162,7 @@ def test_a_change_that_was_cut_off_between_its_two_files_is_completed_by_the_sam
     given = [name if word == "ID" else word for word in command]
     before, texts = task.decisions, task.texts
     with monkeypatch.context() as killed:
-        killed.setattr("tfgrpo.flows.commands.lessons.taking_back._line", Mock(side_effect=KeyboardInterrupt))
+        killed.setattr("tfgrpo.flows.commands.lessons.review._line", Mock(side_effect=KeyboardInterrupt))
         task.tell("experiences", *given, code=3)
     assert (task.decisions, task.texts) == (before, texts)
     task.tell("experiences", *given)

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.figures import EpochSums, RunCounts, duration, spending
+from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, spending, time_left
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observers
 from tfgrpo.flows.console.progress import SIMULATED_BANNER, Progress
 from tfgrpo.pipelines.settings.tree import BudgetSettings
@@ -188,13 +188,11 @@ def test_warnings_of_the_plan_are_printed_first(small_run):
 
 def test_the_time_left_counts_the_epochs_to_come():
     tally = EpochSums(EpochStart(1, 3, "train", 10, 0.7))
-    run = RunCounts(groups=40)
-    assert run.left(tally, 1.0) == "time left unknown"
+    assert time_left(tally, 40, 1.0) == "time left unknown"
     tally.add([group(1.0)])
-    assert run.left(tally, 2.0) == "about 1m18s left"
-    run.done += tally.start.groups
+    assert time_left(tally, 40, 2.0) == "about 1m18s left"
     last = EpochSums(EpochStart(3, 3, "eval", 10, 0.3), groups=5)
-    assert run.left(last, 5.0) == "about 5s left"
+    assert time_left(last, 30, 5.0) == "about 5s left"
 
 
 def test_rewards_of_two_arms_are_never_averaged():
@@ -219,7 +217,7 @@ def test_the_risk_of_lost_calls_is_shown_with_the_cost():
 def test_a_run_that_only_measures_counts_its_groups(small_run):
     plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
     assert plan.measured_groups > 0
-    assert RunCounts.of(plan).groups == 2 * 24 + plan.measured_groups + 2 * 24
+    assert groups_of(plan) == 2 * 24 + plan.measured_groups + 2 * 24
 
 
 class Broken:
