@@ -28,7 +28,6 @@ from prefect.context import FlowRunContext
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.named_server import first_line
-from tfgrpo.flows.report.figures import decimal
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
@@ -213,11 +212,11 @@ def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
     arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
     for epoch in details.get("epochs", ()):
         row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}
-        row["mean reward"] = decimal(epoch["mean_reward"])
+        row["mean reward"] = "–" if epoch["mean_reward"] is None else f"{epoch['mean_reward']:.3f}"
         if epoch.get("learning_lost"):
             row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
         if epoch["phase"] == "eval" and len(arms) == 2:
-            row["mean reward"] = " → ".join(decimal(arm["estimate"]) for arm in arms)
+            row["mean reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
         yield list(row.values())
 
 
