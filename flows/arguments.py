@@ -145,10 +145,33 @@ def lists_options(options: type) -> Callable[[F], F]:
     return named
 
 
-def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
-    """Return options as fields of a ``RunRequest``, with names for the callables."""
-    fields: dict[str, Any] = dict(options)
-    _check_shapes(RunOptions, options, lambda others: _request_of(RunRequest, run_fields(others, name_of)))
+def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, starts: bool) -> Prepared:
+    """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
+
+    ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
+    """
+    if items is None or isinstance(items, str | os.PathLike):
+        return _checked(_run_request(items, options, name_of), preflight=starts)
+    checks = ProblemCollector()
+    lines = checks.run(_json_lines, items)
+    requests = checks.run(_run_request, None, options, name_of)
+    if requests and not lines:
+        checks.run(_checked, requests[0], preflight=False)
+    checks.raise_problems()
+    request, name = requests[0], f"{sha256_hex(lines[0])[:16]}.jsonl"
+    if starts:
+        asked = request.resolved(os.environ).settings
+        path = task_named(asked.task_id, asked.out).dataset(name)
+    else:
+        path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
+        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
+    with _stored(path, lines[0]):
+        return _checked(request.model_copy(update={"dataset": str(path)}), preflight=starts)
+
+
+def _run_request(dataset: str | os.PathLike[str] | None, options: RunOptions, name_of: NameOf) -> RunRequest:
+    """Return the request of a run, with names for the callables. Raise ``ConfigError`` with every problem."""
+    fields, problems = _well_formed(RunOptions, options)
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:
@@ -158,26 +181,24 @@ def run_fields(options: RunOptions, name_of: NameOf) -> dict[str, Any]:
     if rewarders is not None:
         entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
         settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
-    return {**fields, "settings": _texts(settings)}
+    return _request_of(RunRequest, {**fields, "settings": settings, "dataset": dataset}, problems)
 
 
 def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
     """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
-    fields: dict[str, Any] = {**options, "prompt": prompt, "k": k}
-    _check_shapes(SelectOptions, options, lambda others: select_request(prompt, k, others, name_of))
+    fields, problems = _well_formed(SelectOptions, options)
     agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
     if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
         raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
     fields["actor"] = None if agent is None else _name(agent, name_of)
     fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
-    fields["settings"] = _texts(fields.get("settings") or {})
-    return _request_of(SelectRequest, fields)
+    return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)
 
 
-def _check_shapes(declared: type, options: RunOptions | SelectOptions, others: Callable[[Any], FlowRequest]) -> None:
-    """Refuse unknown keywords, and one name or function in place of a list: the letters of ``"gt"`` are no rewarders.
+def _well_formed(declared: type, options: RunOptions | SelectOptions) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the options without unknown ones, and without one name or function in place of a list; and these problems.
 
-    Raises ``ConfigError`` with these problems and those of the ``others``.
+    The letters of ``"gt"`` are no rewarders.
     """
     known, elsewhere = set(declared.__annotations__), _ELSEWHERE if declared is RunOptions else {}
     unknown = {
@@ -190,27 +211,8 @@ def _check_shapes(declared: type, options: RunOptions | SelectOptions, others: C
         if given is not None and (isinstance(given, str | bytes) or not isinstance(given, kind)):
             accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
             problems.append(Problem(name, f"a value of type {type(given).__name__}", accepted))
-    if problems:
-        wrong = {each.source for each in problems}
-        checks = ProblemCollector()
-        checks.refuse(problems)
-        checks.run(
-            lambda: others({name: value for name, value in options.items() if name not in wrong}).resolved(os.environ)
-        )
-        checks.raise_problems()
-
-
-def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as raw text by dotted key. Raise ``SettingsError`` for every value that is no JSON."""
-    texts, problems = {}, []
-    for key, value in settings.items():
-        try:
-            texts[key] = option_text(_unboxed(value))
-        except (TypeError, ValueError, RecursionError) as error:
-            problems.append(Problem(f"--set {key}", str(error), "text, a number, true or false, a list or a mapping"))
-    if problems:
-        raise SettingsError(problems)
-    return texts
+    wrong = {each.source for each in problems}
+    return {name: value for name, value in options.items() if name not in wrong}, problems
 
 
 def _name(value: object, name_of: NameOf) -> str:
@@ -220,23 +222,38 @@ def _name(value: object, name_of: NameOf) -> str:
 RequestT = TypeVar("RequestT", bound=FlowRequest)
 
 
-def _request_of(kind: type[RequestT], given: Mapping[str, Any]) -> RequestT:
-    """Return the request. Raise ``ConfigError`` with its problems, and those of the settings that can be read."""
+def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
+    """Return the request. Raise ``ConfigError`` with these problems, its own, and those of the settings that can be read."""
+    settings, wrong = _texts(given.get("settings") or {})
     fields = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else _unboxed(value)
-        for name, value in given.items()
+        for name, value in {**given, "settings": settings}.items()
         if value is not None
     }
+    problems = [*problems, *wrong]
     try:
-        return kind(**fields)
+        request = kind(**fields)
     except ValidationError as error:
-        found = {str(each["loc"][0]): each for each in error.errors(include_url=False)}
-    checks = ProblemCollector()
-    checks.refuse([_problem(kind, name, each["input"]) for name, each in found.items()])
-    readable = kind(**{name: value for name, value in fields.items() if name not in found})
-    checks.run(readable.resolved, os.environ)
-    checks.raise_problems()
-    raise AssertionError("unreachable")
+        found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
+        problems += [_problem(kind, name, value) for name, value in found.items()]
+        request = kind(**{name: value for name, value in fields.items() if name not in found})
+    if problems:
+        checks = ProblemCollector()
+        checks.refuse(problems)
+        checks.run(request.resolved, os.environ)
+        checks.raise_problems()
+    return request
+
+
+def _texts(settings: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
+    """Return settings as raw text by dotted key, and a problem for every value that is no JSON."""
+    texts, problems = {}, []
+    for key, value in settings.items():
+        try:
+            texts[key] = option_text(_unboxed(value))
+        except (TypeError, ValueError, RecursionError) as error:
+            problems.append(Problem(f"--set {key}", str(error), "text, a number, true or false, a list or a mapping"))
+    return texts, problems
 
 
 def _problem(kind: type[FlowRequest], name: str, value: object) -> Problem:
@@ -244,33 +261,8 @@ def _problem(kind: type[FlowRequest], name: str, value: object) -> Problem:
     return Problem(name, shown(value), field.accepted if field is not None else "text")
 
 
-def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, starts: bool) -> Prepared:
-    """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
-
-    ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
-    """
-    if items is None or isinstance(items, str | os.PathLike):
-        return _checked({**run_fields(options, name_of), "dataset": items}, preflight=starts)
-    checks = ProblemCollector()
-    lines = checks.run(_json_lines, items)
-    read = checks.run(run_fields, options, name_of)
-    if read and not lines:
-        checks.run(_checked, read[0], preflight=False)
-    checks.raise_problems()
-    fields = read[0]
-    name = f"{sha256_hex(lines[0])[:16]}.jsonl"
-    if starts:
-        asked = _request_of(RunRequest, fields).resolved(os.environ).settings
-        path = task_named(asked.task_id, asked.out).dataset(name)
-    else:
-        path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
-    with _stored(path, lines[0]):
-        return _checked({**fields, "dataset": path}, preflight=starts)
-
-
-def _checked(fields: Mapping[str, Any], *, preflight: bool) -> Prepared:
-    prepared = prepare(_request_of(RunRequest, fields), os.environ, preflight=preflight)
+def _checked(request: RunRequest, *, preflight: bool) -> Prepared:
+    prepared = prepare(request, os.environ, preflight=preflight)
     settings = prepared.plan.settings
     names = (settings.actor.kind, *settings.actor.tools, *(each.name for each in settings.rewarders))
     local = [name for name in names if is_handed_over(name)]

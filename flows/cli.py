@@ -69,12 +69,6 @@ def function_of(command: str, action: str | None) -> Callable[[argparse.Namespac
     return function
 
 
-def _command_of(arguments: Sequence[str]) -> str | None:
-    """Return the command: the first word; behind options, the first word that is a command."""
-    words = arguments if arguments and arguments[0].startswith("-") else arguments[:1]
-    return next((word for word in words if word in COMMANDS), None)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     quiet_prefect(os.environ)
@@ -108,7 +102,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _execute(arguments: list[str], console: Console) -> int:
-    command: str = _command_of(arguments) or parse(build_parser(), arguments).action  # which raises
+    # The first word; behind options, the first word that is a command.
+    words = arguments if arguments[0].startswith("-") else arguments[:1]
+    command = (
+        next((word for word in words if word in COMMANDS), None) or parse(build_parser(), arguments).action
+    )  # raises
     arguments.remove(command)
     if command in {"run", "test"} and not {"-h", "--help"} & set(arguments):
         console.say(CHECKING)  # before its modules are imported, which takes a second
