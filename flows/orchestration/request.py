@@ -38,8 +38,11 @@ class FlowRequest(BaseModel):
     model: str | None = None
     base_url: str | None = None
     out: str | None = None
+    task_id: str | None = None
     actor: str | None = None
+    pack: str | None = None
     packs_root: str | None = None
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
     max_usd: float | None = None
     max_tokens: int | None = None
     max_calls: int | None = None
@@ -114,9 +117,6 @@ class RunRequest(FlowRequest):
     eval_dataset: str | None = None
     data_config: str | None = None
     reflection_model: str | None = None
-    task_id: str | None = None
-    pack: str | None = None
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
     epochs: int | None = None
     group_size: int | None = None
     sample_size: int | None = None

@@ -103,12 +103,15 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
     text, skipped = lessons_of(task, pack, item.prompt, simulated=simulated)
+    answer = formats[0]
+    if isinstance(answer, PowlFormat) and pack.manifest.domain == _MODELLING:
+        answer = replace(answer, instructions="")  # the pack has them
     spec = SelectionSpec(
         selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
         item=item,
         pack=text,
         settings=settings.selection,
-        format=_without_repetition(formats[0], pack),
+        format=answer,
         hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
     )
     return SelectionPlan(
@@ -241,13 +244,6 @@ def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool
         return (judge,)
     first, beside = (compares, judge) if given and settings.selection.stage == "auto" else (judge, compares)
     return (first, beside.model_copy(update={"weight": 0.0}))
-
-
-def _without_repetition(fmt: AnswerFormat, pack: LoadedPack) -> AnswerFormat:
-    """Return the format without instructions where the pack, of process models, has its own."""
-    if isinstance(fmt, PowlFormat) and pack.manifest.domain == _MODELLING:
-        return replace(fmt, instructions="")
-    return fmt
 
 
 def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str], models: ModelChoice) -> Iterator[str]:

@@ -13,7 +13,6 @@ from pydantic import Field
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 
 _OWN: Final = ("k", "min_success", "format", "json_schema", "none_valid", "stage", "max_validations", "timeout_s")
-_OF_RUNS: Final = ("task_id", *(name for name in FlowRequest.model_fields if name in RunRequest.KEYS), "pack", "world")
 
 
 class SelectRequest(FlowRequest):
@@ -22,7 +21,7 @@ class SelectRequest(FlowRequest):
     KEYS: ClassVar[Mapping[str, str]] = (
         {name: f"selection.{name}" for name in _OWN}
         | {"memory": "selection.memory.mode"}
-        | {name: RunRequest.KEYS[name] for name in _OF_RUNS}
+        | {name: RunRequest.KEYS[name] for name in FlowRequest.model_fields if name in RunRequest.KEYS}
     )
 
     prompt: str | None = None
@@ -44,8 +43,3 @@ class SelectRequest(FlowRequest):
     memory: Literal["off", "record", "exploit", "explore"] | None = None
     max_validations: int | None = None
     timeout_s: float | None = None
-    task_id: str | None = None
-    """Task of the promoted lessons, history and memory. None: no file is read or written."""
-    pack: str | None = None
-    """None: the pack of the task's lessons, else ``powl`` for process models where there is one, else ``general``."""
-    world: str | None = None
