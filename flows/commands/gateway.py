@@ -7,8 +7,8 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
-from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
+from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.live.server import LiveServer
 from tfgrpo.tasks.gateway.live.traffic import Traffic
@@ -79,7 +79,7 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
 
 
 async def _serve(options: argparse.Namespace, checked: _Checked, console: Console) -> None:
-    settings, say = checked.settings, partial(console.say, wrap=False)
+    settings, gateway, say = checked.settings, checked.settings.actor.gateway, partial(console.say, wrap=False)
     telemetry = configure(
         TelemetryOptions(
             service_version=installed_version(),
@@ -102,9 +102,24 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
         simulated=checked.model.name == SIMULATED_MODEL,
     )
     try:
-        async with _listening(options, checked, lessons, telemetry, report) as url:
-            stop = asyncio.Event()
-            loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            client = _client(checked, options.concurrency)
+            stack.push_async_callback(client.aclose)
+            traffic = Traffic(
+                settings.task_id,
+                lessons.block,
+                telemetry,
+                held_out=options.held_out,
+                models=gateway.models,
+                auxiliary=gateway.auxiliary,
+                max_tokens=checked.model.max_tokens,
+                kept=None if options.keep is None else _kept(Path(options.keep), options.keep_mb, report),
+            )
+            listening = bound_socket(options.host, options.port)
+            stack.callback(listening.close)
+            server = LiveServer(client, traffic, lessons.facts, checked.token)
+            stack.push_async_callback(server.aclose)
+            url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
@@ -117,42 +132,17 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
             say(lost)
 
 
-@asynccontextmanager
-async def _listening(
-    options: argparse.Namespace,
-    checked: _Checked,
-    lessons: PromotedLessons,
-    telemetry: Telemetry,
-    say: Callable[[str], None],
-) -> AsyncIterator[str]:
-    settings, model = checked.settings, checked.model
-    async with AsyncExitStack() as stack:
-        client = ChatClient(
-            checked.endpoint,
-            open_transport(concurrency=options.concurrency),
-            concurrency=options.concurrency,
-            ledger=Ledger(Budget()),  # counts only: there is no budget here
-            prices=PriceList(model.prices, None if is_local(checked.endpoint.base_url) else checked.endpoint.base_url),
-            retry=RetryPolicy(),
-            rng=random.Random(),
-        )
-        stack.push_async_callback(client.aclose)
-        kept = None if options.keep is None else _kept(Path(options.keep), options.keep_mb, say)
-        traffic = Traffic(
-            settings.task_id,
-            lessons.block,
-            telemetry,
-            held_out=options.held_out,
-            models=settings.actor.gateway.models,
-            auxiliary=settings.actor.gateway.auxiliary,
-            max_tokens=model.max_tokens,
-            kept=kept,
-        )
-        listening = bound_socket(options.host, options.port)
-        stack.callback(listening.close)
-        server = LiveServer(client, traffic, lessons.facts, checked.token)
-        stack.push_async_callback(server.aclose)
-        yield await server.start(listening)
+def _client(checked: _Checked, concurrency: int) -> ChatClient:
+    base_url = checked.endpoint.base_url
+    return ChatClient(
+        checked.endpoint,
+        open_transport(concurrency=concurrency),
+        concurrency=concurrency,
+        ledger=Ledger(Budget()),  # counts only: there is no budget here
+        prices=PriceList(checked.model.prices, None if is_local(base_url) else base_url),
+        retry=RetryPolicy(),
+        rng=random.Random(),
+    )
 
 
 def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
