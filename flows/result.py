@@ -196,10 +196,7 @@ def load_run(
     if (folder / "manifest.json").is_file():
         return Result.of_run(RunPaths(folder))
     task = task_named(task_id, out)
-    try:
-        found = find_run(task, os.fspath(run), everywhere=task_id is None)
-    except ValueError:
-        found = None
+    found = find_run(task, os.fspath(run), everywhere=task_id is None)
     if found is None:
         accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
         raise SettingsError.one("run", repr(os.fspath(run)), accepted)

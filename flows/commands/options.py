@@ -13,7 +13,7 @@ from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, task_named
 from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.text import IDENTIFIER_RULE, clean_text
+from tfgrpo.stores.text import clean_text
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.prepare import Prepared
@@ -110,11 +110,8 @@ def run_of(options: argparse.Namespace) -> RunPaths:
 
     Raise ``SettingsError``.
     """
-    try:
-        task = task_named(options.task_id, options.out)
-        run = find_run(task, options.run, everywhere=not names_task(options))
-    except ValueError as error:
-        raise SettingsError.one("RUN", repr(options.run), IDENTIFIER_RULE) from error
+    task = task_named(options.task_id, options.out)
+    run = find_run(task, options.run, everywhere=not names_task(options))
     if run is None:
         task = existing_task(options)
         raise SettingsError.one("RUN", repr(options.run), f"a run of {task.root}: {known_runs(task)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,10 +50,10 @@ def runs_of(task: TaskPaths) -> list[RunEntry]:
 
 
 def run_named(task: TaskPaths, name: str) -> RunPaths | None:
-    """Return the run with a name, or the ``latest``; None if missing. Raises ``ValueError`` for an unsafe name."""
-    run = task.run(name)
-    if run.manifest.is_file():
-        return run
+    """Return the run with a name, or the ``latest``; None if there is none, as for a name that none can have."""
+    with suppress(ValueError):
+        if (run := task.run(name)).manifest.is_file():
+            return run
     runs = runs_of(task) if name == LATEST else []
     return task.run(runs[0].run_id) if runs else None
 

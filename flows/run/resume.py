@@ -141,14 +141,11 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
 
 def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any]]:
     task = TaskPaths.of(asked.settings.out, asked.settings.task_id)
-    accepted = f"a run of task {task.root.name}: {known_runs(task)}"
+    run = find_run(task, request.earlier or "", everywhere=not asked.sources["task_id"].startswith(_ASKED))
+    if run is None:
+        raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
     try:
-        run = find_run(task, request.earlier or "", everywhere=not asked.sources["task_id"].startswith(_ASKED))
-        if run is None:
-            raise _unusable(request, accepted)
         manifest = ManifestFile(run.manifest).read()
-    except ValueError as error:
-        raise _unusable(request, accepted) from error
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
     if not {"settings", "sources"} <= set(manifest):

@@ -7,7 +7,6 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -114,7 +113,8 @@ def diff(options: argparse.Namespace, console: Console) -> None:
     """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
     experiences = open_experiences(options)
     candidates = {decision.run_id: decision.experience_ids for decision in promotions(experiences.paths.promotions)}
-    names = [_run_id(experiences, name) for name in options.names]
+    found = [(name, run_named(experiences.paths, name)) for name in options.names]
+    names = [name if run is None else run.root.name for name, run in found]
     for name in names:
         if name not in candidates:
             accepted = ", ".join(candidates) or "none: no run of this task came to a decision"
@@ -133,13 +133,6 @@ def diff(options: argparse.Namespace, console: Console) -> None:
         console.answer({"removed": list(removed), "added": list(added)}, "\n".join(lines))
     else:
         console.say("no change")
-
-
-def _run_id(experiences: TaskExperiences, name: str) -> str:
-    with suppress(ValueError):
-        if run := run_named(experiences.paths, name):
-            return run.root.name
-    return name
 
 
 def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:

@@ -129,13 +129,11 @@ def test_the_page_of_a_run_is_printed_where_its_report_cannot_be_written(capsys,
     assert said.index("night  Promoted: the new library is better") < said.index("report.html: cannot be replaced")
 
 
-@pytest.mark.parametrize(
-    ("run", "says"), [("nobody", "accepted: a run of"), ("../x", "RUN: got '../x'; accepted: 1 to")]
-)
-def test_a_report_of_an_unknown_run_is_refused(capsys, small_run, run, says):
+@pytest.mark.parametrize("run", ["nobody", "../x"])
+def test_a_report_of_an_unknown_run_is_refused(capsys, small_run, run):
     assert cli.main(["report", run, "--out", str(small_run.out)]) == 2
     said = capsys.readouterr().err
-    assert says in said
+    assert f"RUN: got '{run}'; accepted: a run of" in said
     assert said.count("accepted:") == 1
 
 
