@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
@@ -110,7 +110,16 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
             f"warning: {options.host} can be reached from other machines, and no token is asked for; see --token-env",
             style="bold yellow",
         )
-    console.answer(_facts(url, config, token), "\n".join(_lines(url, config, token)))
+    facts = {
+        "status": "serving",
+        "base_url": url,
+        "token": token is not None,
+        "total_iterations": config.total_iterations,
+        "datasets": {name: len(dataset.records) for name, dataset in config.datasets.items()},
+        "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
+        "warnings": list(config.warnings),
+    }
+    console.answer(facts, "\n".join(_lines(url, config, token)))
 
 
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
@@ -122,15 +131,3 @@ def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())
         yield f"  stage {stage.name}: below iteration {stage.until_step}, {shares}"
-
-
-def _facts(url: str, config: MixConfig, token: str | None) -> dict[str, Any]:
-    return {
-        "status": "serving",
-        "base_url": url,
-        "token": token is not None,
-        "total_iterations": config.total_iterations,
-        "datasets": {name: len(dataset.records) for name, dataset in config.datasets.items()},
-        "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
-        "warnings": list(config.warnings),
-    }

@@ -85,7 +85,9 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()
     if preflight:
-        _check_out(plan.paths)
+        if reason := write_error(plan.paths.root / "runs"):
+            given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
+            raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
         warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
     return Prepared(request, resolved, plan, warnings, earlier, tools.listed)
@@ -176,13 +178,6 @@ def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
     if taken:
         accepted = f"a name not used before; to go on with that run: --resume {request.run_id}"
         raise SettingsError.one("--run-id", repr(request.run_id), accepted)
-
-
-def _check_out(paths: TaskPaths) -> None:
-    reason = write_error(paths.root / "runs")
-    if reason is not None:
-        given = f"{str(paths.root)!r}, where nothing can be written ({reason})"
-        raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
 
 
 def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None) -> RunContext:
