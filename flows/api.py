@@ -168,7 +168,7 @@ def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: th
         if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
             return _result(_run_on_prefect(prepared, view, stop))
         runner = partial(groups_in_process, stop=stop)
-        return _result(execute(prepared.request, os.environ, view, runner, clock=utc_now, prepared=prepared))
+        return _result(execute(prepared, os.environ, view, runner, clock=utc_now))
 
 
 def _run_on_prefect(prepared: Prepared, view: Observers, stop: threading.Event) -> RunSummary:

@@ -43,30 +43,18 @@ _ITEM: Final = "a dict of JSON values, with None for what is missing"
 
 
 class DataFrameLike(Protocol):
-    """A pandas DataFrame, or anything else with its ``columns`` and ``to_json``."""
+    """A DataFrame of pandas, polars or Dask, also a lazy one. Tables of Arrow are read as well."""
 
     @property
     def columns(self) -> Any:
         """Return the names of the columns."""
-
-    def to_json(self, **options: Any) -> str | None:
-        """Return the rows as JSON lines."""
-        ...
-
-
-class PolarsLike(Protocol):
-    """A DataFrame of polars. Those of Dask, lazy ones of polars and tables of Arrow are read as well."""
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the rows."""
-        ...
 
 
 Agent: TypeAlias = Callable[..., Any] | str
 """A callable that declares any of ``prompt, system, item, temperature, seed, chat, base_url, api_key``, or a name of one."""
 Rewarder: TypeAlias = Callable[..., Any] | object
 """A function ``(output, answer)`` or ``(context)``, a rewarder, a grader, a name, or a mapping as in a pipeline file."""
-Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike
+Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFrameLike
 Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
 
 
@@ -81,6 +69,7 @@ class _SharedOptions(TypedDict, total=False):
     task_id: str
     pack: str
     packs_root: str
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
     max_usd: float
     max_tokens: int
     max_calls: int
@@ -99,7 +88,6 @@ class RunOptions(_SharedOptions, total=False):
     eval_dataset: str
     data_config: str
     reflection_model: str
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
     epochs: int
     group_size: int
     sample_size: int
@@ -125,7 +113,6 @@ class SelectOptions(_SharedOptions, total=False):
     memory: Literal["off", "record", "exploit", "explore"]
     max_validations: int
     timeout_s: float
-    world: str
 
 
 def lists_options(options: type) -> Callable[[F], F]:
@@ -297,7 +284,7 @@ def _of_items(problem: Problem, name: str) -> Problem:
     )
 
 
-def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike | PolarsLike) -> str:
+def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
     items = _called(items, "compute", "collect")  # a frame of Dask, a lazy one of polars
     if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files

@@ -59,14 +59,11 @@ def run_locally(
     for name in _REPETITIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _find_server(get_current_settings(), server, screen.say)
-    request = prepared.request
-    flow_run = _FlowRun(request)
+    flow_run = _FlowRun(prepared.request)
     context, artifacts = flow_run.begin()
     observers = Observers(screen.progress, artifacts)
     runner = partial(mapped_groups, stop=stop)
-    summary = flow_run.summary_of(
-        partial(context.run, execute, request, os.environ, observers, runner, clock=utc_now, prepared=prepared)
-    )
+    summary = flow_run.summary_of(partial(context.run, execute, prepared, os.environ, observers, runner, clock=utc_now))
     try:
         screen.ended(summary)
     finally:

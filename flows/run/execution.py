@@ -58,17 +58,12 @@ class _End:
 
 
 def execute(
-    request: RunRequest,
-    env: Mapping[str, str],
-    observer: Observer,
-    runner: Runner,
-    *,
-    clock: Clock,
-    prepared: Prepared | None = None,
+    asked: RunRequest | Prepared, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
 ) -> RunSummary:
-    """Execute a request and return its summary. ``prepared`` is the result of ``prepare``, if there is one already."""
+    """Execute a request, or what ``prepare`` made of it, and return its summary."""
+    request = asked.request if isinstance(asked, Prepared) else asked
     try:
-        prepared = prepared or prepare(continued(request, env), env)
+        prepared = asked if isinstance(asked, Prepared) else prepare(continued(request, env), env)
         request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:

@@ -1,7 +1,4 @@
-"""Request of the flow ``tfgrpo-select`` and of the command ``tfgrpo select``.
-
-Fields named like command-line options set the same settings; ``settings`` reaches every other one by its dotted key.
-"""
+"""Request of the flow ``tfgrpo-select`` and of the command ``tfgrpo select``."""
 
 from __future__ import annotations
 

@@ -56,9 +56,7 @@ def run_here(request: RunRequest) -> RunSummary:
 
 def as_command(prepared: Prepared, screen: Screen, _server: None) -> RunSummary:
     """A run without Prefect's server; everything else as the command does it."""
-    summary = execute(
-        prepared.request, os.environ, Observers(screen.progress), in_process, clock=utc_now, prepared=prepared
-    )
+    summary = execute(prepared, os.environ, Observers(screen.progress), in_process, clock=utc_now)
     screen.ended(summary)
     return summary
 

@@ -43,7 +43,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
         asked = asked.model_copy(update={"others": tuple(others)})  # on record, so that it is resumed with the same
         prepared = replace(prepared, request=prepared.request.model_copy(update={"measures": asked}))
     runner = partial(groups_in_process, stop=Event())
-    summary = execute_run(request, os.environ, Progress(console.people), runner, clock=utc_now, prepared=prepared)
+    summary = execute_run(prepared, os.environ, Progress(console.people), runner, clock=utc_now)
     measured = experiences.entries(named).values() if named else experiences.champion.entries
     shown = () if options.control else measured
     effects = task_effects(experiences.paths, simulated=prepared.plan.simulated)
