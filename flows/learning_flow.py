@@ -233,7 +233,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
     try:
         asked = asked_of(RunRequest, request, fields)
     except PrefectUnavailable as error:
-        return state_of("failed", str(error), RunSummary("failed", None, str(error), {}).as_json())
+        return state_of(RunSummary("failed", None, str(error), {}))
     if run is not None and asked.earlier is None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
         asked = asked.model_copy(update={"flow_run_id": str(run.id), "run_id": asked.run_id or str(run.id)})
@@ -243,7 +243,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
-        return state_of(summary.status, summary.message, summary.as_json())
+        return state_of(summary)
     finally:
         artifacts.wait()
 

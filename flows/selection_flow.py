@@ -63,11 +63,8 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
     """
     fields = {name: value for name, value in locals().items() if name != "request"}
     try:
-        selected = select(asked_of(SelectRequest, request, fields), os.environ)
-        return state_of(selected.status, selected.message, selected.as_json())
+        return state_of(select(asked_of(SelectRequest, request, fields), os.environ))
     except ConfigError as error:
-        refused = RunSummary.refused(None, in_parameters(error, tfgrpo_select, SelectRequest))
-        return state_of("failed", refused.message, refused.as_json())
+        return state_of(RunSummary.refused(None, in_parameters(error, tfgrpo_select, SelectRequest)))
     except TfgrpoError as error:
-        message = f"{type(error).__name__}: {error}"
-        return state_of("failed", message, {"status": "failed", "message": message})
+        return state_of(RunSummary("failed", None, f"{type(error).__name__}: {error}", {}))

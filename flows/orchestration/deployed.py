@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
 from prefect import Flow
@@ -24,7 +24,11 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
 from tfgrpo.flows.orchestration.request import FlowRequest
+from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.selection.select import Selected
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")
@@ -104,11 +108,12 @@ def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowReque
     )
 
 
-def state_of(status: str, message: str, data: Mapping[str, object]) -> State[Any]:
+def state_of(ended: RunSummary | Selected) -> State[Any]:
     """``Completed`` with the result as data, ``StoppedEarly`` when a limit ended it; else ``Failed``, with a ``FlowFailed``."""
-    if status == "finished":
+    message, data = ended.message, ended.as_json()
+    if ended.status == "finished":
         return Completed(message=message, data=data)
-    if status == "stopped":
+    if ended.status == "stopped":
         return Completed(name="StoppedEarly", message=message, data=data)
     # Prefect raises the data of such a state, and logs a long complaint if it is no exception.
     return Failed(message=message, data=FlowFailed(message, data))

@@ -44,14 +44,6 @@ class Finding(NamedTuple):
     text: str
 
 
-class _Declared(NamedTuple):
-    """A deployment as ``prefect.yaml`` declares it."""
-
-    name: str
-    entrypoint: str
-    pool: str
-
-
 def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Finding]:
     """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
 
@@ -60,7 +52,7 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     url = get_current_settings().api.url
     named = environment.get(HOME)
     home = Path(named or Path.cwd()).resolve()
-    declared = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
+    ours, pool_names = _declared(home, HOME if named else f"the current directory, as {HOME} is not set")
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
     yield Finding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
@@ -69,11 +61,10 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     yield Finding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
-            pools = [_pool(client, name) for name in sorted({each.pool for each in declared})]
+            pools = [_pool(client, name) for name in pool_names]
             yield from (Finding("work pool", text) for _, text in pools)
             yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
             _apply({**environment, HOME: str(home)}, home)
-            ours = {(each.name, each.entrypoint) for each in declared}
             for deployment in client.read_deployments():
                 if (deployment.name, deployment.entrypoint) in ours:
                     yield Finding("deployment", _described(client, deployment))
@@ -82,10 +73,12 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
         raise PrefectUnavailable(first_line(error)) from error
 
 
-def _declared(home: Path, source: str) -> list[_Declared]:
+def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]:
+    """Return name and entrypoint of each deployment of ``prefect.yaml``, and the names of their work pools."""
     try:
         declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
-        return [_Declared(each["name"], each["entrypoint"], each["work_pool"]["name"]) for each in declared]
+        ours = {(each["name"], each["entrypoint"]) for each in declared}
+        return ours, sorted({each["work_pool"]["name"] for each in declared})
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
         accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
         raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
