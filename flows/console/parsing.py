@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, prog: str, declared: Mapping[str, Any]) -> None:
         self.flags: dict[str, bool] = {}
-        """The options by name, and whether they take a value."""
+        """The options by name, those of the actions too, and whether they take a value."""
         self.bounds: dict[str, Bounds] = {}
         self.commands: dict[str, Parser] = {}
         self.positional: Positional | None = None
@@ -78,6 +78,7 @@ class Parser(argparse.ArgumentParser):
             actions = self.add_subparsers(metavar=taken.metavar, prog=prog, title=f"{taken.metavar.lower()}s")
             for name, action in declared["actions"].items():
                 self.commands[name] = actions.add_parser(name, help=action["help"], declared=action)
+                self.flags |= self.commands[name].flags
         self.usage = f"{prog} {usage}"
 
     def add_argument(self, *names: str, group: argparse._ArgumentGroup | None = None, **how: Any) -> argparse.Action:
@@ -116,11 +117,10 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """
     given = [word for word in takewhile(lambda word: word != "--", arguments) if _OPTION.match(word)]
     # First of all: argparse would take the value of an unknown option for a positional argument and repeat it.
-    known = parser.flags | {flag: value for each in parser.commands.values() for flag, value in each.flags.items()}
-    if problems := list(_unknown_options(given, known)):
+    if problems := list(_unknown_options(given, parser.flags)):
         raise SettingsError(problems)
     if parser.commands:
-        return _parse_action(parser, arguments, given, known)
+        return _parse_action(parser, arguments, given)
     try:
         options, left = parser.parse_known_intermixed_args(arguments)
     except argparse.ArgumentError as error:  # types, choices and unknown options never get here
@@ -144,10 +144,8 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _parse_action(
-    parser: Parser, arguments: Sequence[str], given: Sequence[str], known: Mapping[str, bool]
-) -> argparse.Namespace:
-    index = _first_positional(arguments, known)
+def _parse_action(parser: Parser, arguments: Sequence[str], given: Sequence[str]) -> argparse.Namespace:
+    index = _first_positional(arguments, parser.flags)
     metavar = parser.positional.metavar if parser.positional else ""
     accepted = ", ".join(parser.commands)
     if index is None:

@@ -66,7 +66,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         session.books.manifest.warn(
             f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
         )
-    timing = session.stopwatch.read()
+    timing = session.timing()
     saturated = saturation(session, totals) if status == "finished" else None
     if saturated is not None:
         message = f"{message}; {saturated['explanation']}"

@@ -24,7 +24,7 @@ from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.loop.books import Books, voided_groups
 from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
-from tfgrpo.flows.run.loop.session import RunGroups, Session, Stopwatch
+from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
@@ -98,7 +98,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             fan_out=fan_out,
             clock=clock,
             lock=lock,
-            stopwatch=Stopwatch(runtime.ledger),
+            timing=stopwatch(runtime.ledger),
             difficulty=_difficulty(prepared),
             replay_of=None if request.replay is None else plan.paths,
             voided=voided_groups(plan.paths.run(run_id)),

@@ -29,27 +29,20 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
 
-class Stopwatch:
-    """Measures the flow process from the start of this part of the run: time, calls, peak memory."""
+def stopwatch(ledger: Ledger) -> Callable[[], dict[str, float]]:
+    """Return a function that measures the flow process from now on: time, calls, peak memory, for manifest and ``--json``.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._start = time.perf_counter(), time.process_time(), ledger.totals().calls
-
-    def read(self) -> dict[str, float]:
-        """Return the timing for manifest and ``--json``.
-
-        CPU seconds are those of all threads of this process; workers of Dask or Ray count their own.
-        """
-        wall_s, cpu_s, calls = self._start
-        # Darwin counts in bytes, every other system in kibibytes.
-        unit = 1 if sys.platform == "darwin" else 1024
-        return {
-            "wall_s": time.perf_counter() - wall_s,
-            "cpu_s": time.process_time() - cpu_s,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-            "calls": self._ledger.totals().calls - calls,
-        }
+    CPU seconds are those of all threads of this process; workers of Dask or Ray count their own.
+    """
+    wall_s, cpu_s, calls = time.perf_counter(), time.process_time(), ledger.totals().calls
+    # Darwin counts in bytes, every other system in kibibytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return lambda: {
+        "wall_s": time.perf_counter() - wall_s,
+        "cpu_s": time.process_time() - cpu_s,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "calls": ledger.totals().calls - calls,
+    }
 
 
 RunGroups: TypeAlias = Callable[[RunContext, Sequence[GroupSpec]], Generator[GroupResult, None, None]]
@@ -78,7 +71,8 @@ class Session:
     clock: Clock
     lock: BaseFileLock
     """Held while the run is open, so that no other process writes its files."""
-    stopwatch: Stopwatch
+    timing: Callable[[], dict[str, float]]
+    """Of this part of the run, so far."""
     difficulty: Difficulty | None = None
     """Item statistics from earlier runs; None without a curriculum."""
     replay_of: TaskPaths | None = None
