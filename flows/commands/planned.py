@@ -86,7 +86,7 @@ def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, 
 
 def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
     """Ask each model for one token. Return what answered, and the most that it cost. Raise ``EndpointError``."""
-    from tfgrpo.flows.run.ping import ping_models  # noqa: PLC0415 - as above
+    from tfgrpo.flows.run.trial import ping_models  # noqa: PLC0415 - as above
 
     found = asyncio.run(ping_models(plan))
     if found.problems:

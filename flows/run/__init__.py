@@ -7,7 +7,6 @@ __all__ = [
     "exit_status",
     "index",
     "loop",
-    "ping",
     "prepare",
     "promoted",
     "resume",
