@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import run_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.environment import write_error
+from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.pipelines.datasets.imports import import_items
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
@@ -39,8 +39,6 @@ _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
 """Options that mean something for some targets only."""
 _MAX_LINE_BYTES: Final = 1 << 26
 """Most bytes of a first line that are looked at: another kind of file may be a single line."""
-_EXPORTS: Final = "exports"
-_DIRECTORIES: Final = ("runs", "replays", _EXPORTS)
 
 
 class _Source(NamedTuple):
@@ -172,10 +170,8 @@ def items(options: argparse.Namespace, console: Console) -> None:
     """Turn the conversations or traces of a file into a dataset."""
     if options.to is None:
         raise SettingsError.one("--to", "nothing", "the .jsonl file to write")
-    target = Path(options.to)
-    if target.suffix != ".jsonl":
-        raise SettingsError.one("--to", options.to, "a .jsonl file")
-    check_output_file(target, lambda _: bool(options.force), "an existing one with --force", option="--to")
+    target, force = Path(options.to), bool(options.force)
+    check_output_file(target, lambda _: force, "an existing one with --force", option="--to", endings=(".jsonl",))
     rows, skipped = import_items(Path(options.file))
     replace_text(target, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     answered = sum("answer" in row for row in rows)
@@ -183,42 +179,3 @@ def items(options: argparse.Namespace, console: Console) -> None:
         more = f"; {skipped} skipped: no question in text alone, or asked before" if skipped else ""
         console.say(f"{pluralize(len(rows), 'item')}, {answered} with an answer{more}", wrap=False)
     console.answer({"file": str(target), "items": len(rows), "answered": answered, "skipped": skipped}, str(target))
-
-
-def check_output_file(path: Path, is_ours: Callable[[Path], bool], accepted: str, *, option: str = "--file") -> None:
-    """Raise ``SettingsError`` for a file that may not be written.
-
-    ``is_ours`` returns whether an existing file may be replaced; ``accepted`` describes those in a message.
-    """
-    why = _why_not(path)
-    if why is not None:
-        raise SettingsError.one(option, f"{str(path)!r}, {why}", "a file of your own that can be written")
-    if path.exists() and not is_ours(path):
-        raise SettingsError.one(option, f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
-
-
-def _why_not(path: Path) -> str | None:
-    try:
-        whole = path.resolve()
-        if whole.is_dir():
-            return "a directory"
-        if _is_recorded(whole):
-            return "which belongs to the records of a task"
-    except (OSError, RuntimeError) as error:  # names too long, links in a circle
-        return str(error)
-    why = write_error(whole.parent)
-    return None if why is None else f"where nothing can be written ({why})"
-
-
-def _is_recorded(path: Path) -> bool:
-    """Return whether a file is a record of a task, or in the directory of a run or replay other than its exports."""
-    if path in TaskPaths(path.parent).own_files() and _is_task(path.parent):
-        return True
-    inside = (parent.name for parent in path.parents if parent.name in _DIRECTORIES and _is_task(parent.parent))
-    return next(inside, _EXPORTS) != _EXPORTS
-
-
-def _is_task(directory: Path) -> bool:
-    return any(path.is_file() for path in TaskPaths(directory).own_files()) or any(
-        directory.glob("runs/*/manifest.json")
-    )

@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfgrpo.flows.commands.batches import check_output_file
-from tfgrpo.flows.commands.options import asked_settings
-from tfgrpo.flows.commands.serve_data import token_of
+from tfgrpo.flows.commands.options import asked_settings, token_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.environment import installed_version
+from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.promoted import PromotedLessons
@@ -146,9 +144,7 @@ def _client(checked: _Checked, concurrency: int) -> ChatClient:
 
 
 def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
-    check_output_file(path, lambda _: True, "", option="--keep")
-    if path.suffix != ".jsonl":
-        raise SettingsError.one("--keep", str(path), "a .jsonl file")
+    check_output_file(path, lambda _: True, "", option="--keep", endings=(".jsonl",))
     try:
         return KeptItems(path, megabytes << 20, say)
     except StoreError as error:

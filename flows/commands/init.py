@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tfgrpo.flows.commands.batches import check_output_file
 from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.plan.data import split_items
@@ -63,10 +63,8 @@ class _Asked(NamedTuple):
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Ask, write, check. Raise ``ConfigError`` with every problem."""
-    target = Path(options.file)
-    if target.suffix not in {".yaml", ".yml"}:
-        raise SettingsError.one("--file", options.file, "a .yaml file")
-    check_output_file(target, lambda _: bool(options.force), "an existing one with --force")
+    target, force = Path(options.file), bool(options.force)
+    check_output_file(target, lambda _: force, "an existing one with --force", endings=(".yaml", ".yml"))
     asked = _asked(options, console)
     replace_text(target, _text(asked))
     columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "setting:"
 _MAX_CHARS = 200
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 _NUMBERS = {int: "N", float: "X"}
 
 
@@ -131,6 +133,18 @@ def checked_text(option: str, text: str | None) -> str:
         given = "nothing" if text is None else repr(text[:60])
         raise SettingsError.one(option, given, f"a text of 1 to {_MAX_CHARS} characters")
     return cleaned
+
+
+def token_of(options: argparse.Namespace, env: Mapping[str, str], problems: list[Problem]) -> str | None:
+    """Return the token that ``--token-env`` names, if any; add a problem for one that no header can carry."""
+    if options.token_env is None:
+        return None
+    token = env.get(options.token_env, "")
+    if _TOKEN.fullmatch(token) is None:
+        # The name is not repeated: it may be the token itself, in the wrong place.
+        given = "a variable with other text" if token else "a variable that is empty or not set"
+        problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
+    return token
 
 
 def _help(leaf: SettingField) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
@@ -26,7 +26,6 @@ from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 
 _MEBIBYTE: Final = 2**20
-_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
@@ -87,18 +86,6 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     if problems:
         raise SettingsError(problems)
     return config, token
-
-
-def token_of(options: argparse.Namespace, env: Mapping[str, str], problems: list[Problem]) -> str | None:
-    """Return the token that ``--token-env`` names, if any; add a problem for one that no header can carry."""
-    if options.token_env is None:
-        return None
-    token = env.get(options.token_env, "")
-    if _TOKEN.fullmatch(token) is None:
-        # The name is not repeated: it may be the token itself, in the wrong place.
-        given = "a variable with other text" if token else "a variable that is empty or not set"
-        problems.append(Problem("--token-env", given, "the name of one with printable ASCII without spaces"))
-    return token
 
 
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:

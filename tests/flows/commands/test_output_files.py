@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.flows.commands.batches import check_output_file
+from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
