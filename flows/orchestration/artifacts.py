@@ -15,11 +15,11 @@ from contextvars import copy_context
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from jinja2 import Environment, PackageLoader, Template
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
@@ -35,6 +35,7 @@ from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.tasks.shapes import GroupResult
 
+T = TypeVar("T")
 _STEPS = 10
 _COLUMNS: Final = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
 _log = logging.getLogger("tfgrpo.artifacts")
@@ -61,7 +62,7 @@ class PrefectArtifacts(Observer):
         """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
         name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
-        self._write("name", partial(name_flow_run, name), str)
+        self._write("name", lambda: name, name_flow_run)
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -99,18 +100,14 @@ class PrefectArtifacts(Observer):
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
-        about = {"key": "night", "description": "How the run went, and how to go on"}
-        self._write(
-            "night",
-            lambda: create_markdown_artifact(page(), **about),
-            lambda known: update_markdown_artifact(page(), known),
-        )
+        about = "How the run went, and how to go on"
+        self._write("night", page, partial(create_markdown_artifact, key="night", description=about))
 
     def _move(self, start: EpochStart) -> None:
         whole = start.epoch - 1 + self._groups / max(start.groups, 1)
         done = min(100.0, 100.0 * whole / max(start.epochs, 1))
-        create = partial(create_progress_artifact, done, key="progress", description="Groups of all epochs")
-        self._write("progress", create, lambda known: update_progress_artifact(known, done))
+        create = partial(create_progress_artifact, key="progress", description="Groups of all epochs")
+        self._write("progress", lambda: done, create)
 
     def wait(self) -> None:
         """Wait until everything is written, within a limit; what is left then is not written. The run itself never waits."""
@@ -121,16 +118,16 @@ class PrefectArtifacts(Observer):
             self._threads.shutdown()
             _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
 
-    def _write(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
+    def _write(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
         # In the context of the flow run, from which Prefect takes whose artifact it is.
-        self._last = self._threads.submit(copy_context().run, self._attempt, key, create, update)
+        self._last = self._threads.submit(copy_context().run, self._attempt, key, content, create)
 
-    def _attempt(self, key: str, create: Callable[[], object], update: Callable[[UUID], object]) -> None:
+    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
         try:
             known = self._written.get(key) or _of_earlier_try(key)
             if known is not None:
-                update(known)
-            elif isinstance(created := create(), UUID):
+                update_artifact(known, content())
+            elif isinstance(created := create(content()), UUID):
                 known = created
             if known is not None:
                 self._written[key] = known
@@ -149,10 +146,10 @@ def name_flow_run(name: str) -> None:
             client.update_flow_run(context.flow_run.id, name=name)
 
 
-def update_markdown_artifact(page: str, artifact: UUID) -> None:
-    """Replace the text of a Markdown artifact."""
+def update_artifact(artifact: UUID, content: object) -> None:
+    """Replace the text of a Markdown artifact, or the percentage of a bar of progress."""
     with get_client(sync_client=True) as client:
-        client.update_artifact(artifact, ArtifactUpdate(data=page))
+        client.update_artifact(artifact, ArtifactUpdate(data=content))
 
 
 def _of_earlier_try(key: str) -> UUID | None:
