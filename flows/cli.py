@@ -6,14 +6,13 @@ Command modules are imported when they are called: Prefect alone takes most of a
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Final, NoReturn
 
@@ -61,14 +60,6 @@ def build_parser(command: str | None = None) -> Parser:
     return parser
 
 
-def function_of(command: str, action: str | None) -> Callable[[argparse.Namespace, Console], int | None]:
-    """Import and return the function that runs a command, or its action, and returns its exit code, None for 0."""
-    declared = _DECLARED[command]
-    chosen = declared | declared["actions"][action] if action else declared
-    function: Callable[[argparse.Namespace, Console], int | None] = named(chosen["run"])
-    return function
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     quiet_prefect(os.environ)
@@ -104,15 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _execute(arguments: list[str], console: Console) -> int:
     # The first word; behind options, the first word that is a command.
     words = arguments if arguments[0].startswith("-") else arguments[:1]
-    command = (
-        next((word for word in words if word in COMMANDS), None) or parse(build_parser(), arguments).action
-    )  # raises
+    command = next((word for word in words if word in COMMANDS), "")
+    if not command:
+        parse(build_parser(), arguments)  # raises
     arguments.remove(command)
     if command in {"run", "test"} and not {"-h", "--help"} & set(arguments):
         console.say(CHECKING)  # before its modules are imported, which takes a second
-    options = parse(build_parser(command), arguments)
+    options, declared = parse(build_parser(command), arguments), _DECLARED[command]
+    if action := vars(options).get("action"):
+        declared = declared | declared["actions"][action]
     with run_signals() if command in _STOPPABLE else nullcontext():
-        return function_of(command, vars(options).get("action"))(options, console) or 0
+        code: int | None = named(declared["run"])(options, console)
+    return code or 0
 
 
 def entry_point(argv: Sequence[str] | None = None) -> NoReturn:

@@ -92,7 +92,7 @@ class Progress(Observer):
         epoch.add([result])
         after = epoch.groups * _LINES // max(epoch.start.groups, 1)
         if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
-            self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures(epoch))}")
+            self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures())}")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """Print the lessons of a batch on a terminal; otherwise count them for the next line."""
@@ -137,8 +137,8 @@ class Progress(Observer):
         """Restore the terminal."""
         self._stop_live()
 
-    def _figures(self, epoch: EpochSums) -> list[str]:
-        totals = self._totals
+    def _figures(self) -> list[str]:
+        epoch, totals = self._epoch, self._totals
         figures = [epoch.reward]
         if epoch.rollouts.lost:
             figures.append(f"{epoch.rollouts.lost} lost")
@@ -158,7 +158,7 @@ class Progress(Observer):
             ProgressBar(total=max(epoch.start.groups, 1), completed=epoch.groups, width=30),
             Text(f"{epoch.groups}/{epoch.start.groups} groups"),
         )
-        return Group(head, Text("  " + " · ".join(self._figures(epoch)), overflow="fold"))
+        return Group(head, Text("  " + " · ".join(self._figures()), overflow="fold"))
 
     def _stop_live(self) -> None:
         if self._live is not None:
