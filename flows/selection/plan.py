@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator, SchemaError
 
 from tfgrpo.flows.console.powl_files import load_reference, read_reference
 from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
+from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import run_context
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
@@ -41,7 +42,6 @@ from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsErr
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
-from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageDecision, Use, decide_stage
 from tfgrpo.tasks.runtime.runtime import RunContext
@@ -171,11 +171,7 @@ def _task(resolved: Resolved) -> TaskPaths | None:
     """Return the task that any layer of the settings names; None if the setting has its default."""
     if resolved.sources["task_id"] == "default":
         return None
-    settings = resolved.settings
-    try:
-        return TaskPaths.of(settings.out, settings.task_id)
-    except ValueError as error:
-        raise SettingsError.one("--task-id", repr(settings.task_id[:80]), IDENTIFIER_RULE) from error
+    return task_named(resolved.settings.task_id, resolved.settings.out)
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:
