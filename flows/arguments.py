@@ -176,7 +176,8 @@ def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: 
     fields, problems = _well_formed(SelectOptions, options)
     agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
     if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
-        raise SettingsError.one("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'")
+        problems.append(Problem("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'"))
+        rewarders = ()
     fields["actor"] = None if agent is None else _name(agent, name_of)
     fields["rewarders"] = [_name(rewarder, name_of) for rewarder in rewarders]
     return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)

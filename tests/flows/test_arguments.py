@@ -105,8 +105,9 @@ def test_wrong_keywords_shapes_values_and_items_are_one_error():
     message = said(tfgrpo.learn, [7], dry_run=True, **wrong)
     for source in ("items[0]", *wrong):
         assert f"{source}: got " in message
-    message = said(tfgrpo.select, "x", dry_run=True, refernce="a", rewarders="gt", format="xml")
-    assert all(f"{source}: got " in message for source in ("refernce", "rewarders", "format"))
+    for rewarders in ("gt", [{"name": "gt"}]):
+        message = said(tfgrpo.select, "x", dry_run=True, refernce="a", rewarders=rewarders, format="xml")
+        assert all(f"{source}: got " in message for source in ("refernce", "rewarders", "format"))
 
 
 def test_settings_that_are_no_json_are_named():

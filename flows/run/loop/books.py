@@ -13,7 +13,7 @@ from typing import Any
 
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.report.calibration import CalibrationTally
-from tfgrpo.flows.run.effects import effect_json, lesson_tokens
+from tfgrpo.flows.run.effects import measured_json
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
@@ -214,8 +214,7 @@ def _accounts(learning: LearningState) -> dict[str, Any]:
     return {
         name: {
             **accounts[name].as_json(),
-            "effect": effect_json(learning.effects.get(name)),
-            "tokens": lesson_tokens(entry),
+            **measured_json(entry, learning.effects.get(name)),
             "opposites": list(opposites.get(name, ())),
         }
         for name, entry in entries.items()
