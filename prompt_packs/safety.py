@@ -12,7 +12,7 @@ import html
 import re
 import unicodedata
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -56,12 +56,15 @@ _LETTER_NAME = re.compile(
 )
 _LEET = str.maketrans("0134578@$", "oieastbas")
 _MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{3,}")
-_SPELLED_OUT = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*]){3,}[^\W\d_](?![^\W_])")
-_SNAKE = re.compile(r"[^\W_]+(?:_[^\W_]+){3,}")
+_SPELLED_OUT = re.compile(r"(?<![^\W_])(?:(?:[^\W\d_][.\-_*]){2,}|(?:[^\W\d_] ){3,})[^\W\d_](?![^\W_])")
+_JOINED = re.compile(r"(?<=[^\W_])[_.](?=[^\W_])")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
-_ENCODED = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
+_OTHER_LETTER = "[\u0400-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
 _TWO_SCRIPTS = re.compile(
-    "[A-Za-z][\u0400-\u058f\u13a0-\u13ff\ua4d0-\ua4ff]|[\u0400-\u058f\u13a0-\u13ff\ua4d0-\ua4ff][A-Za-z]"
+    # Greek letters are common beside Latin ones in formulas: only those count that are read as Latin ones in a word.
+    f"[A-Za-z]{_OTHER_LETTER}|{_OTHER_LETTER}[A-Za-z]|[A-Za-z]\u03bf|\u03bf[A-Za-z]|[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7][a-z]{{2}}|"
+    "[\U0001d400-\U0001d6a5\u24b6-\u24e9]{3}"
 )
 _HIDDEN_RUN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\U000e0000-\U000e01ef]{5}")
 
@@ -83,16 +86,26 @@ def _base_letter(character: str) -> str:
 
 
 def _in_order(word: str) -> tuple[str, str, str]:
+    word = word.replace("l", "i")  # a digit one stands for either
     return word[0], "".join(sorted(word[1:-1])), word[-1]
 
 
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern for the beginning of one of the words, or for all of it where a full stop ends it."""
+    spaced, unspaced = list[str](), list[str]()
+    for word in words:
+        pattern = rf"{re.escape(word[:-1])}(?![^\W_])" if word.endswith(".") else re.escape(word)
+        (spaced if word[0] < "\u0500" else unspaced).append(pattern)
+    # One look back for all of the words: one for each of them made this the slowest part of the screening.
+    if spaced:
+        unspaced.append(rf"(?<![^\W_])(?:{'|'.join(spaced)})")
+    return f"(?:{'|'.join(unspaced)})"
+
+
 _SCRAMBLED = {_in_order(word): word for word in _SCREENING["scrambled"]}
-_KEY_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(_SCREENING['scrambled'])})")
+_KEY_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(_SCREENING['scrambled'])})(?![^\W_])")
 _PARTS: dict[str, str] = _SCREENING["parts"] | {
-    f"foreign_{name}": "(?:"
-    + "|".join(rf"(?<![^\W_]){re.escape(word)}" if word[0] < "\u0500" else re.escape(word) for word in map(fold, words))
-    + ")"
-    for name, words in _SCREENING["foreign"].items()
+    f"foreign_{name}": _any_of(map(fold, words)) for name, words in _SCREENING["foreign"].items()
 }
 
 
@@ -101,18 +114,22 @@ def _filled(pattern: str) -> str:
     return _PART.sub(lambda match: _filled(_PARTS[match[1]]), pattern)
 
 
-_ATTACKS, _AFFIRMED = (
-    {
-        rule: [re.compile(_filled(pattern)) for pattern in attack.get(kind, ())]
-        for rule, attack in _SCREENING["attacks"].items()
-    }
-    for kind in ("patterns", "affirmed")
+_ATTACKS = {
+    rule: [re.compile(_filled(pattern)) for pattern in attack["patterns"]]
+    for rule, attack in _SCREENING["attacks"].items()
+}
+_TOGETHER = [[re.compile(_filled(pattern)) for pattern in patterns] for patterns in _SCREENING["together"].values()]
+_SENTENCE_END = re.compile(r"[.;!?]+(?=\s|$)")
+_TWO_SCRIPTS_REASON, _HIDDEN_REASON, _ENCODED_REASON = (
+    "a word in letters of two scripts",
+    "hidden characters",
+    "encoded text",
 )
-_TWO_SCRIPTS_REASON, _HIDDEN_REASON = "a word in letters of two scripts", "hidden characters"
 ATTACK_REASONS = frozenset(
     {
         _TWO_SCRIPTS_REASON,
         _HIDDEN_REASON,
+        _ENCODED_REASON,
         *(attack["reason"] for rule, attack in _SCREENING["attacks"].items() if rule != "answer"),
     }
 )
@@ -184,8 +201,11 @@ def attack_in(text: str) -> Rejection | None:
         return _rejection("secret")
     if _TWO_SCRIPTS.search(text):
         return Rejection(_TWO_SCRIPTS_REASON, "order")
+    unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
     folded = fold(text)
-    for rules, reading in _readings(text, folded):
+    if _ENCODED.sub(_decoded, unescaped) != unescaped or any(map(_KEY_WORD.search, _turned(folded))):
+        return Rejection(_ENCODED_REASON, "order")
+    for rules, reading in _readings(folded, fold(unescaped)):
         remaining = _HARMLESS.sub(" ", reading)
         for rule in rules:
             if _matches(rule, remaining if rule in {"order", "answer"} else reading):
@@ -200,22 +220,31 @@ def _rejection(rule: Rule) -> Rejection:
 def _matches(rule: Rule, subject: str) -> bool:
     if any(pattern.search(subject) for pattern in _ATTACKS[rule]):
         return True
-    affirmed = _NEGATED.sub(" ", subject) if _AFFIRMED[rule] else ""
-    return any(pattern.search(affirmed) for pattern in _AFFIRMED[rule])
+    return rule == "order" and _asks_for_harm(_NEGATED.sub(" ", subject))
 
 
-def _readings(text: str, folded: str) -> Iterator[tuple[Sequence[Rule], str]]:
-    """Yield what a text says, folded, and what else it says: decoded, unscrambled, rotated, backwards."""
+def _asks_for_harm(affirmed: str) -> bool:
+    return any(
+        all(pattern.search(sentence) for pattern in patterns)
+        for sentence in _SENTENCE_END.split(affirmed)
+        for patterns in _TOGETHER
+    )
+
+
+def _turned(folded: str) -> tuple[str, str]:
+    """Return the text with every letter rotated, and backwards: nothing honest holds a key word then."""
+    return codecs.encode(folded, "rot13"), folded[::-1]
+
+
+def _readings(folded: str, unescaped: str) -> Iterator[tuple[Sequence[Rule], str]]:
+    """Yield what a folded text says, and what else it says: with escapes undone, and with letters put in order."""
     yield ("markup", "address", "order", "answer"), folded
-    unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
-    if (decoded := fold(_ENCODED.sub(_decoded, unescaped))) != folded:
-        yield ("markup", "order"), decoded
+    if unescaped != folded:
+        yield ("markup", "order"), unescaped
     words = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
-    words = _SNAKE.sub(lambda match: match.group().replace("_", " "), words)
-    words = _WORD.sub(lambda match: _SCRAMBLED.get(_in_order(match.group()), match.group()), words)
-    for other in (words, codecs.encode(folded, "rot13"), folded[::-1]):
-        if other != folded and _KEY_WORD.search(other):
-            yield ("order",), other
+    words = _WORD.sub(lambda match: _SCRAMBLED.get(_in_order(match.group()), match.group()), _JOINED.sub(" ", words))
+    if words != folded and _KEY_WORD.search(words):
+        yield ("order",), words
 
 
 def _decoded(match: re.Match[str]) -> str:
