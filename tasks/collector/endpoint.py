@@ -80,7 +80,8 @@ class _ManyClient(ChatClient):
     """A chat client that reads every choice of a reply."""
 
     def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
-        (body, _), request = super()._prepare(request), cast("_ManyRequest", request)  # the policy asks for nothing else
+        body, _ = super()._prepare(request)
+        request = cast("_ManyRequest", request)  # the policy asks for nothing else
         more = {"n": request.n, **request.fields} if request.n > 1 else dict(request.fields)
         body = json.dumps({**json.loads(body), **more}, ensure_ascii=False, separators=(",", ":")).encode()
         return body, self.bound(request.model, len(body), request.max_tokens * request.n)
