@@ -28,6 +28,7 @@ AnswerT = TypeVar("AnswerT")
 UNFINISHED = "unfinished"
 """Role of the entry with what a failed attempt of an agent of the user's own did, beside its ``agent`` entry."""
 EntryKind: TypeAlias = Literal["reply", "failure"]
+_ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _HEAD = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(?:reply|failure)",')
 _SUM_BYTES = len(',"sum":"0123456789abcdef"}')
 _UNSUMMED = {"schema", "key", "kind", "at", "payload"}
@@ -165,7 +166,7 @@ class Journal:
         key = _encode_key(key_text)
         at = self._clock().isoformat()
         try:
-            body = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+            body = _ENCODE(payload)
         except (TypeError, ValueError) as error:
             raise RecordRejected(f"journal entry {key_text}: {error}") from error
         # ASCII, with key and checksum at fixed positions: opening reads keys without parsing replies.

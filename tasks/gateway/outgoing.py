@@ -31,6 +31,11 @@ class Additions:
     """Patterns of models whose calls get no lessons."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Temperature and seed to write in; what is absent stays the agent's own."""
+    digest: str = field(init=False)
+    """Of the lessons."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", sha256_hex(self.lessons)[:16])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         and _MARK not in request.raw
         and dialect.add_lessons(request, additions.lessons)
     ):
-        added = sha256_hex(additions.lessons)[:16]
+        added = additions.digest
     hides_usage = body.get("stream") is True and dialect.ask_for_usage(request)
     for name in dialect.sampling:
         if name in additions.sampling:

@@ -63,7 +63,6 @@ class Server(ABC):
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        dialect = _DIALECTS["/messages" if "/messages" in request.path else "/chat/completions"]
         try:
             return await self._answer(request)
         except ClientGone:
@@ -79,7 +78,7 @@ class Server(ABC):
         if request.writer.output_size and request.transport is not None:
             # A stream that broke off: without its last chunk the client knows.
             request.transport.close()
-        return _error(dialect, refusal)
+        return _error(_DIALECTS["/messages" if "/messages" in request.path else "/chat/completions"], refusal)
 
     @abstractmethod
     def _admitted(self, request: web.BaseRequest) -> tuple[Caller, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import httpx
 from aiohttp.web import BaseRequest
@@ -24,37 +25,49 @@ _OWN_PREFIX = "x-tfgrpo-"
 _PIECE = 1 << 18
 
 
+class _Own(NamedTuple):
+    """Headers of the endpoint's own."""
+
+    headers: list[tuple[bytes, bytes]]
+    instead_of: frozenset[str]
+    """Those of the agent that are not forwarded."""
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], dropped: frozenset[str]) -> _Own:
+        return cls([(name.encode(), value.encode()) for name, value in headers.items()], dropped.union(headers))
+
+
 class Upstream:
     """The run's client, and the addresses and headers of its endpoint, which are the same for all calls."""
 
     def __init__(self, client: ChatClient, *, callers_keys: bool = False) -> None:
         """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
-        self._dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
         self._url = lru_cache(maxsize=64)(client.endpoint.url)
         own = {name.lower(): value for name, value in client.endpoint.headers().items()}
         own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
-        # A compressed stream could not be passed on event by event.
-        self._headers = {**own, "accept-encoding": "identity"}
-        self._with_x_api_key = dict(self._headers)
+        own["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
+        dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
+        self._own = self._with_x_api_key = _Own.of(own, dropped)
         key = client.endpoint.api_key
         if key is not None and own.get("authorization") == f"Bearer {key.reveal()}":
-            del self._with_x_api_key["authorization"]
-            self._with_x_api_key["x-api-key"] = key.reveal()
+            del own["authorization"]
+            self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()}, dropped)
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
-        own = self._with_x_api_key if "x-api-key" in request.headers else self._headers
+        own = self._with_x_api_key if "x-api-key" in request.headers else self._own
         # aiohttp reads bytes of headers that are no UTF-8 as surrogates, and httpx encodes texts as ASCII only.
         headers = [
             (name.encode(), value.encode("utf-8", "surrogateescape"))
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
-            if name not in self._dropped and name not in own and not name.startswith(_OWN_PREFIX)
+            if name not in own.instead_of and not name.startswith(_OWN_PREFIX)
         ]
-        headers += ((name.encode(), value.encode()) for name, value in own.items())
-        # Azure clients say which version they speak; the endpoint's own address says which one it has.
-        query = httpx.QueryParams(request.query_string).remove("api-version")
-        url = self._url(path).copy_merge_params(query) if query else self._url(path)
+        headers += own.headers
+        url = self._url(path)
+        if request.query_string:
+            # Azure clients say which version they speak; the endpoint's own address says which one it has.
+            url = url.copy_merge_params(httpx.QueryParams(request.query_string).remove("api-version"))
         if body is None or len(body) <= _PIECE:
             return httpx.Request(request.method, url, content=body, headers=headers)
         headers.append((b"content-length", b"%d" % len(body)))  # else httpx sends chunked encoding

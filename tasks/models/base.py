@@ -70,6 +70,11 @@ class TokenUsage:
     reasoning: int = 0
 
     @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The counts in order, as they are journalled."""
+        return self.prompt, self.completion, self.cached, self.reasoning
+
+    @property
     def total(self) -> int:
         """Prompt and completion together."""
         return self.prompt + self.completion

@@ -169,11 +169,11 @@ def _replay(request: ChatRequest, payload: Mapping[str, Any]) -> ChatReply:
 
 def reply_to_json(reply: ChatReply) -> dict[str, Any]:
     """Return a reply in the form of the journal, without fields that are empty."""
-    message, usage = reply.message, reply.usage
+    message = reply.message
     payload: dict[str, Any] = {
         "content": message.content,
         "finish_reason": reply.finish_reason,
-        "usage": None if usage is None else [usage.prompt, usage.completion, usage.cached, usage.reasoning],
+        "usage": None if reply.usage is None else list(reply.usage.counts),
         "latency_s": reply.latency_s,
         "cost_usd": reply.cost_usd,
         "model": reply.model,
