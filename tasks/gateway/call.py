@@ -6,9 +6,8 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 
@@ -26,17 +25,18 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
-from tfgrpo.stores.telemetry.setup import SpanHandle
+from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
+from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, decoded_bytes, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, read_whole
 from tfgrpo.tasks.models.wire import usage_of
 
 
@@ -72,7 +72,9 @@ class Call:
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
         self._place = self.session.begin(self.out)
-        with self._opened_span() as self._span:
+        with self.session.telemetry.attached(self.session.carrier), self._new_span() as self._span:
+            if self.session.telemetry.options.content:
+                self._span.content("input", self.session.scrub(self.out.raw.decode("utf-8", "replace")))
             try:
                 return await self._answer()
             except BaseException:
@@ -80,24 +82,16 @@ class Call:
                     self.session.give_back(self._key)
                 raise
 
-    @contextmanager
-    def _opened_span(self) -> Iterator[SpanHandle]:
+    def _new_span(self) -> OpenSpan:
         session, out = self.session, self.out
-        telemetry = session.telemetry
-        with (
-            telemetry.attached(session.carrier),
-            telemetry.chat_span(
-                model=out.model,
-                role=ROLE,
-                provider=session.provider,
-                arm=session.arm,
-                temperature=out.temperature,
-                max_tokens=out.max_tokens,
-            ) as span,
-        ):
-            if telemetry.options.content:
-                span.content("input", session.scrub(out.raw.decode("utf-8", "replace")))
-            yield span
+        return session.telemetry.chat_span(
+            model=out.model,
+            role=ROLE,
+            provider=session.provider,
+            arm=session.arm,
+            temperature=out.temperature,
+            max_tokens=out.max_tokens,
+        )
 
     async def _answer(self) -> web.StreamResponse:
         upstream = self.upstream
@@ -106,7 +100,7 @@ class Call:
             self._answered = True
             headers, finished = {"content-type": known.content_type}, partial(self._replayed, known)
             if is_events(known.content_type):
-                return await EventRelay(self.request, self.out, finished).run(headers, _once(known.body))
+                return await EventRelay(self.request, self.out, finished).run(headers, partial(_once, known.body))
             return await self._whole(headers, known.body, finished)
         if upstream is None:
             raise ReplayMiss(f"the journal holds no answer {self._key.number} to request {self._key.digest[:16]}")
@@ -158,7 +152,7 @@ class Call:
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
         relay = EventRelay(self.request, self.out, finished, endpoint.scrub, timer, endpoint.timeout_s)
-        chunks = decoded_bytes(reply)
+        chunks = chunks_of(reply)
         response = await relay.run(headers, chunks)
         self._answered = False  # arrived: clients leave at the last event, and an equal request is another call
         if relay.first is not None:
@@ -205,7 +199,7 @@ class Call:
         client.answering.add(self.out.model)
         usage, nano_usd, charge = self._bound.settled(reply.usage)
         self._charge(charge)
-        cost_usd, counts = None if nano_usd is None else nano_usd / NANO, None if usage is None else astuple(usage)
+        cost_usd, counts = None if nano_usd is None else nano_usd / NANO, None if usage is None else usage.counts
         self._key = self.session.record(self._key, Recorded(content_type, body, latency_s, cost_usd, counts))
         self._answered = True
         reply = replace(reply, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
@@ -219,7 +213,8 @@ class Call:
             self._note(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
 
     def _note(self, reply: ChatReply) -> None:
-        reply = replace(reply, model=reply.model or self.out.model)
+        if not reply.model:
+            reply = replace(reply, model=self.out.model)
         describe_reply(self._span, reply)
         if not self._noted:
             self.session.answered(self._place, self.out, reply)
@@ -258,5 +253,6 @@ class Call:
             how(reservation)
 
 
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
+async def _once(body: bytes, take: Take) -> bool:
+    take(body)
+    return False

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from time import perf_counter
 from typing import TypeAlias
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.sse import EventReader, data_of, events_in
 from tfgrpo.tasks.gateway.upstream import MAX_BODY
+from tfgrpo.tasks.models.arrival import Chunks
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS
 
 SILENCE_S = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
 _COMMENT = b": waiting for the model\n\n"
+_UNSENT = 1 << 16
+"""Most bytes that wait for an agent before the endpoint waits, too."""
 _DRAIN_S = 0.2
 """Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
@@ -50,53 +53,72 @@ class EventRelay:
         self._finished = finished
         self._masked = mask
         self._timer, self._limit_s = timer, limit_s
+        self._chunked = request.version >= HttpVersion11
+        self._reader = EventReader()
+        self._size = 0
         self._kept: list[bytes] = []
         self._ended = False
-        self._last = perf_counter()
+        self._at_last = b""
+        """What the agent sees of the last events."""
+        self._last = self._said = perf_counter()
+        """When the last chunk came, and the last comment went."""
         self.first: float | None = None
         """When the first chunk came."""
 
-    async def run(self, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> web.StreamResponse:
+    async def run(self, headers: Mapping[str, str], chunks: Chunks) -> web.StreamResponse:
         """Send the stream. Raises ``ClientGone``, and ``ModelReplyMalformed`` beyond ``MAX_BODY``: all of it is kept."""
-        response, reader, size, shown = web.StreamResponse(headers=headers), EventReader(), 0, b""
+        response = web.StreamResponse(headers=headers)
+        if self._chunked:
+            response.enable_chunked_encoding()
         with noticing_the_client():
             await response.prepare(self._request)
-        signs = asyncio.ensure_future(self._signs_of_life(response))
+        if self._timer is not None:
+            self._timer.reschedule(None)
+        self._watch()
         try:
-            async for chunk in chunks:
-                self._last = perf_counter()
-                self.first = self.first or self._last
-                size += len(chunk)
-                if size > MAX_BODY:
-                    raise ModelReplyMalformed(f"the reply has more than {MAX_BODY} bytes; the rest was not read")
-                shown = self._shown(reader.feed(chunk))
-                if self._ended:
-                    break
-                if shown:
-                    try:  # as below, without the cost of a context for each event
-                        await response.write(shown)
-                    except ConnectionError:
-                        raise ClientGone from None
-                    shown = b""
+            while await chunks(self._take) and not self._ended:
+                with noticing_the_client():
+                    await self._request.writer.drain()
         finally:
-            signs.cancel()
-        rest = self._masked(reader.rest())
-        if not self._ended:  # it broke off, or lacks the last event
-            self._finished(b"".join([*self._kept, rest]))
+            self._watching.cancel()
+        rest = self._masked(self._reader.rest())
+        # Without the last event it broke off, or lacks it: then the rest is a part of it.
+        self._finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
         with noticing_the_client():
-            await response.write_eof(shown + rest)  # with the last event in one write: each one wakes the agent
+            await response.write_eof(self._at_last + rest)  # in one write: each one wakes the agent
         return response
 
-    async def drain(self, chunks: AsyncIterator[bytes]) -> None:
+    async def drain(self, chunks: Chunks) -> None:
         """Read what follows the last event, so that the connection can be used again."""
         if self._ended:
             with suppress(*TRANSPORT_ERRORS):  # the answer is whole; TimeoutError is an OSError
                 async with asyncio.timeout(_DRAIN_S):
-                    async for _ in chunks:
-                        pass
+                    await chunks(lambda _: True)
+
+    def _take(self, chunk: bytes) -> bool:
+        """Pass a chunk on. Return whether the next one may come at once: neither at the last event nor to a slow agent."""
+        self._last = perf_counter()
+        self.first = self.first or self._last
+        self._size += len(chunk)
+        if self._size > MAX_BODY:
+            raise ModelReplyMalformed(f"the reply has more than {MAX_BODY} bytes; the rest was not read")
+        shown = self._shown(self._reader.feed(chunk))
+        if self._ended:
+            self._at_last = shown
+            return False
+        return not shown or self._write(shown)
+
+    def _write(self, shown: bytes) -> bool:
+        """Write to the agent. Return whether it keeps up."""
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        # As the library does, whose way takes five calls and a turn of the event loop.
+        transport.write(b"%x\r\n%b\r\n" % (len(shown), shown) if self._chunked else shown)
+        return transport.get_write_buffer_size() <= _UNSENT
 
     def _shown(self, events: bytes) -> bytes:
-        """Keep events; finish with the last one. Return what the agent sees of them."""
+        """Keep events, up to the last one. Return what the agent sees of them."""
         events = self._masked(events)  # whole events: a chunk may end within a key
         if self._dialect.is_plain(events):
             self._kept.append(events)
@@ -106,27 +128,23 @@ class EventRelay:
             data = data_of(event)
             if not self._ended:
                 self._kept.append(event)
-                if self._dialect.ends(data):
-                    self._ended = True
-                    self._finished(b"".join(self._kept))
+                self._ended = self._dialect.ends(data)
             if not (self._hides_usage and self._dialect.is_usage_alone(data)):
                 shown.append(event)
         return b"".join(shown)
 
-    async def _signs_of_life(self, response: web.StreamResponse) -> None:
+    def _watch(self) -> None:
         """Bridge silence by comments, and count the time limit from the last chunk: a stream may outlast a call."""
-        said = self._last
-        if self._timer is not None:
-            self._timer.reschedule(None)
-        with suppress(ConnectionError):  # told by the next chunk, or by the handler's cancellation
-            while (left_s := self._limit_s - (perf_counter() - self._last)) > 0.0:
-                quiet_s = perf_counter() - max(said, self._last)
-                if quiet_s >= SILENCE_S:
-                    said, quiet_s = perf_counter(), 0.0
-                    await response.write(_COMMENT)
-                await asyncio.sleep(min(left_s, SILENCE_S - quiet_s))
-            if self._timer is not None:  # now: the call's own task raises the TimeoutError
-                self._timer.reschedule(asyncio.get_running_loop().time())
+        loop, now = asyncio.get_running_loop(), perf_counter()
+        left_s, quiet_s = self._limit_s - (now - self._last), now - max(self._said, self._last)
+        if left_s <= 0.0 and self._timer is not None:  # the call's own task raises the TimeoutError
+            self._timer.reschedule(loop.time())
+            return
+        if quiet_s >= SILENCE_S:
+            self._said, quiet_s = now, 0.0
+            with suppress(ClientGone):  # noticed by the next chunk, or by the handler's cancellation
+                self._write(_COMMENT)
+        self._watching = loop.call_later(min(left_s, SILENCE_S - quiet_s), self._watch)
 
 
 @contextmanager

@@ -41,6 +41,9 @@ class EventReader:
 
 def events_in(body: bytes) -> list[bytes]:
     """Return the events of a stream; the last one may lack its blank line."""
+    if b"\r" not in body:  # nearly every stream, at a quarter of the cost
+        *whole, rest = body.split(b"\n\n")
+        return [event + b"\n\n" for event in whole] + [rest] * (rest != b"")
     places = [0, *_ends(body), len(body)]
     return [body[start:end] for start, end in pairwise(places) if start < end]
 
@@ -62,7 +65,7 @@ def is_events(content_type: str) -> bool:
 
 def data_of(event: bytes) -> bytes:
     """Return the data of an event; empty for comments and events without any."""
-    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
+    if event[:6] == b"data: " and event[-2:] == b"\n\n" and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
         return event[6:-2]  # nearly every event
     lines = _LINE_END.split(event)
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))

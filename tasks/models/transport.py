@@ -95,12 +95,20 @@ async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES)
 
 def decoded_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
     """Return the body without its content encoding. Most have none and can bypass httpx's decoders."""
-    stream = response.stream
+    reply, stream = plain_reply(response), response.stream
+    if reply is not None:
+        return reply.content.iter_any()
     if "content-encoding" in response.headers or not isinstance(stream, httpx.AsyncByteStream):
         return response.aiter_bytes()
-    if isinstance(stream, AiohttpResponseStream):
-        return stream._aiohttp_response.content.iter_any()  # noqa: SLF001 - two frames fewer for each event
     return aiter(stream)
+
+
+def plain_reply(response: httpx.Response) -> aiohttp.ClientResponse | None:
+    """Return the reply of the HTTP library below if its body has no content encoding; None for other transports."""
+    stream = response.stream
+    if "content-encoding" in response.headers or not isinstance(stream, AiohttpResponseStream):
+        return None
+    return stream._aiohttp_response  # noqa: SLF001 - several frames fewer for each chunk
 
 
 def open_transport(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -318,3 +319,41 @@ async def test_a_stream_in_another_spelling_is_a_stream(endpoint: Endpoint, open
     assert reply.content.endswith(b"data: [DONE]\r\n\r\n")
     assert b'"choices": []' not in reply.content
     assert session.attempt.usage == Usage(1, 10, 5, None)
+
+
+async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint: Endpoint, opened: Opener) -> None:
+    part, sent = b"data: " + b"x" * 65_530 + b"\n\n", 0
+
+    async def answer(request: web.Request, raw: bytes) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for _ in range(480):
+            await response.write(part)
+            sent += 1
+        await response.write(b"".join(DIALECTS["/messages"]({})))
+        return response
+
+    endpoint.answer = answer
+    session = await opened.session(opened.runtime(endpoint.url))
+    async with (await opened.agent(session)).stream("POST", "/messages", json=ASK) as reply:
+        await asyncio.sleep(0.5)
+        waiting = sent
+        seen = [chunk async for chunk in reply.aiter_bytes()]
+    assert waiting < 400  # the kernel's buffers hold several megabytes
+    assert b"".join(seen) == part * 480 + b"".join(DIALECTS["/messages"]({}))
+    assert session.attempt.usage == Usage(1, 10, 5, None)
+
+
+async def test_an_agent_of_an_older_protocol_gets_the_events_without_chunk_sizes(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    streams(endpoint, DIALECTS["/messages"], pause_s=0.01)
+    session = await opened.session(opened.runtime(endpoint.url))
+    url, body = httpx.URL(session.root_url), json.dumps(ASK).encode()
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = f"POST {url.path}/v1/messages HTTP/1.0\r\nhost: {url.host}:{url.port}\r\nx-api-key: {session.api_key}\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    _, _, received = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+    writer.close()
+    assert received == b"".join(DIALECTS["/messages"]({}))
