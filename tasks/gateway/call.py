@@ -36,7 +36,7 @@ from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
-from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, read_whole
+from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
 from tfgrpo.tasks.models.wire import usage_of
 
 
@@ -128,7 +128,7 @@ class Call:
                         client.limiter.served()
                     return await self._passed_on(client, reply, timer)
                 finally:
-                    await reply.aclose()
+                    await close(reply)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             text = f"no reply within {endpoint.timeout_s:g} s from {endpoint.display_url}"
             raise self._broken(ModelTimeout(text), 504, "timeout_error", retry=True) from None
@@ -140,14 +140,15 @@ class Call:
             raise self._broken(error, 502) from None
 
     async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
-        kind, endpoint = reply.headers.get("content-type", ""), client.endpoint
-        unreadable = why_unreadable(reply.headers)
+        received = dict(reply.headers.items())  # once: they are decoded for each look
+        kind, endpoint = received.get("content-type", ""), client.endpoint
+        unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
             return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
         if unreadable:
             raise ModelReplyMalformed(unreadable)
-        headers, finished = self._headers(reply.headers), partial(self._finished, client, kind)
+        headers, finished = self._headers(received), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough

@@ -108,7 +108,7 @@ class ChatDialect(Dialect):
 
     def is_usage_alone(self, data: bytes) -> bool:
         """A chunk with usage and without choices."""
-        chunk = mapping_of(json_of(data))
+        chunk = mapping_of(json_of(data)) if _NO_CHOICES.search(data) else {}
         return chunk.get("choices") == [] and isinstance(chunk.get("usage"), dict)
 
 

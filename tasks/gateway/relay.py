@@ -57,7 +57,7 @@ class EventRelay:
         self._reader = EventReader()
         self._size = 0
         self._kept: list[bytes] = []
-        self._ended = False
+        self._ended = self._unread = False
         self._at_last = b""
         """What the agent sees of the last events."""
         self._last = self._said = perf_counter()
@@ -76,11 +76,12 @@ class EventRelay:
             self._timer.reschedule(None)
         self._watch()
         try:
-            while await chunks(self._take) and not self._ended:
+            while (unread := await chunks(self._take)) and not self._ended:
                 with noticing_the_client():
                     await self._request.writer.drain()
         finally:
             self._watching.cancel()
+        self._unread = unread
         rest = self._masked(self._reader.rest())
         # Without the last event it broke off, or lacks it: then the rest is a part of it.
         self._finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
@@ -90,7 +91,7 @@ class EventRelay:
 
     async def drain(self, chunks: Chunks) -> None:
         """Read what follows the last event, so that the connection can be used again."""
-        if self._ended:
+        if self._unread:
             with suppress(*TRANSPORT_ERRORS):  # the answer is whole; TimeoutError is an OSError
                 async with asyncio.timeout(_DRAIN_S):
                     await chunks(lambda _: True)

@@ -17,10 +17,10 @@ import httpx
 from tfgrpo.tasks.models.transport import decoded_bytes, plain_reply
 
 Take: TypeAlias = Callable[[bytes], bool]
-"""Takes a chunk, without waiting; returns whether it takes the next one at once."""
+"""Takes a chunk, without waiting. Returns whether it takes the next one at once."""
 Chunks: TypeAlias = Callable[[Take], Awaitable[bool]]
-"""Passes chunks on until one is the last for now, and then returns True; False at the end of the body. Goes on if called
-again. Raises what ``Take`` raises, and one of ``TRANSPORT_ERRORS``."""
+"""Passes chunks on until ``Take`` stops it or the body ends. Returns whether there may be more, for the next call. Raises
+what ``Take`` raises, and one of ``TRANSPORT_ERRORS``."""
 
 
 def chunks_of(response: httpx.Response) -> Chunks:
@@ -44,7 +44,7 @@ async def _arriving(reply: aiohttp.ClientResponse, take: Take) -> bool:
         try:
             while not turn.done() and (chunk := content.read_nowait()):
                 if not take(chunk):
-                    turn.set_result(True)
+                    turn.set_result(not content.at_eof())
             if content.is_eof() and not turn.done():
                 turn.set_result(False)
         except Exception as error:  # noqa: BLE001 - raised below: the event loop calls this

@@ -78,8 +78,15 @@ async def exchange(
         try:
             content = await read_whole(response, max_bytes)
         finally:
-            await response.aclose()
+            await close(response)
     return Received(request.url, response.status_code, response.headers, content)
+
+
+async def close(response: httpx.Response) -> None:
+    """Close a reply. At its end the HTTP library has let go of it, and going through all layers would change nothing."""
+    reply = plain_reply(response)
+    if reply is None or not reply.content.at_eof():
+        await response.aclose()
 
 
 async def read_whole(response: httpx.Response, max_bytes: int = MAX_REPLY_BYTES) -> bytes:
