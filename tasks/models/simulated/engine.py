@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -276,7 +277,9 @@ def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Ran
     turned = turned_rules(world.name, options.seed) if drifted else frozenset[str]()
     gain = lesson_gain(world.name, options.effect)
     solver = AdvisedSolver(options.seed, prompt, temperature, world.lexicon.advice(system), rng, gain, turned)
-    turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], body.offered))
+    offered = {_own_name(name): name for name in body.offered}
+    turn = puzzle.attempt(solver, _dialogue(body.messages[user + 1 :], frozenset(offered)))
+    turn = turn._replace(calls=tuple(call._replace(tool=offered[call.tool]) for call in turn.calls))
     if turn.calls or not (options.attention or options.label_noise):
         return turn
     spoiled = rng.random() < options.attention * len(lessons_in(system)) and puzzle.agrees(turn.text)
@@ -284,10 +287,21 @@ def act(world: World, body: ChatBody, options: SimulatedOptions, rng: random.Ran
     return turn if spoiled is noisy else Turn(puzzle.turned_round(turn.text))
 
 
+_TIMED = re.compile(r"\AWall time: .*\nOutput:\n")
+"""What Codex puts before the result of a tool."""
+
+
+def _own_name(tool: str) -> str:
+    """Return the name of a tool at its MCP server: agents put that of the server in front, as in ``mcp__books__add``."""
+    return tool.rpartition("__")[2]
+
+
 def _dialogue(messages: Sequence[WireMessage], tools: frozenset[str]) -> Dialogue:
     returned = {message.tool_call_id: message.text for message in messages if message.role == "tool"}
     lines = (line for message in messages if message.role == "assistant" for line in message.text.splitlines())
     results = tuple(
-        ToolResult(call.function.name, returned[call.id]) for message in messages for call in message.tool_calls or ()
+        ToolResult(_own_name(call.function.name), _TIMED.sub("", returned[call.id]))
+        for message in messages
+        for call in message.tool_calls or ()
     )
     return Dialogue(tuple(line for line in lines if line.startswith("Step ")), results, tools)

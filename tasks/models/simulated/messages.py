@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, assistant_turn, pieces
 from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
@@ -43,7 +43,7 @@ class _ToolResult(_Block):
 
 
 class _Message(Wire):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Annotated[_Text | _ToolUse | _ToolResult, Field(discriminator="type")]]
 
 
@@ -82,6 +82,12 @@ class MessagesBody(WireBody):
     tool_choice: _ToolChoice | None = None
     stream: bool | None = None
     stop_sequences: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _begins_with_the_user(self) -> Self:
+        if self.messages[0].role == "system":
+            raise ValueError("the first message is not of role system: use system")
+        return self
 
 
 class MessagesDialect(ChatDialect):
@@ -159,6 +165,9 @@ def _turns(message: _Message) -> Iterator[dict[str, Any]]:
         used = (block for block in blocks if isinstance(block, _ToolUse))
         calls = [called(_chat_id(use.id), use.name, json.dumps(use.input, ensure_ascii=False)) for use in used]
         yield assistant_turn(text, calls)
+        return
+    if message.role == "system":
+        yield {"role": "system", "content": text}
         return
     results = [block for block in blocks if isinstance(block, _ToolResult)]
     for block in results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -12,6 +12,8 @@ from tfgrpo.tasks.models.simulated.protocol import NAME, Wire, WireBody
 from tfgrpo.tasks.models.wire import called
 
 _Status = Literal["in_progress", "completed", "incomplete"]
+_IN: Final = "__"
+"""Between the names of a namespace and of a function in it, where there is one name for both."""
 _HOSTED: Final = (
     r"^(web_search|file_search|code_interpreter|image_generation|computer|mcp|(local_)?shell|apply_patch|custom)"
 )
@@ -33,6 +35,8 @@ class _Part(Wire):
 class _Item(Wire):
     id: str | None = None
     status: _Status | None = None
+    internal_chat_message_metadata_passthrough: dict[str, Any] | None = None
+    """Codex's own."""
 
 
 class _Message(_Item):
@@ -47,7 +51,7 @@ class _FunctionCall(_Item):
     call_id: str
     name: str = Field(pattern=NAME)
     arguments: str
-    namespace: None = None
+    namespace: str | None = Field(pattern=NAME, default=None)
 
 
 class _FunctionCallOutput(_Item):
@@ -62,6 +66,15 @@ class _Function(Wire):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class _Namespace(Wire):
+    """Functions that belong together, such as those of an MCP server."""
+
+    type: Literal["namespace"]
+    name: str = Field(pattern=NAME)
+    description: str | None = None
+    tools: list[_Function]
 
 
 class _HostedTool(Wire, extra="allow"):
@@ -89,13 +102,14 @@ class ResponsesBody(WireBody):
     without_effect = frozenset({
         "top_p", "parallel_tool_calls", "max_tool_calls", "stream_options", "truncation", "include", "reasoning",
         "service_tier", "store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
+        "client_metadata",
     })  # fmt: skip
     model: str
     input: str | list[_Message | _FunctionCall | _FunctionCallOutput] = Field(min_length=1)
     instructions: str | None = None
     temperature: float | None = None
     max_output_tokens: Annotated[int, Field(ge=16)] | None = None
-    tools: list[_Function | _HostedTool] | None = None
+    tools: list[_Function | _Namespace | _HostedTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
     text: _Text | None = None
     stream: bool | None = None
@@ -115,8 +129,7 @@ class ResponsesDialect(ChatDialect):
         chosen = {"function": body.tool_choice} if isinstance(body.tool_choice, dict) else body.tool_choice
         named = {"temperature": body.temperature, "max_tokens": body.max_output_tokens, "tool_choice": chosen}
         chat |= {key: part for key, part in named.items() if part is not None}
-        tools = (tool for tool in body.tools or () if isinstance(tool, _Function))
-        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in tools]
+        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in _functions(body.tools or ())]
         if functions:
             chat["tools"] = [{"type": "function", "function": function} for function in functions]
         wanted = None if body.text is None else body.text.format
@@ -138,7 +151,7 @@ class ResponsesDialect(ChatDialect):
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "model": completion["model"],
-            "output": list(_output(completion, "incomplete" if cut else "completed")),
+            "output": list(_output(completion, "incomplete" if cut else "completed", _namespaces(asked))),
             **repeated,
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
@@ -171,6 +184,16 @@ def _digest_in(completion: Mapping[str, Any]) -> str:
     return str(completion["id"]).rpartition("-")[2]
 
 
+def _functions(tools: Sequence[_Function | _Namespace | _HostedTool]) -> Iterator[_Function]:
+    """Yield all functions, those in a namespace by its name and theirs."""
+    for tool in tools:
+        match tool:
+            case _Function():
+                yield tool
+            case _Namespace():
+                yield from (each.model_copy(update={"name": f"{tool.name}{_IN}{each.name}"}) for each in tool.tools)
+
+
 def _text(content: str | list[_Part], between: str = "") -> str:
     return content if isinstance(content, str) else between.join(part.text for part in content)
 
@@ -187,14 +210,19 @@ def _messages(body: ResponsesBody) -> list[dict[str, Any]]:
             case _FunctionCall():
                 # A turn with text and calls comes as several items.
                 turn = messages.pop() if messages and messages[-1]["role"] == "assistant" else {}
-                calls = [*turn.get("tool_calls", ()), called(item.call_id, item.name, item.arguments)]
+                name = item.name if item.namespace is None else f"{item.namespace}{_IN}{item.name}"
+                calls = [*turn.get("tool_calls", ()), called(item.call_id, name, item.arguments)]
                 messages.append(assistant_turn(turn.get("content") or "", calls))
             case _FunctionCallOutput():
                 messages.append({"role": "tool", "content": _text(item.output, "\n"), "tool_call_id": item.call_id})
     return messages
 
 
-def _output(completion: Mapping[str, Any], status: str) -> Iterator[dict[str, Any]]:
+def _namespaces(asked: Mapping[str, Any]) -> list[str]:
+    return [tool["name"] for tool in asked.get("tools") or () if tool["type"] == "namespace"]
+
+
+def _output(completion: Mapping[str, Any], status: str, namespaces: Sequence[str]) -> Iterator[dict[str, Any]]:
     message, digest = completion["choices"][0]["message"], _digest_in(completion)
     calls = message.get("tool_calls", ())
     if message["content"] or not calls:
@@ -203,7 +231,10 @@ def _output(completion: Mapping[str, Any], status: str) -> Iterator[dict[str, An
         yield {"id": f"msg_{digest}", "type": "message", "status": status, "role": "assistant", "content": [part]}
     for index, call in enumerate(calls):
         named = {"id": f"fc_{digest}_{index}", "type": "function_call", "status": "completed", "call_id": call["id"]}
-        yield {**named, **call["function"]}
+        whole = call["function"]["name"]
+        space = next((each for each in namespaces if whole.startswith(f"{each}{_IN}")), None)
+        spaced = {} if space is None else {"namespace": space, "name": whole.removeprefix(f"{space}{_IN}")}
+        yield {**named, **call["function"], **spaced}
 
 
 def _item_events(index: int, item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
