@@ -34,7 +34,8 @@ def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, st
         if name not in left_out and not _UNSET.fullmatch(name.upper()) and session.runtime.scrub(value) == value
     }
     # Every name of an address: with OPENAI_API_BASE alone the openai SDK calls its vendor. Of Anthropic's credentials one:
-    # the key and the token may not be set together. The Agents SDK would send its traces to the vendor.
+    # the key and the token may not be set together. The Agents SDK would send its traces to the vendor, and Claude Code
+    # its events; the same variable saves it the call for a title. Codex prefers this key to a login of its user's.
     v1, root, key = session.base_url, session.root_url, session.api_key
     without_proxy = ",".join(filter(None, (kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1,localhost")))
     return {
@@ -43,9 +44,11 @@ def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, st
         "OPENAI_API_BASE": v1,
         "OPENAI_API_KEY": key,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        "CODEX_API_KEY": key,
         "ANTHROPIC_BASE_URL": root,
         "ANTHROPIC_API_BASE": root,
         "ANTHROPIC_API_KEY": key,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "AZURE_OPENAI_ENDPOINT": root,
         "AZURE_OPENAI_API_KEY": key,
         "OPENROUTER_API_BASE": v1,

@@ -60,10 +60,13 @@ def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> Non
         "COPIED": f"Bearer {KEY}",
         "TAVILY_API_KEY": "a tool's",
         "TFGRPO_MODEL": "m",
+        "CODEX_API_KEY": "x",
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x",
     }
     env = agent_environment(session, base)
-    assert set(base) & set(env) == {"PATH", "TAVILY_API_KEY"}
+    assert {name for name in base if env.get(name) == base[name]} == {"PATH", "TAVILY_API_KEY"}
+    assert env["CODEX_API_KEY"] == session.api_key  # a login of its user's would lead past the gateway
+    assert env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
     assert env["OPENAI_BASE_URL"] == env["OPENAI_API_BASE"] == f"http://127.0.0.1:1/r/{session.token}/v1"
     assert env["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:1/r/{session.token}"
     assert KEY not in str(env)
