@@ -13,6 +13,9 @@ from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, Message, TokenUsage, ToolCall
 
+LABELS = ("client_metadata", "metadata", "prompt_cache_key", "safety_identifier", "user")
+"""Members by which vendors count, route and cache. They say nothing to the model; coding agents put random ids there."""
+
 
 class ToolResultText(NamedTuple):
     """Result of a tool call that a request brings."""
@@ -46,14 +49,19 @@ class Dialect(ABC):
         """Make a stream report its usage. Return whether the chunk with it must be hidden from the client."""
         return False
 
+    def remove_labels(self, request: Document) -> None:
+        """Blank what a client labels its requests with, which may differ in requests that ask the same."""
+        for name in LABELS:
+            if (label := request.member(name)) is not None:
+                request.replace(label, None)
+
     @abstractmethod
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Yield the results of tools in a request, in their order."""
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         """Return the names of the tools that a request offers."""
-        tools = (tool.get("function", tool.get("custom", tool)) for tool in rows(body.get("tools")))
-        return {str(mapping_of(tool).get("name")) for tool in tools}
+        return set(_names_of(body.get("tools")))
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
@@ -128,12 +136,19 @@ def texts_within(value: object) -> Iterator[tuple[str, str, object]]:
             left += [(name, part, media) for part in each]
 
 
-def add_text(request: Document, content: Value, lessons: str) -> bool:
-    """Append to a text or a list of text blocks; replace a null."""
+def _names_of(tools: object) -> Iterator[str]:
+    for tool in rows(tools):
+        yield str(mapping_of(tool.get("function", tool.get("custom", tool))).get("name"))
+        if tool.get("type") == "namespace":  # such as an MCP server of Codex
+            yield from _names_of(tool.get("tools"))
+
+
+def add_text(request: Document, content: Value, lessons: str, kind: str = "text") -> bool:
+    """Append to a text or a list of text blocks, whose type is ``kind``; replace a null."""
     if isinstance(content.value, str):
         request.extend(content, lessons)
     elif isinstance(content.value, list):
-        request.append(content, {"type": "text", "text": lessons})
+        request.append(content, {"type": kind, "text": lessons})
     elif content.value is None:
         request.replace(content, lessons)
     else:

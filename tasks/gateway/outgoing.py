@@ -58,11 +58,13 @@ class Outgoing:
     results: tuple[ToolResultText, ...]
     tools: frozenset[str]
     """Names of the tools that the request offers."""
+    content: bytes
+    """The request without its labels, by which equal ones are known."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of protocol and bytes."""
-        return sha256_hex(self.dialect.path.encode() + b"\n" + self.raw)
+        """SHA-256 of protocol and content."""
+        return sha256_hex(self.dialect.path.encode() + b"\n" + self.content)
 
 
 def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True) -> Outgoing:
@@ -88,6 +90,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
     raw = request.encode()
+    dialect.remove_labels(request)
     return Outgoing(
         dialect,
         raw,
@@ -100,6 +103,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         added,
         tuple(dialect.results(body)),
         frozenset(dialect.tools(body)),
+        request.encode(),
     )
 
 

@@ -7,14 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfgrpo.stores.frozen_json import mapping_of
-from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_to, arguments_text, reply_of, rows, texts_of
-from tfgrpo.tasks.gateway.splice import Document
+from tfgrpo.tasks.gateway.dialect import (
+    Dialect,
+    ToolResultText,
+    add_text,
+    add_to,
+    arguments_text,
+    reply_of,
+    rows,
+    texts_of,
+)
+from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply, FinishReason, ToolCall
 from tfgrpo.tasks.models.wire import usage_of
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """Kinds of calls that the client answers, and the field of their arguments."""
 _OUTPUTS = tuple(f"{kind}_output" for kind in _CALLS)
+
+_LABELS = frozenset({"id", "internal_chat_message_metadata_passthrough"})
+"""Of an item. The second is Codex's, with the time and the id of a turn."""
 
 
 class ResponsesDialect(Dialect):
@@ -25,9 +37,23 @@ class ResponsesDialect(Dialect):
     last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"response\.(?:completed|incomplete|failed|cancelled)"')
 
     def add_lessons(self, request: Document, lessons: str) -> bool:
-        """Append to ``instructions``."""
+        """Append to ``instructions``, or to the system messages that begin the input of an agent without any."""
+        if (content := _opening(request)) is not None:
+            return add_text(request, content, lessons, "input_text")
         listed = isinstance(request.value.get("instructions"), list)
         return not listed and add_to(request, "instructions", lessons)
+
+    def remove_labels(self, request: Document) -> None:
+        """Blank those of the items, too."""
+        super().remove_labels(request)
+        items = request.member("input")
+        if items is None or all(_LABELS.isdisjoint(item) for item in rows(items.value)):
+            return
+        for item in request.elements(items):
+            for name in _LABELS.intersection(item.value) if isinstance(item.value, dict) else ():
+                label = request.member_of(item, name)
+                if label is not None and (name != "id" or _is_clients(item.value)):
+                    request.replace(label, None)
 
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Items that answer a call."""
@@ -63,3 +89,29 @@ class ResponsesDialect(Dialect):
         """Return the response in the last event. A stream with an error is none, as SDKs raise it."""
         last = {} if not events or any(event.get("type") == "error" for event in events) else events[-1]
         return mapping_of(last.get("response"))
+
+
+def _opening(request: Document) -> Value | None:
+    """Return the content of the last system message before the first other item, where that takes the lessons.
+
+    Not if the endpoint keeps the conversation: later requests would lack the message, and get the lessons once more.
+    """
+    items, asked = request.member("input"), request.value
+    if (
+        asked.get("store") is not False
+        or asked.get("instructions")
+        or items is None
+        or not isinstance(items.value, list)
+    ):
+        return None
+    last = None
+    for item in request.elements(items):
+        if mapping_of(item.value).get("role") not in {"system", "developer"}:
+            break
+        last = item
+    return None if last is None else request.member_of(last, "content")
+
+
+def _is_clients(item: Mapping[str, Any]) -> bool:
+    """Return whether a client made an item itself, and its id; the others it has from the endpoint."""
+    return item.get("role", "assistant") != "assistant" or str(item.get("type")).endswith("_output")

@@ -94,6 +94,9 @@ class Server(ABC):
                 return await self._pass(request, path, None)
         finally:
             session.running.discard(request.task)
+        if path in _DIALECTS and request.headers.get("upgrade", "").lower() == "websocket":
+            # The one status at which Codex calls over HTTP at once; at others it tries again for seconds.
+            raise GatewayRefusal(426, "invalid_request_error", f"the gateway has no WebSocket; it has POST {path}")
         accepted = f"POST {', '.join(_DIALECTS)} and {_COUNT}, and GET /models"
         raise GatewayRefusal(404, "not_found_error", f"the gateway has no {request.method} {path}; it has {accepted}")
 

@@ -69,6 +69,55 @@ def test_lessons_follow_the_instructions_of_a_response(before: Any, after: str) 
     assert forwarded(RESPONSES, {"input": "hi", **before}) == {"input": "hi", "instructions": after}
 
 
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_lessons_follow_the_system_messages_of_an_agent_that_keeps_its_conversation_and_has_no_instructions(
+    role: str,
+) -> None:
+    blocks = [{"type": "input_text", "text": "S"}]
+    taught = system([*blocks, {"type": "input_text", "text": "L"}], role)
+    asked = [system("A", role), system(blocks, role), USER, system("B", role)]
+    assert forwarded(RESPONSES, {"input": asked, "store": False}) == {
+        "input": [asked[0], taught, *asked[2:]],
+        "store": False,
+    }
+    assert forwarded(RESPONSES, {"input": asked[:1], "store": False})["input"] == [system("A\n\nL", role)]
+    for kept in ({"store": True}, {}, {"store": False, "instructions": "S"}):  # else a later request had lessons twice
+        sent = forwarded(RESPONSES, {"input": asked, **kept})
+        assert (sent["input"], sent["instructions"][-1]) == (asked, "L")
+    assert forwarded(RESPONSES, {"input": [USER, *asked], "store": False})["instructions"] == "L"
+
+
+def test_requests_that_differ_by_ids_of_the_client_alone_ask_the_same() -> None:
+    def digest(dialect: Dialect, body: Any) -> str:
+        return outgoing(dialect, Document(json.dumps(body).encode()), ADDED).digest
+
+    def asked(session: str, model: str = "1", text: str = "hi") -> dict[str, Any]:
+        turn = {"internal_chat_message_metadata_passthrough": {"turn_id": session}}
+        given = {"type": "message", "id": f"msg_{session}", **turn, "role": "user", "content": text}
+        call = {"type": "function_call", "id": f"fc_{model}", "call_id": "c", "name": "add", "arguments": "{}", **turn}
+        output = {"type": "function_call_output", "id": f"fco_{session}", "call_id": "c", "output": "7", **turn}
+        referred = {"type": "item_reference", "id": f"msg_{model}"}
+        labels = {"prompt_cache_key": session, "client_metadata": {"turn": session}, "safety_identifier": session}
+        return {"model": "m", "input": [given, call, output, referred, "?"], "store": False, **labels}
+
+    assert digest(RESPONSES, asked("a")) == digest(RESPONSES, asked("b"))
+    assert len({digest(RESPONSES, each) for each in (asked("a"), asked("a", model="2"), asked("a", text="ho"))}) == 3
+    for dialect in (CHAT, MESSAGES):
+        first, second = ({"messages": [USER], "metadata": {"user_id": each}, "user": each} for each in "ab")
+        assert digest(dialect, first) == digest(dialect, second) != digest(dialect, {**first, "messages": [USER, USER]})
+        raw = outgoing(dialect, Document(json.dumps(first).encode()), ADDED).raw
+        assert json.loads(raw)["metadata"] == {"user_id": "a"}
+
+
+def test_tools_are_offered_alone_as_functions_and_within_namespaces() -> None:
+    add, shout = {"type": "function", "name": "add"}, {"type": "custom", "name": "shout"}
+    assert RESPONSES.tools({"tools": [shout, {"type": "namespace", "name": "mcp__books", "tools": [add]}]}) == {
+        "shout",
+        "mcp__books",
+        "add",
+    }
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
