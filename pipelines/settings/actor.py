@@ -7,7 +7,7 @@ import re
 import shlex
 from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -116,6 +116,9 @@ class ActorSettings(Section):
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Program of the ``command`` actor with its arguments: a list, or one text with a shell's quotes. No shell runs it.
     ``{prompt}``, ``{system}``, ``{item}``, ``{base_url}``, ``{root_url}``, ``{api_key}`` and ``{here}`` are filled in."""
+    stdin: Literal["item", "prompt", "nothing"] | None = None
+    """What a command finds on its standard input: the ``item`` as JSON, the ``prompt`` as text, or ``nothing``. None:
+    ``nothing`` if ``{prompt}`` or ``{item}`` is in ``actor.command``, else ``item``: agents add it to their prompt."""
     url: Annotated[Text, AfterValidator(checked_address)] | None = None
     """Address of the ``http`` actor, which takes items by POST."""
     headers: Annotated[dict[str, str], AfterValidator(_checked_headers)] = Field(default_factory=dict)

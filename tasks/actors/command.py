@@ -13,13 +13,16 @@ import shlex
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import SECRET_NAME, looks_like_a_key
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, Problem
+from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_frames, item_json
 from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
@@ -43,6 +46,8 @@ class CommandActor(OwnAgent):
         self.proxied = settings.gateway.enabled
         self._settings = settings
         self._words = shlex.split(settings.command or "")
+        shown = {"prompt", "item"}.intersection(_TEMPLATE.findall(" ".join(self._words)))
+        self._input = settings.stdin or ("nothing" if shown else "item")
         self._place = answer_place(settings.answer, "command")
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
@@ -51,20 +56,18 @@ class CommandActor(OwnAgent):
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
         """Start the command in a new folder, and remove the folder when all of its processes have ended."""
-        item = item_json(attempt.item)
-        told = {**item, "system": attempt.system, "temperature": attempt.temperature, "seed": attempt.seed}
         values = {
             "prompt": attempt.user_text,
             "system": attempt.system,
-            "item": json.dumps(item, ensure_ascii=False),
+            "item": json.dumps(item_json(attempt.item), ensure_ascii=False),
             "here": str(self._here),
             **({name: getattr(session, name) for name in _OF_THE_GATEWAY} if session is not None else {}),
         }
         guard = self._guarded(attempt.runtime)
-        async with guard.folder() as folder:
+        async with guard.folder(_folder_name(attempt)) as folder:
             ended = await guard.run(
                 [_filled(word, values) for word in self._words],
-                stdin=json.dumps(told).encode(),
+                stdin=self._stdin(attempt),
                 folder=folder,
                 template=self._template,
                 env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
@@ -74,8 +77,15 @@ class CommandActor(OwnAgent):
                 most = self._settings.limits.output_mb
                 raise ActorError(f"the command wrote more than {most} MB (actor.limits.output_mb)")
             if ended.code:
-                raise ActorError(_failure(ended))
+                raise ActorError(self._failure(ended))
             return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
+
+    def _stdin(self, attempt: AttemptContext) -> bytes:
+        if self._input == "prompt":
+            return attempt.user_text.encode("utf-8", "replace")
+        item = {**item_json(attempt.item), "system": attempt.system}
+        told = {**item, "temperature": attempt.temperature, "seed": attempt.seed}
+        return json.dumps(told).encode() if self._input == "item" else b""
 
     def _guarded(self, runtime: Runtime) -> Guard:
         """Return the guard of this process, which ends what is left when the runtime is closed."""
@@ -98,6 +108,21 @@ class CommandActor(OwnAgent):
         else:
             answer = self._place.of_output(text)
         return Trajectory(answer, frames)
+
+    def _failure(self, ended: Ended) -> str:
+        if ended.code < 0:
+            how = f"was ended by {signal.Signals(-ended.code).name}; see actor.limits"
+        else:
+            how = f"ended with exit code {ended.code}"
+        return f"the command {how}: {ended.errors or self._last_words(ended) or 'it wrote nothing to standard error'}"
+
+    def _last_words(self, ended: Ended) -> str:
+        """Return what a command that failed has in the place of its answer, or else at the end of its output."""
+        text = ended.output.decode("utf-8", "replace")
+        with suppress(ActorError):
+            if self._place.place == "json":
+                return self._place.of_output(text)
+        return text[-500:].strip()
 
     @cached_property
     def _passed_on(self) -> dict[str, str]:
@@ -145,6 +170,15 @@ class CommandActor(OwnAgent):
             yield "actor.limits.processes is not held: this kernel bounds no processes of root"
 
 
+def _folder_name(attempt: AttemptContext) -> str:
+    """Return the same name when a run is resumed: coding agents tell the model where they work.
+
+    A request that names another folder would be another call.
+    """
+    key = attempt.key("agent", turn=0)
+    return sha256_hex(f"{attempt.runtime.context.run_dir.resolve()}\n{attempt_name(key.group, key.rollout)}")[:16]
+
+
 def _is_secret(name: str, value: str) -> bool:
     called = name.startswith(_OURS) or name.upper().endswith(_CALLED) or SECRET_NAME.search(name) is not None
     return called or _WITH_PASSWORD.search(value) is not None or looks_like_a_key(value)
@@ -153,15 +187,6 @@ def _is_secret(name: str, value: str) -> bool:
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """Fill in the names of ``values`` in braces, in one pass: a prompt may hold such words."""
     return _TEMPLATE.sub(lambda match: values.get(match[1], match[0]), text)
-
-
-def _failure(ended: Ended) -> str:
-    if ended.code < 0:
-        how = f"was ended by {signal.Signals(-ended.code).name}; see actor.limits"
-    else:
-        how = f"ended with exit code {ended.code}"
-    said = ended.errors or ended.output[-500:].decode("utf-8", "replace").strip()
-    return f"the command {how}: {said or 'it wrote nothing to standard error'}"
 
 
 def _fault_of(program: str, settings: ActorSettings) -> str | None:

@@ -88,6 +88,7 @@ _ONLY_FOR = {
     "python": ("tools",),
     "mcp": ("tools",),
     "command": ("command",),
+    "stdin": ("command",),
     "workdir": ("command",),
     "env": ("command",),
     "url": ("http",),

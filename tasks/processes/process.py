@@ -30,6 +30,9 @@ from tfgrpo.tasks.processes.guard import GRACE_S, signal_group
 _PYTHON: Final = (sys.executable, "-I", "-S")
 _DRAIN_S: Final = 1.0
 """Seconds for output that is still in the pipes when the program has ended."""
+_POLL_S: Final = 0.1
+_VACATING: Final = 30
+"""Looks, in which a guard has ended all processes and removed their folders."""
 _TAIL_BYTES: Final = 2_000
 MEGABYTE: Final = 1 << 20
 PREFIX: Final = "tfgrpo-attempt-"
@@ -60,9 +63,13 @@ class Guard:
             os.write(self.descriptor, b"-" + os.fsencode(str(name)) + b"\n")
 
     @asynccontextmanager
-    async def folder(self) -> AsyncIterator[Path]:
-        """Give a new empty folder, which is removed afterwards, by the guard if this process cannot."""
-        folder = Path(tempfile.gettempdir(), f"{PREFIX}{secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
+    async def folder(self, name: str | None = None) -> AsyncIterator[Path]:
+        """Give a new empty folder, which is removed afterwards, by the guard if this process cannot.
+
+        ``name``: for a path that another process would get for the same purpose, once this one has ended.
+        """
+        folder = Path(tempfile.gettempdir(), f"{PREFIX}{name or secrets.token_hex(8)}").resolve()  # noqa: ASYNC240
+        await _vacated(folder)
 
         def remove() -> None:
             guard_script.remove_folder(folder)
@@ -138,7 +145,9 @@ class Guard:
             raise
         except (OSError, ValueError) as error:  # too long, or with a character that no argument can have
             why = getattr(error, "strerror", None) or str(error)
-            raise ActorError(f"the command cannot be started: {why}; long texts go to its standard input") from error
+            raise ActorError(
+                f"the command cannot be started: {why}; long texts go to its standard input (actor.stdin)"
+            ) from error
 
     def _abandon(self, started: asyncio.Future[tuple[asyncio.SubprocessTransport, _Child]]) -> None:
         if not started.cancelled() and started.exception() is None:
@@ -150,6 +159,15 @@ class Guard:
     def close(self) -> None:
         """Have it clean up, and wait for its end."""
         self._process.__exit__(None, None, None)  # closes its input and waits
+
+
+async def _vacated(folder: Path) -> None:
+    """Wait while the guard of a killed process removes a folder; remove it here if no guard is left to do so."""
+    for _ in range(_VACATING):
+        if not folder.exists():  # noqa: ASYNC240
+            return
+        await asyncio.sleep(_POLL_S)
+    await asyncio.to_thread(guard_script.remove_folder, folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ DEMOS: dict[str, Demo] = {
     "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
     "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
+    "actor.stdin": Demo(OUTPUTS, "prompt", command("sh -c 'wc -c'")),
     "actor.url": Demo(
         outputs_of_a_service,
         "http://service.test/b",

@@ -56,7 +56,7 @@ async def test_the_command_gets_texts_as_arguments_and_the_item_as_json_never_it
     code = "import sys, json; print(json.dumps([sys.argv[1:], json.load(sys.stdin)]))"
     command = f"{script(code)} --task={{prompt}} {{system}} {{item}} '{{unknown}} {{}}' {{here}}"
     of = kit.item(prompt="3 + 4? {system} $HOME `id`", system_prompt="Digits.", metadata={"tier": [1]}, domain="sums")
-    rollout = await attempt(tmp_path, command, of=of)
+    rollout = await attempt(tmp_path, command, of=of, stdin="item")
     arguments, stdin = json.loads(rollout.output)
     shown = {
         "id": "q1",
