@@ -27,6 +27,7 @@ from tfgrpo.stores.outcomes import Failed, GroupKey
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.own import BYPASSED, REMEDY
 from tfgrpo.tasks.actors.registry import own_agent
+from tfgrpo.tasks.gateway.dialect import tool_names
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.ping import Finding, ping
@@ -110,7 +111,7 @@ async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Tr
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
-        tools=tuple(dict.fromkeys(name for body in bodies for name in _tools(body))),
+        tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
         failure=failure,
     )
 
@@ -136,12 +137,6 @@ def _places(body: Mapping[str, Any]) -> list[str]:
 
 def _taught(value: object) -> bool:
     return LESSONS_MARK in json.dumps(value, ensure_ascii=False)
-
-
-def _tools(body: Mapping[str, Any]) -> list[str]:
-    tools = [mapping_of(tool) for tool in body.get("tools") or ()]
-    names = (tool.get("name") or mapping_of(tool.get("function")).get("name") or tool.get("type") for tool in tools)
-    return [str(name) for name in names]
 
 
 class Pinged(NamedTuple):

@@ -59,10 +59,6 @@ class Dialect(ABC):
     def results(self, body: Mapping[str, Any]) -> Iterator[ToolResultText]:
         """Yield the results of tools in a request, in their order."""
 
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        """Return the names of the tools that a request offers."""
-        return set(_names_of(body.get("tools")))
-
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Return what a reply says, without latency and cost; None for a failure behind a success status."""
@@ -136,11 +132,19 @@ def texts_within(value: object) -> Iterator[tuple[str, str, object]]:
             left += [(name, part, media) for part in each]
 
 
-def _names_of(tools: object) -> Iterator[str]:
+def tool_names(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the tools that a request offers; some agents offer them in items of the input."""
+    items = (item for item in rows(body.get("input")) if item.get("type") == "additional_tools")
+    for tools in (body.get("tools"), *(item.get("tools") for item in items)):
+        yield from _names_in(tools)
+
+
+def _names_in(tools: object) -> Iterator[str]:
     for tool in rows(tools):
-        yield str(mapping_of(tool.get("function", tool.get("custom", tool))).get("name"))
         if tool.get("type") == "namespace":  # such as an MCP server of Codex
-            yield from _names_of(tool.get("tools"))
+            yield from _names_in(tool.get("tools"))
+        else:
+            yield str(mapping_of(tool.get("function", tool.get("custom", tool))).get("name") or tool.get("type"))
 
 
 def add_text(request: Document, content: Value, lessons: str, kind: str = "text") -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
-from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, texts_within
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, texts_within, tool_names
 from tfgrpo.tasks.gateway.splice import Document
 
 _MARK = LESSONS_MARK.encode()
@@ -102,7 +102,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         temperature if isinstance(temperature := body.get("temperature"), int | float) else None,
         added,
         tuple(dialect.results(body)),
-        frozenset(dialect.tools(body)),
+        frozenset(tool_names(body)),
         request.encode(),
     )
 

@@ -108,7 +108,7 @@ def _opening(request: Document) -> Value | None:
     for item in request.elements(items):
         if mapping_of(item.value).get("role") not in {"system", "developer"}:
             break
-        last = item
+        last = item if "content" in item.value else last  # tools are offered in such an item, too
     return None if last is None else request.member_of(last, "content")
 
 

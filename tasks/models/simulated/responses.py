@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -74,13 +75,21 @@ class _Namespace(Wire):
     type: Literal["namespace"]
     name: str = Field(pattern=NAME)
     description: str | None = None
-    tools: list[_Function]
+    tools: list[_Function | _HostedTool]
 
 
 class _HostedTool(Wire, extra="allow"):
     """A tool that the vendor runs, or that has no schema. The simulated model never calls it."""
 
     type: str = Field(pattern=_HOSTED)
+
+
+class _AdditionalTools(_Item):
+    """Tools that are offered where the conversation has come to them."""
+
+    type: Literal["additional_tools"]
+    role: Literal["developer"]
+    tools: list[_Function | _Namespace | _HostedTool]
 
 
 class _Format(Wire):
@@ -105,7 +114,7 @@ class ResponsesBody(WireBody):
         "client_metadata",
     })  # fmt: skip
     model: str
-    input: str | list[_Message | _FunctionCall | _FunctionCallOutput] = Field(min_length=1)
+    input: str | list[_Message | _FunctionCall | _FunctionCallOutput | _AdditionalTools] = Field(min_length=1)
     instructions: str | None = None
     temperature: float | None = None
     max_output_tokens: Annotated[int, Field(ge=16)] | None = None
@@ -129,7 +138,7 @@ class ResponsesDialect(ChatDialect):
         chosen = {"function": body.tool_choice} if isinstance(body.tool_choice, dict) else body.tool_choice
         named = {"temperature": body.temperature, "max_tokens": body.max_output_tokens, "tool_choice": chosen}
         chat |= {key: part for key, part in named.items() if part is not None}
-        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in _functions(body.tools or ())]
+        functions = [tool.model_dump(exclude={"type"}, exclude_none=True) for tool in _functions(body)]
         if functions:
             chat["tools"] = [{"type": "function", "function": function} for function in functions]
         wanted = None if body.text is None else body.text.format
@@ -184,14 +193,16 @@ def _digest_in(completion: Mapping[str, Any]) -> str:
     return str(completion["id"]).rpartition("-")[2]
 
 
-def _functions(tools: Sequence[_Function | _Namespace | _HostedTool]) -> Iterator[_Function]:
+def _functions(body: ResponsesBody) -> Iterator[_Function]:
     """Yield all functions, those in a namespace by its name and theirs."""
-    for tool in tools:
+    items = (item.tools for item in body.input if isinstance(item, _AdditionalTools))
+    for tool in chain(body.tools or (), *items):
         match tool:
             case _Function():
                 yield tool
             case _Namespace():
-                yield from (each.model_copy(update={"name": f"{tool.name}{_IN}{each.name}"}) for each in tool.tools)
+                inner = (each for each in tool.tools if isinstance(each, _Function))
+                yield from (each.model_copy(update={"name": f"{tool.name}{_IN}{each.name}"}) for each in inner)
 
 
 def _text(content: str | list[_Part], between: str = "") -> str:
@@ -219,7 +230,9 @@ def _messages(body: ResponsesBody) -> list[dict[str, Any]]:
 
 
 def _namespaces(asked: Mapping[str, Any]) -> list[str]:
-    return [tool["name"] for tool in asked.get("tools") or () if tool["type"] == "namespace"]
+    items = [] if isinstance(asked["input"], str) else asked["input"]
+    offered = chain(asked.get("tools") or (), *(item.get("tools") or () for item in items))
+    return [tool["name"] for tool in offered if tool["type"] == "namespace"]
 
 
 def _output(completion: Mapping[str, Any], status: str, namespaces: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from tests.support.agents.endpoint import (
 )
 from tfgrpo.prompt_packs.inject import LESSONS_MARK, lessons_block
 from tfgrpo.tasks.gateway.chat import ChatDialect
-from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.dialect import Dialect, tool_names
 from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import Additions, outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
@@ -109,13 +109,14 @@ def test_requests_that_differ_by_ids_of_the_client_alone_ask_the_same() -> None:
         assert json.loads(raw)["metadata"] == {"user_id": "a"}
 
 
-def test_tools_are_offered_alone_as_functions_and_within_namespaces() -> None:
+def test_tools_are_offered_as_functions_within_namespaces_and_in_items_of_the_input() -> None:
     add, shout = {"type": "function", "name": "add"}, {"type": "custom", "name": "shout"}
-    assert RESPONSES.tools({"tools": [shout, {"type": "namespace", "name": "mcp__books", "tools": [add]}]}) == {
-        "shout",
-        "mcp__books",
-        "add",
-    }
+    books, search = {"type": "namespace", "name": "mcp__books", "tools": [add]}, {"type": "web_search"}
+    assert list(tool_names({"input": "hi", "tools": [shout, books, search]})) == ["shout", "add", "web_search"]
+    offered = {"type": "additional_tools", "role": "developer", "tools": [books]}
+    body = {"input": [offered, system("S", "developer"), USER], "store": False}
+    assert list(tool_names(body)) == ["add"]
+    assert forwarded(RESPONSES, body)["input"] == [offered, system("S\n\nL", "developer"), USER]
 
 
 @pytest.mark.parametrize(

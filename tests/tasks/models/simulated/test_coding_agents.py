@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import in_process
 from tests.tasks.models.simulated.test_dialects import FUNCTIONS, LESSONS, calls_of, continued, text_of
@@ -68,9 +70,17 @@ async def worked(dialect, body, wrapped):
             body = continued(dialect, body, answer, [(key, wrapped(run_call(call).result)) for key, call in done])
 
 
-async def test_codex_works_a_question_with_the_tools_of_a_namespace():
+def with_tools_in_an_item(body):
+    """As Codex asks its newest models."""
+    code = {"type": "custom", "name": "exec", "format": {"type": "grammar"}}
+    tools = [{"type": "namespace", "name": "functions", "tools": [code]}, *body.pop("tools")]
+    return {**body, "input": [{"type": "additional_tools", "role": "developer", "tools": tools}, *body["input"]]}
+
+
+@pytest.mark.parametrize("body", [by_codex(QUESTION), with_tools_in_an_item(by_codex(QUESTION))])
+async def test_codex_works_a_question_with_the_tools_of_a_namespace(body):
     timed = "Wall time: 0.0033 seconds\nOutput:\n"
-    names, text = await worked("responses", by_codex(QUESTION), lambda result: timed + result)
+    names, text = await worked("responses", body, lambda result: timed + result)
     assert set(names) == {"ledger_entries", "add"}
     assert "SIMULATED" not in text
 
