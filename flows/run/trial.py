@@ -20,7 +20,7 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.prompt_packs.inject import LESSONS_MARK, with_sample_lesson
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import Problem, SettingsError
+from tfgrpo.stores.errors import ModelTimeout, Problem, SettingsError
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.outcomes import Failed, GroupKey
@@ -101,19 +101,25 @@ async def _tried(plan: Plan, context: RunContext, warnings: Sequence[str]) -> Tr
         rollout = await run_rollout(_spec(plan), 0, replace(opened, gateway=Gateway(client)))
     finally:
         await opened.aclose()
-    failure = rollout.loss.reason if isinstance(rollout.loss, Failed) else None
+    loss = rollout.loss if isinstance(rollout.loss, Failed) else None
     if not requests:
-        failed = failure is not None and not failure.startswith(BYPASSED)
-        runs = "; ".join(("an agent that runs", *warnings))
-        given, accepted = (f"a failed trial: {failure}", runs) if failed else (BYPASSED, REMEDY)
-        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
+        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", *_without_a_call(loss, warnings))
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
         lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
         tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
-        failure=failure,
+        failure=None if loss is None else loss.reason,
     )
+
+
+def _without_a_call(loss: Failed | None, warnings: Sequence[str]) -> tuple[str, str]:
+    """Return what is wrong with an agent that made no call through the gateway, and what is accepted."""
+    if loss is None or loss.reason.startswith(BYPASSED):
+        return BYPASSED, REMEDY
+    if loss.error_type == ModelTimeout.__name__:  # perhaps it waits for another endpoint
+        return f"{BYPASSED}, and {loss.reason}", REMEDY
+    return f"a failed trial: {loss.reason}", "; ".join(("an agent that runs", *warnings))
 
 
 def _spec(plan: Plan) -> GroupSpec:

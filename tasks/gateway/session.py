@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 ROLE = "gateway"
 """Of the calls, in the journal and in telemetry."""
+
+
+_SAYS_ERROR = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
+"""How a tool's result begins that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
 
 
 class AnswerKey(NamedTuple):
@@ -181,8 +186,7 @@ class Session(Caller):
             # The tools actor measures no call of a tool that does not exist.
             if called is not None and (called.tool in request.tools or not request.tools):
                 text = self.scrub(result.text)
-                # Two of the protocols have no field for it: frameworks hand an error back as a text that begins so.
-                failed = result.error or text[:5].lower() == "error"
+                failed = result.error or _SAYS_ERROR.match(text) is not None
                 frame = tool_frame(called.tool, text, (now - called.since) * 1000.0, None, failed=failed)
                 self.attempt.fill_frame(self.attempt.open_frame(), frame)
         return self.attempt.open_frame(turn=True)

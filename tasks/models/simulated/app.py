@@ -103,6 +103,10 @@ class _Service:
             await asyncio.sleep(left - streamed_s)
         return self._respond(asked, fault, completion, streamed_s)
 
+    async def upgraded(self, request: Request) -> Response:
+        """Refuse a WebSocket with the status at which Codex turns to HTTP."""
+        raise _Refused(426, error_body(f"There is no WebSocket; there is POST {request.url.path}."))
+
     async def counted(self, request: Request) -> Response:
         """Count the tokens of a request in Anthropic's dialect."""
         self._authorise(request)
@@ -227,6 +231,7 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
         for path, endpoint, method in (
             ("/chat/completions", service.answered, "POST"),
             ("/responses", service.answered, "POST"),
+            ("/responses", service.upgraded, "GET"),
             ("/messages", service.answered, "POST"),
             ("/messages/count_tokens", service.counted, "POST"),
             ("/models", service.models, "GET"),

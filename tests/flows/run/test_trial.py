@@ -108,6 +108,10 @@ def test_programs_get_the_same(capsys):
     [
         (("--actor", "tests.flows.run.test_trial:hard_wired"), "the agent bypassed the gateway"),
         (("--actor", "command", "--set", "actor.command=echo 7"), "OPENAI_BASE_URL and OPENAI_API_KEY"),
+        (
+            ("--actor", "command", "--set", "actor.command=sleep 60", "--set", "actor.timeout_s=0.5"),
+            "it made no model call through it, and the rollout ran over its limit of 0.5 s; accepted: an agent that takes",
+        ),
         (("--actor", "command", "--set", "actor.command=sh -c 'echo oh no >&2; exit 3'"), "exit code 3: oh no"),
     ],
 )

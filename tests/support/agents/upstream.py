@@ -62,10 +62,15 @@ def direct_environment(url: str) -> dict[str, str]:
     return {**os.environ, **own, "AZURE_OPENAI_ENDPOINT": root, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
 
 
+NODE_PROGRAMS = Path(sys.prefix) / "node" / "node_modules" / ".bin"
+"""Of packages of npm in this environment: never those of the machine, which their user is logged in to."""
+
+
 def needs(*packages: str) -> None:
-    """Skip unless all packages can be imported."""
+    """Skip unless all packages can be imported, and for ``bin:NAME`` unless npm has installed the program."""
     for package in packages:
-        if importlib.util.find_spec(package) is None:
+        program = NODE_PROGRAMS / package.removeprefix("bin:") if package.startswith("bin:") else None
+        if not (importlib.util.find_spec(package) if program is None else program.exists()):
             pytest.skip(f"{package} is not installed; `make test-agents` installs it where the index has it")
 
 

@@ -6,8 +6,12 @@ Started as ``python real_agents.py NAME PROMPT``; each finds its endpoint in the
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 SYSTEM = "You are a careful bookkeeper."
 MODEL = os.environ.get("AGENT_MODEL", "simulated")
@@ -268,6 +272,57 @@ def serve_mcp(_):
     for each in bookkeeping():
         server.add_tool(each, structured_output=False)
     server.run()
+
+
+def command_line(*words):
+    """Run a program of ``node``'s packages to its end, with a home of its own; return what it prints."""
+    home = Path(tempfile.gettempdir(), "homes-of-command-line-agents")
+    (home / "codex").mkdir(parents=True, exist_ok=True)
+    own = {"HOME": str(home), "CODEX_HOME": str(home / "codex"), "CLAUDE_CONFIG_DIR": str(home / "claude")}
+    quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    programs = Path(sys.prefix, "node", "node_modules", ".bin")
+    done = subprocess.run(
+        [str(programs / words[0]), *words[1:]],
+        env={**os.environ, **own, **quiet},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return done.stdout
+
+
+def codex(prompt, *words):
+    provider = ("name=here", f"base_url={os.environ['OPENAI_BASE_URL']}", "env_key=OPENAI_API_KEY")
+    named = [word for each in provider for word in ("-c", f"model_providers.here.{each}")]
+    quiet = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")
+    return command_line("codex", "exec", *quiet, "-m", MODEL, "-c", "model_provider=here", *named, *words, prompt)
+
+
+def codex_by_its_own_provider(prompt):
+    """It tries a WebSocket first."""
+    base_url = f"openai_base_url={os.environ['OPENAI_BASE_URL']}"
+    os.environ.setdefault("CODEX_API_KEY", "k")
+    quiet = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")
+    return command_line("codex", "exec", *quiet, "-m", MODEL, "-c", base_url, prompt)
+
+
+def codex_tools(prompt):
+    asked = {"command": sys.executable, "args": [__file__, "serve_mcp", ""], "default_tools_approval_mode": "approve"}
+    server = {**asked, "required": True, "startup_timeout_sec": 120}
+    named = [word for key, value in server.items() for word in ("-c", f"mcp_servers.books.{key}={json.dumps(value)}")]
+    return codex(prompt, *named)
+
+
+def claude_code(prompt, *words):
+    return command_line("claude", "-p", prompt, "--model", MODEL, *words)
+
+
+def claude_code_tools(prompt):
+    os.environ |= {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "120000", "MCP_TIMEOUT": "120000"}
+    server = {"command": sys.executable, "args": [__file__, "serve_mcp", ""]}
+    config = json.dumps({"mcpServers": {"books": server}})
+    return claude_code(prompt, "--mcp-config", config, "--strict-mcp-config", "--allowedTools", "mcp__books")
 
 
 def hard_wired(prompt):

@@ -141,6 +141,32 @@ async def test_tools_are_measured_as_those_of_the_tools_actor(
     assert attempt.tool_events == tuple(events)
 
 
+@pytest.mark.parametrize(
+    ("text", "succeeded"),
+    [
+        ("Error: no such file", False),
+        ("an error: none", True),
+        ("Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 1\nOutput:\nno", False),
+        (
+            "Chunk ID: 7e9d3b\nWall time: 0.01 seconds\nProcess exited with code 0\nOutput:\nProcess exited with code 1",
+            True,
+        ),
+        ("Wall time: 1.0 seconds\nProcess exited with code 127\nOutput:\n", False),
+        ("Wall time: 0.0033 seconds\nOutput:\nProcess exited with code 1\n", True),
+    ],
+)
+async def test_a_result_is_an_error_where_a_framework_or_codex_begins_it_so(
+    endpoint: Endpoint, opened: Opener, text: str, succeeded: bool
+) -> None:
+    endpoint.answer = lambda request, raw: response_body("", [("c1", "exec_command", "{}")])
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    output = {"type": "function_call_output", "call_id": "c1", "output": text}
+    for items in ([], [output]):
+        await agent.post("/responses", json={"model": "m", "input": items})
+    assert [event.ok for event in session.attempt.tool_events] == [succeeded]
+
+
 async def test_a_result_that_says_that_it_is_an_error_is_one(endpoint: Endpoint, opened: Opener) -> None:
     answers(endpoint, "/messages")
     session = await opened.session(opened.runtime(endpoint.url))

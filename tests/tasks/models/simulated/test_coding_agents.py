@@ -108,3 +108,9 @@ async def test_lessons_in_a_system_message_within_the_conversation_count():
             replies = [(await client.post("/messages", json=body)).json() for _ in range(60)]
             shares.append(sum(prompt["answer"] in json.dumps(reply["content"]) for reply in replies) / 60)
     assert shares[1] > shares[0] + 0.3, shares
+
+
+async def test_a_websocket_is_refused_so_that_codex_turns_to_http():
+    async with in_process() as client:
+        refused = await client.get("/responses")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (426, "invalid_request_error")
