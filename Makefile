@@ -63,10 +63,11 @@ test-peers: $(VENV)/bin/python
 	done
 	$(PEERS)/bin/python -m pytest -rs tests/tasks/exports/test_peers.py
 
-# Agents as people have them go through the gateway unchanged, in an environment of their own of 1 GB: not part of
+# Agents as people have them go through the gateway unchanged, in an environment of their own of 2 GB: not part of
 # `make test`. All packages together, so that their versions agree; else one by one, and what is missing is skipped.
-# Frameworks keep connections that nobody closes, hence the two warnings.
+# Command-line agents are packages of npm. Frameworks keep connections that nobody closes, hence the two warnings.
 AGENTS := $(VENV)/agents
+COMMAND_LINE_AGENTS := @openai/codex @anthropic-ai/claude-code
 AGENT_PACKAGES := openai anthropic openai-agents pydantic-ai-slim[openai,anthropic] langchain langchain-openai \
 	smolagents[openai] dspy litellm mcp
 test-agents: $(VENV)/bin/python
@@ -76,6 +77,10 @@ test-agents: $(VENV)/bin/python
 		for agent in $(AGENT_PACKAGES); do \
 			$(AGENTS)/bin/python -m $(PIP) $$agent || echo "cannot be installed, its tests are skipped: $$agent"; \
 		done; }
+	for agent in $(COMMAND_LINE_AGENTS); do \
+		npm install --prefix $(AGENTS)/node --no-audit --no-fund --loglevel error $$agent \
+		|| echo "cannot be installed, its tests are skipped: $$agent"; \
+	done
 	$(AGENTS)/bin/python -m pytest -rs -n 2 --dist loadgroup -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning tests/tasks/gateway/test_real_agents.py \
 		tests/tasks/gateway/test_examples.py tests/tasks/gateway/test_equal_measures.py \

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents.upstream import needs
+from tests.support.agents.upstream import NODE_PROGRAMS, needs
 from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
+from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 pytestmark = [
@@ -25,10 +26,16 @@ AGENTS = {
     "openai": ("openai", "agents.yaml", "arithmetic", {}),
     "agents": ("agents", "agents.yaml", "ledger-tools", {"actor": "examples/agents/openai_agents_sdk.py:agent"}),
     "command": ("anthropic", "coding-agent.yaml", "arithmetic", {}),
+    "codex": ("bin:codex", "codex.yaml", "arithmetic", {}),
+    "claude": ("bin:claude", "claude-code.yaml", "arithmetic", {}),
 }
 """Package, pipeline, world and options of each. The command needs none: it is here because it starts 500 processes."""
-TASKS = {"openai": "agents", "agents": "agents", "command": "coding-agent"}
+TASKS = {"openai": "agents", "agents": "agents", "command": "coding-agent", "codex": "codex", "claude": "claude-code"}
+COMMANDS = ("command", "codex", "claude")
 SIZES = {"sample_size": 50, "batch_size": 25}
+# An attempt takes them half a second of a core, and tells the model day and folder: no two of these runs are alike.
+FEW = {"sample_size": 10, "batch_size": 5, "group_size": 4}
+SLOW = {"codex": FEW, "claude": FEW}
 
 
 @pytest.fixture(params=AGENTS)
@@ -37,11 +44,13 @@ def agent(request, monkeypatch, tmp_path):
     package, pipeline, world, options = AGENTS[request.param]
     needs(package)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{NODE_PROGRAMS}", prepend=":")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
     text = (ROOT / "examples" / "agents" / pipeline).read_text(encoding="utf-8")
     mapped = tmp_path / pipeline
-    # The command leaves its temperature open, which then is 1: too hot to show a gain in so few attempts.
-    sampling = str(request.param == "command").lower()
+    # Commands leave their temperature open, which then is 1: too hot to show a gain in so few attempts.
+    sampling = str(request.param in COMMANDS).lower()
     gateway = f"actor:\n  gateway: {{models: {{'*': simulated}}, sampling: {sampling}}}\n"
     mapped.write_text(text.replace("actor:\n", gateway), encoding="utf-8")
     return request.param, {"pipeline": str(mapped), "world": world, **options}
@@ -58,9 +67,12 @@ def on(server, keywords):
 def test_it_learns_and_every_call_token_and_tool_is_in_the_books(tmp_path, agent):
     name, keywords = agent
     with served(keywords["world"]) as server:
-        summary = run(tmp_path, **on(server, keywords))
+        summary = run(tmp_path, **{**on(server, keywords), **SLOW.get(name, {})})
         assert summary.exit_code == 0, summary.message
-    assert summary.details["gate"]["decision"] == "promote", summary.details["gate"]["explanation"]
+    if name in SLOW:
+        assert sum(LESSONS_MARK in body for body in server.bodies) >= 10  # the attempts of the candidate in the sweep
+    else:
+        assert summary.details["gate"]["decision"] == "promote", summary.details["gate"]["explanation"]
     place = paths(tmp_path, task=TASKS[name])
     manifest = json.loads(place.manifest.read_text())
     ledger = summary.details["ledger"]

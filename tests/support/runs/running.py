@@ -224,15 +224,25 @@ class _Tap:
         await self.app(scope, again, watched)
 
     def _count(self, body: bytes) -> None:
-        try:
-            usage = json.loads(body)["usage"]
-        except (ValueError, KeyError, TypeError):
-            return
-        sent = usage["prompt_tokens"] if "prompt_tokens" in usage else usage["input_tokens"]
-        self.server.tokens += sent + (
-            usage["completion_tokens"] if "completion_tokens" in usage else usage["output_tokens"]
-        )
+        sent, received = _usage_in(body)
+        self.server.tokens += sent + received
         self.server.prompt_tokens += sent
+
+
+def _usage_in(body: bytes) -> tuple[int, int]:
+    """Return the tokens of the prompt and of the completion in an answer, or in one event of a stream."""
+    try:
+        value = json.loads(body.rpartition(b"\ndata: ")[2] if body.startswith(b"event: ") else body)
+    except ValueError:
+        return 0, 0
+    kind = value.get("type", "")
+    if kind.startswith("response."):
+        value = value["response"] if kind in {"response.completed", "response.incomplete"} else {}
+    elif kind == "message_start":  # with a first count of the completion, which a later event replaces
+        return value["message"]["usage"]["input_tokens"], 0
+    usage = value.get("usage") or {}
+    sent, received = (usage.get(name, 0) for name in ("prompt_tokens", "completion_tokens"))
+    return usage.get("input_tokens", sent), usage.get("output_tokens", received)
 
 
 @cache

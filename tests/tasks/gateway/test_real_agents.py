@@ -118,6 +118,22 @@ async def test_an_agent_is_taught_and_measured_without_a_change(name: str, opene
         assert not left.attempt.tool_events
 
 
+@pytest.mark.parametrize("name", ["codex", "codex_by_its_own_provider", "claude_code", "claude_code_tools"])
+async def test_a_command_line_agent_that_is_started_again_repeats_no_answered_call(name: str, opened: Opener) -> None:
+    needs(*AGENTS[name][1:])
+    world = world_of(name)
+    prompt = generate_items(world, 4)[2]["prompt"]
+    said, asked = [], []
+    async with upstream(world=world) as service:
+        for _ in range(2):
+            session = await opened.session(opened.runtime(service.url))
+            said.append(await answer_of(name, prompt, agent_environment(session, os.environ)))
+            asked.append((len(service.asked), session.attempt.usage.calls))
+    assert said[0] == said[1]
+    assert asked[0] == asked[1]
+    assert asked[0][0] > (1 if name in WITH_TOOLS else 0)
+
+
 def bodies_of(service):
     """Return what differs in nothing but the address: not the usage that a stream of chat completions is asked for."""
     return [{key: part for key, part in body.items() if key != "stream_options"} for _, body in service.asked if body]
