@@ -14,7 +14,8 @@ import yaml
 from benchmarks.generated_items import generate_items
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM
-from tests.support.agents.upstream import needs, upstream
+from tests.support.agents.upstream import NODE_PROGRAMS, needs, upstream
+from tests.support.runs.pages import blocks
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.tasks.actors.registry import build_actor
 from tfgrpo.tasks.rollout import run_rollout
@@ -57,6 +58,22 @@ def attempted(opened, monkeypatch):
 async def test_a_command_line_agent_answers_in_a_file(attempted):
     _, paths = await attempted("coding-agent.yaml")
     assert paths == ["messages"]
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "path"), [("claude-code", "claude", "messages"), ("codex", "codex", "responses")]
+)
+async def test_a_coding_agent_as_npm_has_it_works_as_the_page_shows_it(
+    name, program, path, attempted, monkeypatch, tmp_path
+):
+    shown = (block.text for block in blocks("docs/own-agent.md", "yaml") if f" {program} " in block.text)
+    (actor,) = (yaml.safe_load(text)["actor"] for text in shown)
+    assert actor == yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))["actor"]
+    needs(f"bin:{program}")
+    monkeypatch.setenv("PATH", str(NODE_PROGRAMS), prepend=":")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _, paths = await attempted(f"{name}.yaml")
+    assert paths == [path]
 
 
 async def test_an_agent_behind_http_calls_the_address_that_comes_with_the_item(attempted):
