@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents.upstream import NODE_PROGRAMS, needs
+from tests.support.agents.upstream import NODE_PROGRAMS, OWN_HOMES, needs
 from tests.support.runs.running import ROOT, RUN, Server, finish, lines, paths, run, start
 from tfgrpo.prompt_packs.inject import LESSONS_MARK
 from tfgrpo.tasks.models.simulated import SimulatedOptions
@@ -46,6 +46,8 @@ def agent(request, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{NODE_PROGRAMS}", prepend=":")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for own in OWN_HOMES:
+        monkeypatch.delenv(own, raising=False)
     (tmp_path / "home").mkdir()
     text = (ROOT / "examples" / "agents" / pipeline).read_text(encoding="utf-8")
     mapped = tmp_path / pipeline

@@ -65,6 +65,9 @@ def direct_environment(url: str) -> dict[str, str]:
 NODE_PROGRAMS = Path(sys.prefix) / "node" / "node_modules" / ".bin"
 """Of packages of npm in this environment: never those of the machine, which their user is logged in to."""
 
+OWN_HOMES = ("CODEX_HOME", "CLAUDE_CONFIG_DIR")
+"""Variables that would lead the programs to the files of whoever runs the tests."""
+
 
 def needs(*packages: str) -> None:
     """Skip unless all packages can be imported, and for ``bin:NAME`` unless npm has installed the program."""

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 SYSTEM = "You are a careful bookkeeper."
@@ -275,10 +274,8 @@ def serve_mcp(_):
 
 
 def command_line(*words):
-    """Run a program of ``node``'s packages to its end, with a home of its own; return what it prints."""
-    home = Path(tempfile.gettempdir(), "homes-of-command-line-agents")
-    (home / "codex").mkdir(parents=True, exist_ok=True)
-    own = {"HOME": str(home), "CODEX_HOME": str(home / "codex"), "CLAUDE_CONFIG_DIR": str(home / "claude")}
+    """Run a program of ``node``'s packages to its end, without its user's login; return what it prints."""
+    own = {"HOME": os.environ["AGENT_HOME"]}
     quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
     programs = Path(sys.prefix, "node", "node_modules", ".bin")
     done = subprocess.run(
@@ -292,19 +289,20 @@ def command_line(*words):
     return done.stdout
 
 
+QUIET = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")
+
+
 def codex(prompt, *words):
     provider = ("name=here", f"base_url={os.environ['OPENAI_BASE_URL']}", "env_key=OPENAI_API_KEY")
     named = [word for each in provider for word in ("-c", f"model_providers.here.{each}")]
-    quiet = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")
-    return command_line("codex", "exec", *quiet, "-m", MODEL, "-c", "model_provider=here", *named, *words, prompt)
+    return command_line("codex", "exec", *QUIET, "-m", MODEL, "-c", "model_provider=here", *named, *words, prompt)
 
 
 def codex_by_its_own_provider(prompt):
     """It tries a WebSocket first."""
     base_url = f"openai_base_url={os.environ['OPENAI_BASE_URL']}"
     os.environ.setdefault("CODEX_API_KEY", "k")
-    quiet = ("-c", "analytics.enabled=false", "--disable", "plugins", "--ephemeral", "--skip-git-repo-check")
-    return command_line("codex", "exec", *quiet, "-m", MODEL, "-c", base_url, prompt)
+    return command_line("codex", "exec", *QUIET, "-m", MODEL, "-c", base_url, prompt)
 
 
 def codex_tools(prompt):

@@ -14,7 +14,7 @@ import yaml
 from benchmarks.generated_items import generate_items
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM
-from tests.support.agents.upstream import NODE_PROGRAMS, needs, upstream
+from tests.support.agents.upstream import NODE_PROGRAMS, OWN_HOMES, needs, upstream
 from tests.support.runs.pages import blocks
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.tasks.actors.registry import build_actor
@@ -72,6 +72,8 @@ async def test_a_coding_agent_as_npm_has_it_works_as_the_page_shows_it(
     needs(f"bin:{program}")
     monkeypatch.setenv("PATH", str(NODE_PROGRAMS), prepend=":")
     monkeypatch.setenv("HOME", str(tmp_path))
+    for own in OWN_HOMES:
+        monkeypatch.delenv(own, raising=False)
     _, paths = await attempted(f"{name}.yaml")
     assert paths == [path]
 

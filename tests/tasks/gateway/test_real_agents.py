@@ -17,7 +17,7 @@ import pytest
 from benchmarks.generated_items import generate_items
 from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import SYSTEM, Opener
-from tests.support.agents.upstream import REAL_AGENTS, answer_of, direct_environment, needs, upstream
+from tests.support.agents.upstream import OWN_HOMES, REAL_AGENTS, answer_of, direct_environment, needs, upstream
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.outcomes import Failed
 from tfgrpo.tasks.actors.registry import build_actor
@@ -60,6 +60,14 @@ AGENTS = {
     "claude_code_tools": (MESSAGES, "bin:claude", "mcp"),
 }
 WITH_TOOLS = tuple(name for name in AGENTS if name.endswith("_tools"))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Where command-line agents have their files: the same for all of a test, since they tell the model of it."""
+    monkeypatch.setenv("AGENT_HOME", str(tmp_path))
+    for own in OWN_HOMES:
+        monkeypatch.delenv(own, raising=False)
 
 
 def lessons_of(name):
