@@ -70,3 +70,21 @@ def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> Non
     assert env["OPENAI_BASE_URL"] == env["OPENAI_API_BASE"] == f"http://127.0.0.1:1/r/{session.token}/v1"
     assert env["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:1/r/{session.token}"
     assert KEY not in str(env)
+
+
+async def test_a_websocket_is_refused_by_the_status_at_which_clients_turn_to_http(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    session = await opened.session(opened.runtime(endpoint.url))
+    agent = await opened.agent(session)
+    asked = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "AA==",
+    }
+    refused = await agent.get("/responses", headers=asked)
+    assert refused.status_code == 426
+    assert "POST /responses" in refused.json()["error"]["message"]
+    assert session.bypassed
+    assert (await agent.post("/responses", json={"model": "m", "input": "hi"})).status_code == 200

@@ -149,24 +149,6 @@ async def test_counting_tokens_is_passed_on_with_the_lessons_and_costs_nothing(
     assert session.bypassed
 
 
-async def test_a_websocket_is_refused_by_the_status_at_which_clients_turn_to_http(
-    endpoint: Endpoint, opened: Opener
-) -> None:
-    session = await opened.session(opened.runtime(endpoint.url))
-    agent = await opened.agent(session)
-    asked = {
-        "connection": "Upgrade",
-        "upgrade": "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": "AA==",
-    }
-    refused = await agent.get("/responses", headers=asked)
-    assert refused.status_code == 426
-    assert "POST /responses" in refused.json()["error"]["message"]
-    assert session.bypassed
-    assert (await agent.post("/responses", json={"model": "m", "input": "hi"})).status_code == 200
-
-
 async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opener) -> None:
     endpoint.answer = lambda request, raw: {"path": request.path, "method": request.method}
     agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
