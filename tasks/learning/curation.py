@@ -1,6 +1,6 @@
 """Ask the model for operations on the library, check each, and make records of those that are accepted.
 
-Without a usable answer a rule adds the best-supported lessons instead. ``signed`` says what learning rules 4 add.
+Without a usable answer a rule adds the best-supported lessons instead. ``curate`` says what learning rules 4 add.
 """
 
 from __future__ import annotations

@@ -200,7 +200,9 @@ def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tm
     assert sum(epoch["learning_lost"] for epoch in epochs_told) == len(failed)
     assert sum(epoch["learning_asked"] for epoch in epochs_told) >= len(rows)
     assert summary.details["learning_lost"]["steps"] == len(failed)
-    assert "ModelServerFault: 500" in manifest(tmp_path)["tfgrpo"]["epochs"][0]["learning_lost_mostly"]
+    # A group is lost with the calls of both its contrasts, so that in which epoch depends on their order.
+    losing = [epoch for epoch in manifest(tmp_path)["tfgrpo"]["epochs"] if epoch["learning_lost"]]
+    assert all("ModelServerFault: 500" in epoch["learning_lost_mostly"] for epoch in losing)
     per_epoch = json.loads(paths(tmp_path).per_epoch.read_text())["epochs"]
     assert sum(epoch["learning"]["lost"] for epoch in per_epoch.values()) == len(failed)
     assert any("brought no usable answer" in warning for warning in manifest(tmp_path)["warnings"])
