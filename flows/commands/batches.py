@@ -1,12 +1,11 @@
-"""``tfgrpo export``, ``import`` and ``items``: convert groups of rollouts for a trainer, or what other programs collected.
+"""``tfgrpo export`` converts groups of rollouts for a trainer; ``tfgrpo import`` checks those that other programs collected.
 
-Each writes a new file, or one that it wrote before; never a record of a run.
+Both write a new file, or one that they wrote before; never a record of a run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,11 +16,9 @@ from typing import Any, Final, NamedTuple
 from tfgrpo.flows.commands.options import run_of
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
-from tfgrpo.pipelines.datasets.imports import import_items
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize
@@ -164,18 +161,3 @@ def _is_groups_file(path: Path) -> bool:
     with suppress(OSError), path.open("rb") as file:
         return mapping_of(json_of(file.readline(_MAX_LINE_BYTES))).get("kind") == "group"
     return False
-
-
-def items(options: argparse.Namespace, console: Console) -> None:
-    """Turn the conversations or traces of a file into a dataset."""
-    if options.to is None:
-        raise SettingsError.one("--to", "nothing", "the .jsonl file to write")
-    target, force = Path(options.to), bool(options.force)
-    check_output_file(target, lambda _: force, "an existing one with --force", option="--to", endings=(".jsonl",))
-    rows, skipped = import_items(Path(options.file))
-    replace_text(target, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
-    answered = sum("answer" in row for row in rows)
-    if not console.as_json:
-        more = f"; {skipped} skipped: no question in text alone, or asked before" if skipped else ""
-        console.say(f"{pluralize(len(rows), 'item')}, {answered} with an answer{more}", wrap=False)
-    console.answer({"file": str(target), "items": len(rows), "answered": answered, "skipped": skipped}, str(target))

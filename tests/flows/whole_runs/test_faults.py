@@ -202,6 +202,7 @@ def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tm
     assert summary.details["learning_lost"]["steps"] == len(failed)
     # A group is lost with the calls of both its contrasts, so that in which epoch depends on their order.
     losing = [epoch for epoch in manifest(tmp_path)["tfgrpo"]["epochs"] if epoch["learning_lost"]]
+    assert losing
     assert all("ModelServerFault: 500" in epoch["learning_lost_mostly"] for epoch in losing)
     per_epoch = json.loads(paths(tmp_path).per_epoch.read_text())["epochs"]
     assert sum(epoch["learning"]["lost"] for epoch in per_epoch.values()) == len(failed)

@@ -62,7 +62,7 @@ def tfgrpo(folder: Path, url: str, *command: str) -> subprocess.CompletedProcess
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_doctor_finds_the_model_and_every_schema_of_answers_is_taken(folder: Path, url: str) -> None:
+def test_doctor_finds_the_model_and_the_server_takes_what_each_role_asks(folder: Path, url: str) -> None:
     looked = tfgrpo(folder, url, "doctor", "--ping")
     assert looked.returncode == 0, looked.stdout + looked.stderr
     assert f"actor: smollm2 at {url} answers" in looked.stdout
