@@ -14,7 +14,7 @@ from tfgrpo.stores.frozen_json import FrozenDict
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 Phase: TypeAlias = Literal["train", "eval", "measure"]
 """``measure``: groups at the training temperature that teach nothing."""
-Arm: TypeAlias = Literal["train", "champion", "candidate", "measure", "drawn", "complement", "control"]
+Arm: TypeAlias = Literal["train", "baseline", "champion", "candidate", "measure", "drawn", "complement", "control"]
 """Whose lessons are in the prompt. ``train``: a learning group, whose rollouts have an arm of their own if it is split;
 ``measure``: one that measures, with a random half of the lessons (``drawn``) and the other half (``complement``), or with
 the champion and a ``control``."""

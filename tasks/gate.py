@@ -4,8 +4,12 @@ The interval is valid however often the evidence is inspected (``rewarders.stati
 much evidence is lost, if rewards are outside their declared range, or if both arms are the same library.
 
 From learning rules 4 on, a promotion needs two things: a capital of 1 / (1 - confidence) over all evidence of the stream
-(earlier nights, learning batches, this sweep), and a mean of this sweep that is not below zero. An interval below zero
-still rejects. Under older rules the interval of the sweep alone decides.
+(earlier nights, learning batches, and the sweep where it compares the same), and a mean of this sweep that is not below
+zero. An interval below zero still rejects. Under older rules the interval of the sweep alone decides.
+
+From rules 6 on, the stream is proven against no lessons, and the proof is carried on over promotions: what it says is that
+lessons of this stream are better than none. A library that follows on one in force is compared with it by the sweep, which
+can hold it back, and does not prove it better.
 
 A candidate that loses its wrong attempts looks better than it is. So if Fisher's exact test finds different shares of lost
 attempts in the arms, the interval extends from the worst case (a lost attempt of the candidate is worth the lower end of
@@ -57,6 +61,8 @@ class GateDecision:
     """Items of the learning batches that are part of it."""
     given_up: bool = False
     """Whether the evidence starts anew, undecided after so many nights."""
+    gain: Interval | None = None
+    """Of the candidates over what the stream is proven against, in this night's learning batches; None without usable pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,12 @@ class Carried:
     nights: int = 0
 
     @classmethod
-    def after(cls, decision: str, capital: Capital | None, nights: int | None) -> Self:
-        """Return the evidence after a decision: carried on, or anew after a rejection or without ``nights``, or none."""
-        if capital is None or decision == "promote":
+    def after(cls, decision: str, capital: Capital | None, nights: int | None, confidence: float) -> Self:
+        """Return the evidence after a decision: carried on, or anew without ``nights`` or if no proof outlives a rejection."""
+        if capital is None:
             return cls()
-        return cls(capital, nights) if decision == "undecided" and nights else cls(capital.anew())
+        ends = decision == "reject" and not capital.reaches(confidence)
+        return cls(capital, nights) if nights and not ends else cls(capital.anew())
 
 
 def decide_gate(
@@ -81,10 +88,12 @@ def decide_gate(
     *,
     carried: Carried | None = None,
     learned: PairedEvidence | None = None,
+    follows: bool = False,
 ) -> GateDecision:
     """Decide by the settings; ``score_range`` is that of the rewards. Never raises.
 
     ``carried``: the evidence of earlier nights; None: the sweep alone decides. ``learned``: that of the learning batches.
+    ``follows``: the champion has lessons, and the stream is proven against none: the sweep then adds nothing to the proof.
     """
     chance = fisher_test(evidence.champion_attempts, evidence.candidate_attempts)
     unequal = chance <= 1.0 - settings.confidence
@@ -92,11 +101,11 @@ def decide_gate(
     swept: tuple[float, ...] = ()
     if interval is not None and not _abstention(evidence, settings):
         swept = _differences(evidence, score_range, (score_range[1], score_range[0]) if unequal else None)
-    stream = None if carried is None else _Stream.of(carried, learned, swept, settings, score_range)
+    stream = None if carried is None else _Stream.of(carried, learned, swept, settings, score_range, follows=follows)
     decision, reasons = _decide(evidence, interval, settings, score_range, stream)
     if unequal and interval is not None:
         reasons = (*reasons, _unequal_losses(evidence, chance))
-    given_up = stream is not None and decision == "undecided" and stream.nights >= settings.patience_nights
+    given_up = stream is not None and decision == "undecided" and stream.ends(settings)
     if stream is not None:
         given = (f"given up after {pluralize(stream.nights, 'night')}: the evidence starts anew",) if given_up else ()
         reasons = (*reasons, *stream.notes, *given)
@@ -112,6 +121,7 @@ def decide_gate(
         nights=stream.nights if stream else 0,
         learned=stream.learned if stream else 0,
         given_up=given_up,
+        gain=stream.gain if stream else None,
     )
 
 
@@ -123,7 +133,9 @@ class _Stream(NamedTuple):
     mean: float
     """Mean difference of this sweep, at its worst if the arms lost unequal shares of their attempts."""
     learned: int
+    gain: Interval | None
     notes: tuple[str, ...]
+    follows: bool
 
     @classmethod
     def of(
@@ -133,25 +145,38 @@ class _Stream(NamedTuple):
         swept: Sequence[float],
         settings: GateSettings,
         score_range: Range,
+        *,
+        follows: bool,
     ) -> Self:
         """Add the differences of the learning batches and of the sweep; none where they count for nothing."""
         left_out = "" if learned is None else _unusable(learned, settings, score_range)
         tested = () if learned is None or left_out else _differences(learned, score_range)
-        after = carried.capital.after((*tested, *swept), bound=score_range[1] - score_range[0])
-        nights = carried.nights + bool(tested or swept)
+        bound, proving = score_range[1] - score_range[0], tested if follows else (*tested, *swept)
+        after = carried.capital.after(proving, bound=bound)
+        nights = carried.nights + bool(proving)
         mean = math.fsum(swept) / len(swept) if swept else 0.0
         notes = (f"the evidence of the learning batches is left out: {left_out}",) if left_out else ()
-        return cls(after, nights, mean, len(tested), notes)
+        gain = paired_confidence_sequence(tested, settings.confidence, bound=bound) if tested else None
+        return cls(after, nights, mean, len(tested), gain, notes, follows)
+
+    def ends(self, settings: GateSettings) -> bool:
+        """Return whether there was patience enough. What follows on a proven library has no proof to lose."""
+        proven = self.follows and self.capital.reaches(settings.confidence)
+        return self.nights >= settings.patience_nights and not proven
 
     def verdict(self, interval: Interval, confidence: float) -> tuple[GateVerdict, tuple[str, ...]]:
         """Promote with enough evidence and a sweep that does not speak against it."""
         over = f", over {pluralize(self.nights, 'night')}"
         evidence = f"evidence {evidence_text(self.capital)} of the {1 / (1 - confidence):.3g} needed{over}"
+        # Half of each group ran without lessons: that is what the evidence compares with, and the sweep does not.
+        evidence = f"against no lessons, {evidence}" if self.follows else evidence
         swept = f"the sweep's difference is {_interval_text(interval)}"
         if not self.capital.reaches(confidence):
             return "undecided", (evidence, swept)
         if self.mean < 0.0:
             return "undecided", (f"{evidence}, but this sweep alone speaks against it: {self.mean:+.3f}", swept)
+        if self.follows and self.gain is not None and self.gain.high < 0.0:
+            return "undecided", (f"{evidence}, but this night's learning batches speak against it", swept)
         return "promote", (evidence, swept)
 
 

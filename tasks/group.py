@@ -208,9 +208,10 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
     if not spec.reflect or comparison.signal not in teaching:
         return Reflection()
     ranked = [
-        RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name])
+        RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name], half)
+        for half, attempts in enumerate(spec.halves)
         for name, rollout in ((rollout.rollout_id, rollout) for rollout in graded.rollouts)
-        if name in comparison.rewards
+        if name in comparison.rewards and rollout.index in attempts.indices
     ]
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:

@@ -187,6 +187,7 @@ class LessonJudgement:
     judgement: Judgement
     why: str = ""
     contrast: int = 0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ def month(world: World, rng: np.random.Generator, nights: int = NIGHTS, score_ra
             decision = decide_gate(evidence, _SETTINGS, score_range, carried=carried)
             if decision.decision == "promote":
                 gate = night
-            carried = Carried.after(decision.decision, decision.capital, 0 if decision.given_up else decision.nights)
+            nights_behind = 0 if decision.given_up else decision.nights
+            carried = Carried.after(decision.decision, decision.capital, nights_behind, _SETTINGS.confidence)
         if None not in (gate, t_test):
             break
     return Month(gate, t_test)

@@ -18,6 +18,7 @@ from tfgrpo.tasks.shapes import GroupResult
 
 _ARMS: dict[Arm, str] = {
     "train": "reward",
+    "baseline": "no lessons",
     "champion": "before",
     "candidate": "after",
     "drawn": "a random half",
@@ -164,7 +165,9 @@ class EpochSums:
 
     @property
     def _reported(self) -> _ArmSum:
-        own = [arm for name, arm in self.arms.items() if name != "champion"] or list(self.arms.values())
+        own = [arm for name, arm in self.arms.items() if name not in {"baseline", "champion"}] or list(
+            self.arms.values()
+        )
         return _ArmSum(sum(arm.total for arm in own), sum(arm.scored for arm in own), sum(arm.solved for arm in own))
 
     def add(self, results: Sequence[GroupResult]) -> None:

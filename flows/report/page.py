@@ -32,6 +32,7 @@ _ARMS = {
     "train": "all",
     "drawn": "a random half",
     "complement": "the other half",
+    "baseline": "no lessons",
     "champion": "before",
     "candidate": "after",
 }

@@ -125,11 +125,11 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "recoveries": list(decision.recoveries),
         "noise_floor": noise_floor(evidence.pairs),
         "sum_of_effects": _sum_of_effects(session),
-        "evidence": _evidence(decision, session.settings.gate.confidence),
+        "evidence": _evidence(decision, session.settings.gate.confidence, follows=session.follows),
     }
 
 
-def _evidence(decision: GateDecision, confidence: float) -> dict[str, Any] | None:
+def _evidence(decision: GateDecision, confidence: float, *, follows: bool) -> dict[str, Any] | None:
     """Return the evidence of all nights of the stream; None under learning rules before 4."""
     if decision.capital is None:
         return None
@@ -138,6 +138,8 @@ def _evidence(decision: GateDecision, confidence: float) -> dict[str, Any] | Non
         "needed": 1.0 / (1.0 - confidence),
         "nights": decision.nights,
         "learned_items": decision.learned,
+        "gain": decision.gain and _interval(decision.gain),
+        "follows": follows,
         "given_up": decision.given_up,
     }
 
@@ -148,9 +150,10 @@ def _sum_of_effects(session: Session) -> float | None:
     None for lessons beyond the slots, which have their effect on some items only.
     """
     learning, (low, high) = session.learning, session.plan.score_range
-    if session.outgrown_by(learning.champion, learning.candidate):
+    successor = session.successor
+    if session.outgrown_by(learning.champion, successor):
         return None
-    total = sum_of_effects(learning.champion.entries, learning.candidate.entries, learning.effects)
+    total = sum_of_effects(learning.champion.entries, successor.entries, learning.effects)
     return None if total is None else total * (high - low)
 
 

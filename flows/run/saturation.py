@@ -33,8 +33,8 @@ _NIGHTS: Final = 3
 def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
     """Return nights without a change, calls of this night and a sentence about them; None for a library that may change.
 
-    A candidate that is kept because the evidence so far speaks for it is such a change, and so is a lower success than
-    in the nights before.
+    A candidate that is kept because the evidence so far speaks for it, and is not proven, is such a change, and so is a
+    lower success than in the nights before.
     """
     if session.books.gate is None:
         return None
@@ -42,10 +42,12 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
     if nights < _NIGHTS:
         return None
     last = decisions[-1]
-    if last.decision == "undecided" and last.capital and Capital(last.capital).log_value > 0:
+    confidence = session.settings.gate.confidence
+    evidence = Capital(last.capital) if last.decision == "undecided" and last.capital else Capital()
+    if evidence.log_value > 0.0 and not evidence.reaches(confidence):
         return None
     before = [session.task.run(one.run_id) for one in decisions[-nights:-1][-_NIGHTS:]]
-    if _lower(session.task.run(last.run_id), before, session.settings.gate.confidence):
+    if _lower(session.task.run(last.run_id), before, confidence):
         return None
     calls = plus_unknown(f"{totals.calls:,}", totals)
     then = "" if session.settings.tfgrpo.half_night is False else "; the next one takes half of the items"

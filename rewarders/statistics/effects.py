@@ -23,6 +23,8 @@ DISCOUNT: Final = 0.9
 """Weight of a night's measurements one night later."""
 HARMFUL: Final = 0.9
 """Probability of harm above which a lesson is retired."""
+ONCE_PROVEN: Final = 1 / 3
+"""Part of the measuring groups that a night has once the candidates are proven better than no lessons."""
 _PRIOR_COUNT: Final = 4.0
 """Attempts that the noise is judged by before any, of the greatest variance that a reward in its range can have; and groups
 that the fit is judged by before any."""

@@ -66,19 +66,20 @@ def paired_confidence_sequence(
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Evidence that a stream of candidates beats the champion on these items: betting at constant stakes on that side.
+    """Evidence that a stream of candidates beats no lessons on these items: betting at constant stakes on that side.
 
     Each gambler starts with 1 and multiplies it by ``1 + stake * d / bound`` with every paired difference d; the value is
     the mean over the gamblers. It is carried over batches, sweeps and nights: 1 is no evidence, 20 is evidence at 5 %.
 
     Assumption: each candidate depends on the past only, and was not learned from the pairs it is measured with. Under "on
-    these items no candidate of the stream is better than the champion on average", one batch of n items, drawn at random
+    these items no candidate of the stream is better than no lessons on average", one batch of n items, drawn at random
     without replacement from all N, multiplies a gambler's capital by e_n / C(N, n) on average, with e_n the elementary
     symmetric polynomial of the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the
     power n, hence at most 1. A whole sweep is the case n = N, the inequality of arithmetic and geometric means. So the
     expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha per
-    stream, however unequal the items. A stream ends where the capital starts anew: at 1 against a new champion, else as
-    ``anew`` says. What is proven is about the stream and these items, not the last candidate alone or other items.
+    stream, however unequal the items. A stream ends where the capital starts anew: at 1 under other conditions, else as
+    ``anew`` says. What is proven is about the stream and these items, not the last candidate alone or other items. (Before
+    learning rules 6 the champion was in the place of no lessons.)
     """
 
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS
@@ -93,7 +94,7 @@ class Capital:
         return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
 
     def anew(self) -> Capital:
-        """Return the capital of the next stream against the same champion: what is left, evenly over the stakes.
+        """Return the capital of the next stream under the same conditions: what is left, evenly over the stakes.
 
         It is between a tenth and 1. Each new stream adds at most a tenth to the expected capital, so that a month with r
         of them promotes falsely with probability at most (1 + r / 10) alpha, and not (1 + r) alpha.

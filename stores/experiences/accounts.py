@@ -33,6 +33,10 @@ MOST_SUPPORT: Final = 20.0
 """Most net support of one night's end that counts on: what many nights said must not take as many to be unsaid."""
 LEAVES_BELOW: Final = -1.0
 """Net support below which a lesson of the champion leaves at once."""
+JOINS_FROM: Final = 2.0
+"""Standard errors of what was said of a lesson where it was tried, from which it joins a library in force."""
+STAYS_FROM: Final = 1.0
+"""Standard errors from which it stays in it."""
 RETIRED_NIGHTS: Final = 6
 """Nights that a retired lesson stays out."""
 _FORGOTTEN: Final = 0.2
@@ -148,6 +152,8 @@ class Account:
     """For minus against, with forgetting; of what earlier nights said at most ``MOST_SUPPORT``."""
     weight: float
     """For plus against, with forgetting."""
+    tried: float
+    """What attempts that were given it say, helped minus misled, in standard errors: for n said by chance the root of n."""
     age: int
     """Nights since the first event."""
     families: tuple[str, ...]
@@ -237,6 +243,7 @@ def _account(ids: frozenset[str], events: Sequence[AccountEvent], night: int, mo
         net=_net(counted.values(), night, most),
         weight=math.fsum(abs(value) * memory for value, memory in sides)
         + math.fsum(FORGETTING ** max(0, night - event.night) for event in unconfirmed),
+        tried=_tried(counted.values(), night),
         age=max((night - event.night for event in events), default=0),
         families=tuple(sorted({event.family for event in events if event.family})),
         opposites=frozenset(event.opposite for event in events if event.opposite is not None) - ids,
@@ -251,6 +258,15 @@ def _net(events: Iterable[AccountEvent], night: int, most: float) -> float:
         carried = min(most, net) * FORGETTING ** (then - at)
         net, at = carried + math.fsum(event.side * event.weight for event in said), then
     return min(most, net) * FORGETTING ** (night - at) if night > at else net
+
+
+def _tried(events: Iterable[AccountEvent], night: int) -> float:
+    said = [
+        event.side * event.weight * FORGETTING ** max(0, night - event.night)
+        for event in events
+        if event.kind == "judged" or not event.group_id
+    ]
+    return math.fsum(said) / math.sqrt(max(1.0, math.fsum(map(abs, said))))
 
 
 def _retired(events: Sequence[AccountEvent], night: int) -> str:
@@ -305,6 +321,24 @@ def _supported(account: Account | None, standing: Collection[str]) -> bool:
     if account.ids.intersection(standing):
         return account.net > 0.0
     return account.net >= LEAST_SUPPORT and account.groups >= LEAST_GROUPS
+
+
+def successor(
+    candidate: Sequence[ExperienceRecord], champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account]
+) -> tuple[ExperienceRecord, ...]:
+    """Return the lessons of the candidate that may follow on the champion: all of them on an empty one.
+
+    The candidate tries what two groups say. On a library in force follow those of its lessons that helped the attempts that
+    were given them: by two standard errors, lessons that are in force already by one. Lessons of no group, such as
+    imported ones, count as tried as often as they count as taught.
+    """
+    serving = {entry.experience_id for entry in champion}
+    return tuple(
+        entry
+        for entry in candidate
+        for account in (accounts[entry.experience_id],)
+        if not serving or account.tried >= (JOINS_FROM if account.ids.isdisjoint(serving) else STAYS_FROM)
+    )
 
 
 def leaving(champion: Sequence[ExperienceRecord], accounts: Mapping[str, Account]) -> dict[str, str]:

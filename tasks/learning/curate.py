@@ -70,7 +70,7 @@ class SignedCuration(Curation):
             for each in group.judgements:
                 if each.experience_id in known:
                     said = {(group.group_id, each.contrast): group.key.item}
-                    self._note(each.experience_id, "judged", said, judged=each)
+                    self._note(each.experience_id, "judged", said, judged=each, weight=each.weight)
         await self.ask_about([label for label in self.draft.candidates if not await self._settled(label)])
 
     async def answer(self, key: CallKey, payload: Mapping[str, object]) -> Sequence[ClassedAnswer] | None:

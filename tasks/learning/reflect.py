@@ -33,6 +33,8 @@ from tfgrpo.tasks.shapes import GroupSpec, LessonJudgement, Proposal, Reflection
 
 _ALL_TRANSCRIPTS_CHARS = 16_000
 _MIN_TRANSCRIPT_CHARS = 1_000
+_ACROSS = 0.5
+"""Weight of a judgement on a lesson that only one of the contrasted attempts may have had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class RankedAttempt:
     rank: float
     """1 best, 0 worst, ties share the mean."""
     scores: tuple[RewardScore, ...] = ()
+    half: int = 0
+    """Of a split group, by number: its attempts had one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Contrast:
     spread: float
     """Of the group's rewards; 0 if all failed."""
     most_lessons: int
+    judges: float
+    """Weight of what it says of a lesson in the prompts."""
 
     @property
     def key(self) -> CallKey:
@@ -101,13 +107,17 @@ async def reflect_on_group(
     Without a spread they all failed: they are held against the reference answer, and what comes of it is unconfirmed.
     """
     settings, spend = runtime.context.settings.tfgrpo, Spend()
-    shown = contrasts_of(attempts, settings.reflection)
+    alike = runtime.context.rules > 5
+    shown = contrasts_of(attempts, settings.reflection, alike=alike)
     limit = settings.lessons_of(len(shown))
     said: list[Reflection] = []
     lost: list[ReflectionFailure | None] = []
     for number, each in enumerate(shown):
         spend.failure = None
-        said.append(await _reflect(Contrast(spec, number, each, spread, limit), runtime, spend))
+        # Any lesson seems to help where the half without lessons did worse, also one that does nothing.
+        across = alike and each[0].half != each[-1].half
+        contrast = Contrast(spec, number, each, spread, limit, _ACROSS if across else 1.0)
+        said.append(await _reflect(contrast, runtime, spend))
         lost.append(spend.failure)
     spend.failure = lost[0] if all(lost) else None  # a contrast that fails costs only itself
     return Reflection(
@@ -147,7 +157,9 @@ async def _reflect(contrast: Contrast, runtime: Runtime, spend: Spend) -> Reflec
             accepted[screened.text] = contrast.proposal(screened.text, lesson.polarity, cause)
         elif runtime.context.rules < 2:
             rejected.append((screened.text, "said twice"))
-    judgements = tuple(replace(each, contrast=contrast.number) for each in judgements if contrast.spread)
+    judgements = tuple(
+        replace(each, contrast=contrast.number, weight=contrast.judges) for each in judgements if contrast.spread
+    )
     return Reflection(tuple(accepted.values()), tuple(rejected), judgements)
 
 
@@ -182,7 +194,7 @@ def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
 
 def _given(spec: GroupSpec, attempt: RankedAttempt, known: Mapping[str, ExperienceRecord]) -> list[str]:
     """Return the labels of the lessons that an attempt of a split group was given."""
-    ids = next(half.pack.experience_ids for half, indices in spec.halves if attempt.rollout.index in indices)
+    ids = spec.halves[attempt.half].spec.pack.experience_ids
     return [label for label, record in known.items() if record.experience_id in ids]
 
 
@@ -197,26 +209,35 @@ def _judged(answer: ReflectionAnswer, known: Mapping[str, ExperienceRecord]) -> 
     )
 
 
-def contrasts_of(attempts: Sequence[RankedAttempt], how: str) -> tuple[tuple[RankedAttempt, ...], ...]:
+def contrasts_of(
+    attempts: Sequence[RankedAttempt], how: str, *, alike: bool = True
+) -> tuple[tuple[RankedAttempt, ...], ...]:
     """Return the attempts of each contrast, better ones first; among equals the cheaper comes first, then the earlier.
 
     ``pairs``: the best with the worst, and the second best with the second worst. Where these have one reward, the best or
     the worst stands in both. ``extremes``: the first of these pairs. ``all``: every attempt.
-    Of attempts with one reward the first two.
+    ``alike``: among equals two of one half, whose prompts are the same, make the first pair. Of attempts with one reward
+    the first two.
     """
     rewards = [attempt.reward for attempt in attempts]
     tokens = [attempt.rollout.usage.completion_tokens for attempt in attempts]
-    order = best_first(rewards, tokens)
+    best = best_first(rewards, tokens)
     if how == "all":
-        return (tuple(attempts[position] for position in order),)
-    if min(rewards) == max(rewards):
-        return (tuple(attempts[position] for position in order[:2]),)
+        return (tuple(attempts[position] for position in best),)
+    low, high = min(rewards), max(rewards)
+    if low == high:
+        return (tuple(attempts[position] for position in best[:2]),)
     # The cheaper of those with the same reward: tokens alone must not make the contrast.
-    worst = sorted(order, key=lambda position: rewards[position])
-    nexts = ((order[1], worst[1]), (order[0], worst[1]), (order[1], worst[0]))
+    worst = sorted(best, key=lambda position: rewards[position])
+    extremes = [(one, other) for one in best if rewards[one] == high for other in worst if rewards[other] == low]
+    first = min(extremes, key=lambda pair: alike and attempts[pair[0]].half != attempts[pair[1]].half)
+    better, lower = (
+        next(each for each in order if each != used) for order, used in zip((best, worst), first, strict=True)
+    )
+    nexts = ((better, lower), (first[0], lower), (better, first[1]))
     second = next((pair for pair in nexts if rewards[pair[0]] > rewards[pair[1]]), None)
-    pairs = [(order[0], worst[0])]
-    if how == "pairs" and second is not None and second not in pairs:
+    pairs = [first]
+    if how == "pairs" and second is not None and second != first:
         pairs.append(second)
     return tuple((attempts[one], attempts[other]) for one, other in pairs)
 

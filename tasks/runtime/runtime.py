@@ -54,13 +54,15 @@ FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
 """Failures after which no further call of the run can succeed."""
 ENDING = (*FATAL, BudgetRefused)
 """Failures by which a run ends, or asks for no more of its attempts."""
-LEARNING_RULES: Final = 5
+LEARNING_RULES: Final = 6
 """Version of the learning rules. A resumed or replayed run keeps the version of its start, on which its journalled calls
 depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
 freely, a cut-off answer is requested again, and equal libraries are swept. Under 1 and 2, the signals of groups assume
 rewards of 0 to 1. Before 4 a reflection is asked for lessons alone, and sees the ends of long attempts; there are no
 accounts: what curation adds is in the candidate, and stays in it; no group is split, and the sweep alone decides,
-of the same items and seeds every night. Before 5 the net support of a lesson is carried on without bound."""
+of the same items and seeds every night. Before 5 the net support of a lesson is carried on without bound. Under 4 and 5
+half of each group runs under the champion, the evidence is against it and starts anew with each promotion, and the
+candidate itself is what a promotion puts into force."""
 SAME_SWEEPS: Final = 3
 """Last version of the learning rules with the same items and seeds in every sweep."""
 

@@ -11,6 +11,9 @@ from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.tasks.gate import Carried, decide_gate, evidence_text, narrow_scale
 
+WEAK = Capital().after([-0.5, 0.25])
+PROVEN = Capital().after([1.0] * 20)
+
 
 def weigh(champion, candidate, before=(), nights=1, **settings):
     """The decision with evidence that earlier differences brought."""
@@ -135,10 +138,59 @@ def test_equal_rewards_are_no_matter_of_the_scale():
 
 
 @pytest.mark.parametrize(
-    ("decision", "nights", "begins"),
-    [("undecided", 2, "carried"), ("undecided", 0, "anew"), ("reject", 2, "anew"), ("promote", 2, "none")],
+    ("decision", "capital", "nights", "begins"),
+    [
+        ("undecided", WEAK, 2, Carried(WEAK, 2)),
+        ("undecided", WEAK, 0, Carried(WEAK.anew())),
+        ("reject", WEAK, 2, Carried(WEAK.anew())),
+        ("reject", PROVEN, 2, Carried(PROVEN, 2)),
+        ("promote", PROVEN, 2, Carried(PROVEN, 2)),
+        ("promote", None, None, Carried()),
+    ],
 )
-def test_the_next_night_begins_with_the_evidence_that_the_decision_leaves(decision, nights, begins):
-    capital = Capital().after([-0.5, 0.25])
-    left = {"carried": Carried(capital, 2), "anew": Carried(capital.anew()), "none": Carried()}
-    assert Carried.after(decision, capital, nights) == left[begins]
+def test_the_next_night_begins_with_the_evidence_that_the_decision_leaves(decision, capital, nights, begins):
+    assert Carried.after(decision, capital, nights, 0.95) == begins
+
+
+def following(learned, swept, carried=PROVEN, **settings):
+    """The decision on lessons that follow on a library in force."""
+    return decide_gate(swept, GateSettings(**settings), carried=Carried(carried, 2), learned=learned, follows=True)
+
+
+HELPS = evidence(items(9, [0.0, 0.0]), items(9, [1.0, 1.0]))
+LEVEL = evidence(items(9, [1.0, 0.0]), items(9, [0.0, 1.0]))
+WORSE = evidence(items(9, [1.0, 1.0]), items(9, [1.0, 0.0]))
+
+
+def test_a_library_that_follows_is_promoted_by_the_proof_against_no_lessons_and_a_sweep_that_is_not_worse():
+    decision = following(HELPS, LEVEL)
+    assert (decision.decision, decision.nights, decision.learned) == ("promote", 3, 9)
+    assert decision.capital == PROVEN.after(HELPS.differences)
+    assert decision.reasons[0].startswith("against no lessons, evidence ")
+    assert following(HELPS, WORSE).decision != "promote"
+
+
+def test_lessons_that_do_worse_than_none_tonight_hold_back_what_follows_whatever_was_proven_before():
+    harms = evidence(items(9, [1.0, 1.0]), items(9, [0.0, 0.0]))
+    decision = following(harms, LEVEL, carried=Capital().after([1.0] * 200))
+    assert (decision.decision, decision.given_up) == ("undecided", False)
+    assert decision.reasons[0].endswith("but this night's learning batches speak against it")
+
+
+def test_the_sweep_between_two_libraries_is_no_evidence_against_no_lessons():
+    ahead = evidence(items(9, [0.0, 0.0]), items(9, [1.0, 1.0]))
+    decision = following(None, ahead, carried=Capital())
+    assert (decision.decision, decision.capital, decision.nights) == ("undecided", Capital(), 2)
+
+
+def test_the_gain_over_no_lessons_is_told_with_its_interval():
+    gain = following(HELPS, LEVEL).gain
+    assert gain is not None
+    assert (gain.estimate, gain.low > 0.0) == (1.0, True)
+    assert following(None, LEVEL).gain is None
+
+
+@pytest.mark.parametrize(("carried", "given_up"), [(PROVEN, False), (Capital(), True)])
+def test_a_proof_is_not_given_up_for_want_of_lessons_that_follow(carried, given_up):
+    decision = following(LEVEL, WORSE, carried=carried, patience_nights=2, max_regressions=1.0)
+    assert (decision.decision, decision.given_up) == ("undecided", given_up)

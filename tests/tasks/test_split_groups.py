@@ -80,10 +80,11 @@ async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
     [
         ((WRONG, RIGHT, WRONG, RIGHT), [(1, 0), (3, 2)]),
         ((WRONG, WRONG, RIGHT, RIGHT), [(2, 0), (3, 1)]),
-        ((RIGHT, RIGHT, RIGHT, WRONG), [(0, 3), (1, 3)]),
+        ((RIGHT, RIGHT, RIGHT, WRONG), [(2, 3), (0, 3)]),
+        ((RIGHT, WRONG, WRONG, RIGHT), [(0, 1), (3, 2)]),
     ],
 )
-async def test_the_better_attempts_are_contrasted_with_the_worse_ones_whichever_library_they_had(
+async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with_those_of_their_library(
     tmp_path, answers, contrasted
 ):
     model, result = await run(4, *answers, tmp_path=tmp_path)
@@ -109,7 +110,7 @@ async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_
     result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(model, tmp_path))
     assert [each["lessons"] for each in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1"]]
     assert result.judgements == tuple(
-        LessonJudgement(name, judgement, "Tens.", contrast)
+        LessonJudgement(name, judgement, "Tens.", contrast, weight=0.5)
         for contrast in (0, 1)
         for name, judgement in (("old", "unused"), ("new", "helped"))
     )

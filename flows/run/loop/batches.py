@@ -65,20 +65,21 @@ def _recorded(
 def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:
     """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for.
 
-    Learning groups are split between the champion and the candidate once their prompts differ.
+    Learning groups are split between the baseline and the candidate once their prompts differ.
     """
     draws = zip(count(), cohort.items, cohort.draws, strict=False)
     size = session.plan.group_size
+    arms: tuple[Arm, Arm] = ("baseline" if session.context.rules > 5 else "champion", "candidate")
     for batch, items in enumerate(cohort.batches):
         learning = session.learning
         packs = prompts(session, learning.champion if arm == "champion" else learning.candidate, items)
         split = phase == "train" and session.carried is not None
-        before = prompts(session, learning.champion, items) if split else packs
+        before = prompts(session, session.baseline, items) if split else packs
         specs = []
         for (position, item, draw), pack, champion in zip(islice(draws, len(items)), packs, before, strict=True):
             key = GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id)
             spec = group_spec(session, key, position, item, pack, size)
-            specs.append(replace(spec, champion=champion if champion.digest != pack.digest else None))
+            specs.append(replace(spec, champion=champion if champion.digest != pack.digest else None, arms=arms))
         yield specs
 
 

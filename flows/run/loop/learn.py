@@ -55,16 +55,15 @@ def learn(session: Session) -> GateDecision:
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
             for groups in cohort_groups(session, cohort, epoch, "train", "train"):
                 results = run_batch(session, groups)
-                evidence.add(results, session.learning.champion.library_id)
+                evidence.add(results, session.baseline.library_id)
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
                 curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
                 sums.add(results)
     measure_lessons(session)
-    swept = sweep(session, session.learning.champion, session.learning.candidate)
+    swept = sweep(session, session.learning.champion, session.successor)
     refuse_unscored(session)
     retire(session)
-    champion, failed = session.learning.champion, session.books.failed_epochs
-    return promote(session, swept, evidence.against(champion.library_id, failed))
+    return promote(session, swept, evidence.against(session.baseline.library_id, session.books.failed_epochs))
 
 
 def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:

@@ -25,7 +25,7 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.prompt_packs.inject import with_lessons_of_others, without_meaning
 from tfgrpo.prompt_packs.loader import stamps_in_force
-from tfgrpo.rewarders.statistics.effects import HARMFUL, Effect
+from tfgrpo.rewarders.statistics.effects import HARMFUL, ONCE_PROVEN, Effect
 from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
 from tfgrpo.stores.canonical import sha256_hex, stream
 from tfgrpo.stores.experiences.accounts import RETIRED_NIGHTS, AccountEvent
@@ -45,15 +45,19 @@ _Texts: TypeAlias = Callable[[Sequence[Item]], Iterable[tuple[PackText, PackText
 def measure_lessons(session: Session) -> None:
     """Measure the lessons of champion and candidate in the share of the night that is set apart for it.
 
-    What is found to harm is out of both before they are compared.
+    What is found to harm is out of both before they are compared. Once the candidates are proven better than no lessons, a
+    third of the share is enough.
     """
     learning = session.learning
     entries = {entry.experience_id: entry for entry in (*learning.champion.entries, *learning.candidate.entries)}
     lessons: Sequence[ExperienceRecord] = list(entries.values())
     if not session.outgrown_by(learning.champion, learning.candidate):
         lessons = most_uncertain(lessons, learning.effects)
-    if session.context.rules >= 4 and session.plan.measured_groups and len(lessons) >= _FEWEST_LESSONS:
-        measure(session, lessons, session.plan.measured_groups)
+    groups, carried = session.plan.measured_groups, session.carried
+    if session.follows and carried is not None and carried.capital.reaches(session.settings.gate.confidence):
+        groups = round(ONCE_PROVEN * groups)
+    if session.context.rules >= 4 and groups and len(lessons) >= _FEWEST_LESSONS:
+        measure(session, lessons, groups)
 
 
 def measure_on_demand(session: Session, asked: Measuring) -> str:

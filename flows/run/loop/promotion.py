@@ -31,17 +31,19 @@ _RECORDED: Final = "this is on record since the run first ended, and now it woul
 def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
     """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
 
-    ``evidence`` is that of the sweep, ``learned`` that of the learning batches under this champion. What earlier nights
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches against the baseline. What earlier nights
     proved against a champion that lost a lesson in this one, proves nothing against what is left of it. A run that is
     resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no library
     replaces one that it was not compared with.
     """
-    score_range, carried = session.plan.score_range, session.carried
+    score_range, carried, learning = session.plan.score_range, session.carried, session.learning
     if narrow := narrow_scale(evidence, score_range):
         session.books.manifest.warn(narrow)
-    if carried is not None and session.learning.left:
+    if carried is not None and learning.left and session.context.rules < 6:
         carried = Carried()
-    decided = decide_gate(evidence, session.settings.gate, score_range, carried=carried, learned=learned)
+    decided = decide_gate(
+        evidence, session.settings.gate, score_range, carried=carried, learned=learned, follows=session.follows
+    )
     decision = _recorded(session, decided)
     session.books.gate = decision
     session.observer.gate_decided(decision)
@@ -116,20 +118,20 @@ def _overtaken(
 
 
 def _promotion(session: Session, decision: GateDecision, *, overtaken: bool) -> Promotion:
-    interval, capital = decision.interval, decision.capital
+    interval, capital, successor = decision.interval, decision.capital, session.successor
     nights = 0 if overtaken or decision.given_up else decision.nights
     return Promotion(
         run_id=session.run_id,
         decided_at=session.clock(),
         decision=decision.decision,
-        experience_ids=tuple(entry.experience_id for entry in session.learning.candidate.entries),
-        library_id=session.learning.candidate.library_id,
+        experience_ids=tuple(entry.experience_id for entry in successor.entries),
+        library_id=successor.library_id,
         estimate=interval.estimate if interval else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         pairs=len(decision.evidence.pairs),
         simulated=session.plan.simulated,
-        signatures=signatures_in(session.store, session.learning.candidate),
+        signatures=signatures_in(session.store, successor),
         capital=capital.logs if capital and not overtaken else None,
         nights=nights if capital else None,
     )
@@ -146,7 +148,7 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
     if last is None or not last.capital:
         return Carried(), ""
     lost = f"the evidence of {pluralize(last.nights or 0, 'night')}, up to {last.run_id}, starts anew"
-    at_stake = last.decision == "undecided" and bool(last.nights)
+    at_stake = last.decision != "reject" and bool(last.nights)
     # A run records what left its champion before its decision, so that this is a person's doing.
     if decided[-1] is not last:
         return Carried(), f"{lost}: a lesson was taken out of the library in force since" if at_stake else ""
@@ -160,12 +162,14 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
     if changed or not manifest:
         why = f"this night has {changed}" if manifest else "the manifest of that run is gone"
         return Carried(), f"{lost}: {why}" if at_stake else ""
-    return Carried.after(last.decision, Capital(last.capital), last.nights), ""
+    return Carried.after(last.decision, Capital(last.capital), last.nights, plan.settings.gate.confidence), ""
 
 
 def _changed(manifest: Mapping[str, Any], plan: Plan) -> Iterator[str]:
     """Yield what is not as it was in a run, so that its evidence says nothing about this one."""
     then = manifest["settings"]["tfgrpo"]
+    if manifest.get("learning_rules", 1) < 6:
+        yield "learning rules that prove against no lessons"
     if manifest["model"] != plan.models.name:
         yield "another model"
     if manifest["pack"]["stamp"] != plan.pack.manifest.stamp:

@@ -19,6 +19,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.experiences.accounts import successor
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -84,6 +85,24 @@ class Session:
     def telemetry(self) -> Telemetry:
         """Spans and metrics of the run."""
         return self.runtime.telemetry
+
+    @property
+    def baseline(self) -> Library:
+        """What the candidates are proven against: no lessons, before learning rules 6 the champion."""
+        return Library(()) if self.context.rules > 5 else self.learning.champion
+
+    @property
+    def successor(self) -> Library:
+        """What the gate decides on: what may follow on the champion, before learning rules 6 the candidate."""
+        learning = self.learning
+        if self.context.rules < 6:
+            return learning.candidate
+        return Library(successor(learning.candidate.entries, learning.champion.entries, learning.accounts))
+
+    @property
+    def follows(self) -> bool:
+        """Whether lessons are in force on which the candidate follows, while what is proven is against none."""
+        return self.context.rules > 5 and bool(self.learning.champion.entries)
 
     @property
     def domain(self) -> str:

@@ -101,7 +101,7 @@ def test_a_terminal_gets_a_live_view_that_is_gone_at_the_end(small_run):
     assert "epoch 1/3 train" in views[0]
     assert "24/24 groups" in views[23]
     assert "reward " in views[11]
-    assert "before " in views[23], "the second batch has two arms"
+    assert "no lessons " in views[23], "the second batch has two arms"
     assert "calls" in views[23]
     assert "$" in views[23]
     assert "left" in views[23]

@@ -325,7 +325,7 @@ def test_tools_of_unknown_price_are_not_free(own_run):
 def test_roles_and_arms_without_a_name_of_their_own_come_last(own_run):
     edit_rows(own_run.paths.journal, lambda row: row.update(key=row["key"].replace("/rollout/", "/aardvark/")))
     roles = [row[0] for row in cells(own_run, "Calls and cost by role")]
-    assert roles == ["reflection", "curation", "shortening", "aardvark"]
+    assert roles == ["reflection", "curation", "aardvark"]
     edit_rows(own_run.paths.metrics, lambda row: row.update(arm="another") if row["arm"] == "champion" else None)
     assert [row[1] for row in cells(own_run, "Epochs")][-2:] == ["sweep, after", "sweep, another"]
 

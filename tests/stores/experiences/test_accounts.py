@@ -23,6 +23,7 @@ from tfgrpo.stores.experiences.accounts import (
     leaving,
     opening_event,
     read_events,
+    successor,
     telling,
 )
 
@@ -126,6 +127,46 @@ def test_a_lesson_is_in_the_candidate_from_a_net_support_of_two_strongest_first_
     assert [entry.experience_id for entry in in_force(entries, found, 9)] == ["a", "c", "d"]
     assert [entry.experience_id for entry in in_force(entries, found, 2)] == ["a", "d"]
     assert in_force(entries, {}, 9) == ()
+
+
+def judged(name, helped, misled=0, **changes):
+    """Events of groups that judged a lesson that they were given."""
+    said = ["helped"] * helped + ["misled"] * misled
+    return [event(name, "judged", f"{name}-{at}", judgement=each, **changes) for at, each in enumerate(said)]
+
+
+def test_a_lesson_was_tried_as_often_as_attempts_with_it_were_judged_and_what_is_proposed_counts_nothing():
+    assert account([event(group="g1"), event(kind="confirmed", group="g2")]).tried == 0.0
+    assert account([event(kind="contradicted", group="g1")]).tried == 0.0
+    assert account(judged("a", 4)).tried == pytest.approx(2.0)
+    assert account(judged("a", 9, 7)).tried == pytest.approx(2 / 4)
+    assert account(judged("a", 4), night=1).tried == pytest.approx(math.sqrt(4 * 0.8))
+    assert account(judged("a", 8, weight=0.5)).tried == pytest.approx(2.0)
+    assert account(judged("a", 1, weight=0.5)).tried == pytest.approx(0.5), "little is known of it"
+
+
+def test_what_is_imported_counts_as_tried_until_its_own_judgements_outweigh_it():
+    brought = opening_event(make_record("a"), night=0, simulated=False, now=NOW)
+    assert account([brought]).tried == pytest.approx(math.sqrt(2))
+    assert account([brought, *judged("a", 0, 2)]).tried == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("helped", "misled", "joins", "stays"),
+    [(4, 0, True, True), (3, 0, False, True), (6, 4, False, False), (0, 0, False, False)],
+)
+def test_a_library_in_force_is_followed_by_lessons_that_helped_where_they_were_tried(helped, misled, joins, stays):
+    other, record = make_record("other"), make_record("a")
+    accounts = accounts_of([other, record], [*judged("other", 9), *judged("a", helped, misled)], 0)
+    assert successor([other, record], [other], accounts) == ((other, record) if joins else (other,))
+    assert successor([other, record], [record], accounts) == ((other, record) if stays else (other,))
+    assert successor([other, record], [], accounts) == (other, record), "on none follows the candidate as it is"
+
+
+def test_a_rewording_of_a_lesson_in_force_stays_as_that_lesson_would():
+    old, new = make_record("old"), make_record("new", operation="modify", supersedes=("old",))
+    accounts = accounts_of([old, new], judged("old", 1), 0)
+    assert successor([new], [old], accounts) == (new,)
 
 
 def test_of_equal_texts_only_the_first_has_a_slot():

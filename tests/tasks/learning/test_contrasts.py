@@ -38,6 +38,25 @@ def test_two_contrasts_pair_the_better_with_the_worse_attempts(rewards, expected
     assert shown(attempts, "extremes") == expected[:1]
 
 
+@pytest.mark.parametrize(
+    ("rewards", "expected", "before"),
+    [
+        ([1.0, 0.0, 1.0, 0.0], [[0, 1], [2, 3]], [[0, 1], [2, 3]]),
+        ([1.0, 0.0, 0.0, 1.0], [[0, 1], [3, 2]], [[0, 1], [3, 2]]),
+        ([1.0, 1.0, 1.0, 0.0], [[2, 3], [0, 3]], [[0, 3], [1, 3]]),
+        ([0.0, 0.0, 1.0, 1.0], [[2, 0], [3, 1]], [[2, 0], [3, 1]]),
+        ([0.0, 1.0, 0.0, 0.0], [[1, 0], [1, 2]], [[1, 0], [1, 2]]),
+        ([0.0, 0.0, 0.0, 1.0], [[3, 2], [3, 0]], [[3, 0], [3, 1]]),
+        ([0.2, 0.6, 0.9, 0.3], [[2, 0], [1, 3]], [[2, 0], [1, 3]]),
+    ],
+)
+def test_among_equals_attempts_of_one_half_are_contrasted_first(rewards, expected, before):
+    attempts = [replace(ranked(reward, index=index), half=index // 2) for index, reward in enumerate(rewards)]
+    assert shown(attempts, "pairs") == expected
+    older = contrasts_of(attempts, "pairs", alike=False)
+    assert [[attempt.rollout.index for attempt in contrast] for contrast in older] == before
+
+
 FOUR = tuple(
     ranked(reward, index=index, output=f"Answer: {index}") for index, reward in enumerate((1.0, 0.0, 1.0, 0.0))
 )

@@ -102,10 +102,15 @@ async def test_the_lessons_in_force_stand_labelled_at_the_end_of_the_system_mess
 async def test_attempts_of_two_arms_name_the_lessons_that_each_was_given(tmp_path):
     first, second, third = known("Add tens.", "Carry.", "Check.")
     model, reflection = await reflect_given(
-        lambda *_: judging(("L3", "helped")), tmp_path, champion=(first, second), candidate=(first, third)
+        lambda *_: judging(("L3", "helped")),
+        tmp_path,
+        champion=(first, second),
+        candidate=(first, third),
+        attempts=(PAIR[0], replace(PAIR[1], half=1)),
     )
     assert [attempt["lessons"] for attempt in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1", "L3"]]
-    assert [each.experience_id for each in reflection.judgements] == ["exp-3"]
+    # Attempts of two halves differ in all lessons at once, so that their contrast says less of each.
+    assert [(each.experience_id, each.weight) for each in reflection.judgements] == [("exp-3", 0.5)]
 
 
 async def test_an_unknown_label_is_repaired(tmp_path):

@@ -87,9 +87,9 @@ def test_groups_are_split_once_the_candidate_differs_and_all_of_it_is_on_record(
     assert not any("halves" in row for row in swept)
     assert {row["arm"] for row in learned} == {"train"}
     rollouts = [row for row in lines(paths(nights, "second").rollouts) if row["phase"] == "train"]
-    assert {row["arm"] for row in rollouts} == {"champion", "candidate"}
+    assert {row["arm"] for row in rollouts} == {"baseline", "candidate"}
     epochs = json.loads(paths(nights, "second").per_epoch.read_text())["epochs"]
-    assert sorted(epochs["1"]["arms"]) == ["candidate", "champion"]
+    assert sorted(epochs["1"]["arms"]) == ["baseline", "candidate"]
     assert [epoch["group_size"] for epoch in manifest(nights, "second")["tfgrpo"]["epochs"]] == [4, 4, 2]
     assert all(stage.get("ok", True) for stage in manifest(nights, "second")["stages"])
 
@@ -144,6 +144,7 @@ DECIDED = {"promote": {"capital": CAPITAL.logs, "nights": 3}, "undecided": {"cap
 
 
 NIGHT_BEFORE = {
+    "learning_rules": 6,
     "model": "m",
     "pack": {"stamp": "s"},
     "settings": {"rewarders": [{"name": "gt", "weight": 1.0, "options": {}}], "tfgrpo": {"seed": 0, "night": 0}},
@@ -153,7 +154,11 @@ NIGHT_BEFORE = {
 
 def tonight(task, model="m", stamp="s", rewarder="gt", items="abcd", night=1, seed=0):
     """The plan of the next night."""
-    own = SimpleNamespace(rewarders=(RewarderSettings(name=rewarder),), tfgrpo=SimpleNamespace(seed=seed, night=night))
+    own = SimpleNamespace(
+        rewarders=(RewarderSettings(name=rewarder),),
+        tfgrpo=SimpleNamespace(seed=seed, night=night),
+        gate=GateSettings(),
+    )
     learn, held_out = ([SimpleNamespace(id=name) for name in some] for some in (items[:2], items[2:]))
     return SimpleNamespace(
         paths=task,
@@ -195,7 +200,7 @@ def test_what_a_rejection_left_is_carried_over_a_night_that_compared_nothing(tmp
         plan=SimpleNamespace(simulated=True),
         run_id="idle",
         clock=lambda: NOW,
-        learning=SimpleNamespace(candidate=Library(())),
+        successor=Library(()),
         store=SimpleNamespace(find=lambda _: [], verify_stamp=lambda _: True, owns=lambda _: True),
     )
     record_promotion(task.promotions, _promotion(session, idle, overtaken=False))
@@ -211,12 +216,14 @@ def test_what_a_rejection_left_is_carried_over_a_night_that_compared_nothing(tmp
         (["undecided"], True, ""),
         (["retire", "undecided"], True, ""),  # in the run itself, before its decision
         (["undecided", "retire"], False, "a lesson was taken out of the library in force since"),
-        (["promote", "retire"], False, ""),
+        (["promote"], True, ""),
+        (["retire", "promote"], True, ""),
+        (["promote", "retire"], False, "a lesson was taken out of the library in force since"),
         (["undecided", "rollback"], False, ""),
         ([], False, ""),
     ],
 )
-def test_evidence_against_another_champion_is_not_carried_on(tmp_path, decisions, carries, says):
+def test_evidence_is_carried_on_until_a_person_changes_the_library(tmp_path, decisions, carries, says):
     task = TaskPaths(tmp_path)
     for number, decision in enumerate(decisions):
         fields = DECIDED.get(decision, {})

@@ -36,7 +36,7 @@ def night(tmp_path_factory):
     place = ["--out", str(folder), "--task-id", TASK, "--packs-root", str(folder / "packs")]
     imported = ["experiences", "import", str(folder / "lessons.json"), "--reviewed-by", "A", "--promote"]
     assert cli.main([*imported, "--pack", "arithmetic", *place]) == 0
-    asked = {"sample_size": 30, "batch_size": 15, "packs_root": str(folder / "packs"), "tfgrpo__measured_share": 0.4}
+    asked = {"sample_size": 60, "batch_size": 15, "packs_root": str(folder / "packs"), "tfgrpo__measured_share": 0.4}
     summary = run(folder, run_id="night", group_size=4, tfgrpo__retrieval__per_item=PER_ITEM, **asked)
     assert summary.status == "finished", summary.message
     return folder
@@ -79,9 +79,9 @@ def test_all_attempts_of_a_group_under_one_library_have_one_text(night):
 
 
 def test_a_group_is_split_only_where_its_prompts_differ(night):
-    learning = [arms for arms in groups(night, "train").values() if "champion" in arms]
+    learning = [arms for arms in groups(night, "train").values() if "baseline" in arms]
     assert learning
-    assert all(arms["champion"] != arms["candidate"] for arms in learning)
+    assert all(arms["baseline"] != arms["candidate"] for arms in learning)
     arms_of = defaultdict(dict)
     for (_, item), arms in groups(night, "eval").items():
         arms_of[item] |= arms
