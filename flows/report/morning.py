@@ -38,6 +38,8 @@ _HEADLINES: Final[Mapping[str, str]] = {
     "undecided": "Undecided: the evidence does not tell the libraries apart",
 }
 _ANSWERS: Final[Mapping[str, str]] = {"promote": "yes", "reject": "no", "undecided": "not known yet"}
+_UPDATES: Final[Mapping[str, str]] = {"promote": "it held its own", "reject": "no", "undecided": "held back"}
+"""Of lessons that follow on a proven library, which a night seldom proves better than that."""
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
 
 Json = Mapping[str, Any]
@@ -216,11 +218,13 @@ def _headline(night: _Night) -> str:
     message = night.manifest.get("message") or "under way, or its process was killed"
     if night.verdict not in _HEADLINES:
         return f"{night.verdict.capitalize()}: {message}"
+    follows = night.block("gate", "evidence").get("follows")
     if night.verdict == "undecided" and not night.gate.get("champion"):
-        return "Undecided: nothing was compared"
+        return "Unchanged: no lesson joins or leaves" if follows else "Undecided: nothing was compared"
     # What a message says before the decision, such as that a replay agrees.
     beyond, decided, _ = message.partition(f"; {night.verdict}: ")
-    return _HEADLINES[night.verdict] + (f"; {beyond}" if decided else "")
+    headline = "Promoted: the proven library is updated" if follows and night.verdict == "promote" else None
+    return (headline or _HEADLINES[night.verdict]) + (f"; {beyond}" if decided else "")
 
 
 def _about(night: _Night) -> str:
@@ -250,15 +254,23 @@ def _better(night: _Night) -> str:
     gate = night.gate
     if not gate:
         return "" if night.verdict == "finished" else "not known: the held-out sweep did not end"
-    answer, why = _ANSWERS[gate["decision"]], gate.get("explanation") or "nothing was compared"
+    evidence, why = night.block("gate", "evidence"), gate.get("explanation") or "nothing was compared"
     before, after, difference = (gate.get(name) for name in ("champion", "candidate", "difference"))
+    answer = (_UPDATES if evidence.get("follows") else _ANSWERS)[gate["decision"]]
+    if evidence.get("follows") and evidence.get("gain"):
+        gain = f"than no lessons: {_interval(evidence['gain'])}, in the learning batches"
+        answer = f"{gain}; than before: {answer if before else 'unchanged'}"
     if not before or not after:
         return f"{answer}: {why}"
     rewards = f"held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after"
     said = f"{answer}: {rewards}, over {pluralize(gate['pairs'], 'item')}; {why}"
     if difference and f"{difference['estimate']:+.3f}" not in why:
-        said += "; difference {estimate:+.3f}, interval {low:+.3f} … {high:+.3f}".format(**difference)
+        said += f"; difference {_interval(difference)}"
     return said
+
+
+def _interval(each: Json) -> str:
+    return f"{each['estimate']:+.3f}, interval {each['low']:+.3f} … {each['high']:+.3f}"
 
 
 def _missing(night: _Night) -> str:
@@ -343,7 +355,10 @@ def _look(night: _Night) -> Iterator[str]:
 
 
 def _doubts(night: _Night) -> Iterator[str]:
-    """Yield contradictions in which both sides have support, or the weaker is in force; and lessons that may harm."""
+    """Yield that lessons do worse than none, contradictions with support on both sides or the weaker in force, and harm."""
+    gain = night.block("gate", "evidence").get("gain")
+    if night.now and gain and gain["high"] < 0.0:
+        yield f"lessons did worse than none in this night's learning batches: {_interval(gain)}"
     accounts: Mapping[str, Json] = night.block("tfgrpo", "accounts")
     net = {name: (account["net"], name) for name, account in accounts.items()}
     pairs = [(one, other) for one in net for other in accounts[one].get("opposites", ()) if net[one] > net[other]]

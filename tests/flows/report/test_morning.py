@@ -132,6 +132,50 @@ def test_what_is_missing_is_said_whatever_the_evidence(records, evidence, said):
     assert records.lines("n1")["missing"] == said
 
 
+GAIN = {"estimate": 0.2, "low": 0.1, "high": 0.3}
+PROVEN = {"value": 900.0, "needed": 20.0, "nights": 3, "follows": True, "gain": GAIN}
+
+
+@pytest.mark.parametrize(
+    ("decision", "headline", "held"),
+    [
+        ("promote", "Promoted: the proven library is updated", "it held its own"),
+        ("undecided", "Undecided: the evidence does not tell the libraries apart", "held back"),
+        ("reject", "Rejected: the new library is not better", "no"),
+    ],
+)
+def test_of_lessons_that_follow_on_a_proven_library_it_says_what_is_proven_and_what_is_not(
+    records, decision, headline, held
+):
+    records.lessons(a="A.", b="B.")
+    records.night("n1", "promote", "a")
+    records.night("n2", decision, "a", "b", evidence=PROVEN)
+    lines = records.lines("n2")
+    assert lines["night"] == f"{headline} (night 2 of mine, run n2)"
+    gain = "than no lessons: +0.200, interval +0.100 … +0.300, in the learning batches"
+    assert lines["better"].startswith(f"{gain}; than before: {held}: held-out reward 0.500 before, 0.600 after")
+
+
+def test_a_night_in_which_no_lesson_joins_or_leaves_says_what_those_in_force_gain(records):
+    records.lessons(a="A.")
+    records.night("n1", "promote", "a")
+    gate = {"decision": "undecided", "explanation": "the same library", "champion": None, "evidence": PROVEN}
+    records.night("n2", "undecided", "a", gate=gate)
+    lines = records.lines("n2")
+    assert lines["night"].startswith("Unchanged: no lesson joins or leaves")
+    assert lines["better"].endswith("in the learning batches; than before: unchanged: the same library")
+    assert lines["look at"] == "nothing out of the ordinary"
+
+
+def test_lessons_that_do_worse_than_none_deserve_a_look(records):
+    records.lessons(a="A.")
+    records.night("n1", "promote", "a")
+    worse = {**PROVEN, "gain": {"estimate": -0.2, "low": -0.3, "high": -0.1}}
+    records.night("n2", "undecided", "a", evidence=worse)
+    look = records.lines("n2")["look at"]
+    assert look == "lessons did worse than none in this night's learning batches: -0.200, interval -0.300 … -0.100"
+
+
 def test_a_night_without_a_comparison_says_so_and_misses_nothing(records):
     gate = {"decision": "undecided", "explanation": "candidate and champion are the same library", "champion": None}
     records.night("n1", "undecided", gate=gate)
