@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Protocol
 
 import numpy as np
@@ -89,6 +89,29 @@ class Arena:
         )
         both = ((best[n % len(best)], worst[n % len(worst)]) for n in range(min(most, max(len(best), len(worst)))))
         return [Group(group.habits[[*two]], bounds, group.plausible) for two in both]
+
+    def pairs_of_halves(self, group: Group, most: int, half: int) -> Iterator[tuple[Group, bool]]:
+        """Yield the same for a group in two halves, pairs of one half first, and whether a pair is across the halves.
+
+        No attempt is in two of them while others have the same reward.
+        """
+        bounds = (max(group.rewards), min(group.rewards))
+        best, worst = (
+            self.random.permutation([at for at, reward in enumerate(group.rewards) if reward == bound]).tolist()
+            for bound in bounds
+        )
+        chosen: list[tuple[int, int]] = []
+        while len(chosen) < min(most, max(len(best), len(worst))):
+            used = [set(side) for side in zip(*chosen, strict=True)] or [set(), set()]
+            left = [pair for pair in product(best, worst) if pair not in chosen]
+            chosen.append(
+                min(
+                    left,
+                    key=lambda two: ((two[0] in used[0]) + (two[1] in used[1]), (two[0] < half) != (two[1] < half)),
+                )
+            )
+        for two in chosen:
+            yield Group(group.habits[[*two]], bounds, group.plausible), (two[0] < half) != (two[1] < half)
 
     def reflect(self, group: Group) -> Lesson | None:
         """Name one habit in which the best and the worst attempt differ, as the best one has it; None where they agree.

@@ -14,15 +14,17 @@ from typing import Final
 from benchmarks.worlds.engine import Arena, Group
 from benchmarks.worlds.policies import BATCH, joined, opposite
 from benchmarks.worlds.world import NOTHING, SLOTS, Items, Lesson, Pack
-from tfgrpo.rewarders.statistics.effects import HARMFUL, MeasuredGroup, lesson_effects
+from tfgrpo.rewarders.statistics.effects import HARMFUL, ONCE_PROVEN, MeasuredGroup, lesson_effects
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.accounts import (
     FORGETTING,
+    JOINS_FROM,
     LEAST_GROUPS,
     LEAST_SUPPORT,
     LEAVES_BELOW,
     MOST_SUPPORT,
     RETIRED_NIGHTS,
+    STAYS_FROM,
 )
 
 _CONFIDENCE: Final = 0.95
@@ -38,18 +40,34 @@ class Accounts:
     def __init__(self) -> None:
         self._net: defaultdict[Lesson, float] = defaultdict(float)
         self._spoken: defaultdict[Lesson, set[int]] = defaultdict(set)
+        self._tried: defaultdict[Lesson, float] = defaultdict(float)
+        self._trials: defaultdict[Lesson, float] = defaultdict(float)
         self._standing: Pack = NOTHING
 
     def night(self) -> None:
         """Forget a part."""
         for lesson in self._net:
             self._net[lesson] = FORGETTING * min(MOST_SUPPORT, self._net[lesson])
+        for lesson in self._trials:
+            self._tried[lesson] *= FORGETTING
+            self._trials[lesson] *= FORGETTING
 
-    def count(self, lesson: Lesson, group: int) -> None:
+    def count(self, lesson: Lesson, group: int, weight: float = 1.0) -> None:
         """Note a contrast of a group, by its number, in favour of a lesson: it counts against the opposite."""
         self._spoken[lesson].add(group)
-        self._net[lesson] += 1.0
-        self._net[opposite(lesson)] -= 1.0
+        self._net[lesson] += weight
+        self._net[opposite(lesson)] -= weight
+
+    def judge(self, lesson: Lesson, weight: float) -> None:
+        """Note that a lesson of the prompt helped, or with a negative weight that it misled."""
+        self._tried[lesson] += weight
+        self._trials[lesson] += abs(weight)
+
+    def successor(self, candidate: Pack, champion: Pack) -> Pack:
+        """Return the lessons of the candidate that follow on a champion; on an empty one all do."""
+        least = {one: STAYS_FROM if one in champion else JOINS_FROM for one in candidate}
+        sure = {one: self._tried[one] / math.sqrt(max(1.0, self._trials[one])) for one in candidate}
+        return frozenset(one for one in candidate if not champion or sure[one] >= least[one])
 
     def candidate(self, champion: Pack, retired: Pack) -> Pack:
         """Return the lessons in force: enough support to come in, any support to stay, the strongest first."""
@@ -77,8 +95,11 @@ class SignedAccounts:
     """Most contrasts of a group; each is evidence of its own."""
     judges = False
     """Whether a reflection also judges the lessons in the prompts."""
-    share = 0.0
-    """Of the rollouts of every night but the first, which measures lessons."""
+
+    @property
+    def share(self) -> float:
+        """Share of the rollouts of every night but the first, which measures lessons."""
+        return 0.0
 
     def __init__(self) -> None:
         self.serving: Pack = NOTHING
@@ -160,10 +181,60 @@ class TwoContrasts(TestThenLearn):
     contrasts = 2
 
 
-class Measured(TwoContrasts):
-    """The loop as it ships: from the second night on, a share of the rollouts measures single lessons."""
+class AgainstNone(TwoContrasts):
+    """Half of each group runs without lessons, for ever, and what is proven is that the candidates are better than none.
 
-    share = 0.15
+    Then what is served follows the candidate: lessons that helped attempts which were given them, unless the sweep between
+    what is served and what would be speaks against it. Attempts of one half are contrasted first; what is said of a lesson
+    in the prompts across the halves counts half.
+    """
+
+    def _attempts(self, arena: Arena, items: Items) -> list[tuple[Group, Pack]]:
+        candidate, half = self._candidate, self.attempts // 2
+        if not candidate:
+            return [(group, candidate) for group in arena.attempt(items, candidate, self.attempts)]
+        before, after = (arena.attempt(items, pack, half) for pack in (NOTHING, candidate))
+        self._capital = self._capital.after(_differences(before, after))
+        return [(joined(pair), candidate) for pair in zip(before, after, strict=True)]
+
+    def _learn(self, arena: Arena, group: Group, pack: Pack) -> None:
+        self._groups += 1
+        half = self.attempts // 2 if pack else self.attempts
+        for pair, across in arena.pairs_of_halves(group, self.contrasts, half):
+            weight, lesson = 0.5 if across else 1.0, arena.reflect(pair)
+            named = set() if lesson is None else {lesson, opposite(lesson)}
+            judged = [other for other in arena.judge(pair, pack) if other not in named]
+            if lesson is not None:
+                self._accounts.count(lesson, self._groups)
+            for one in judged:
+                self._accounts.count(one, self._groups, weight)
+            for one in judged if lesson is None else [lesson, *judged]:
+                if {one, opposite(one)} & pack:
+                    self._accounts.judge(*((one, weight) if one in pack else (opposite(one), -weight)))
+
+    def _leave(self) -> None:
+        self.serving = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
+
+    def _decide(self, arena: Arena) -> None:
+        successor = self._accounts.successor(self._candidate, self.serving)
+        if successor == self.serving:
+            return
+        items = arena.held_out.some(arena.random.permutation(len(arena.held_out))[: self.sweep])
+        before, after = (arena.attempt(items, pack, 2) for pack in (self.serving, successor))
+        differences = _differences(before, after)
+        if not self.serving:
+            self._capital = self._capital.after(differences)
+        if self._capital.reaches(_CONFIDENCE) and math.fsum(differences) >= 0.0:
+            self.serving = successor
+
+
+class Measured(AgainstNone):
+    """The loop as it ships: from the second night on a share of the rollouts measures single lessons, a third once proven."""
+
+    @property
+    def share(self) -> float:
+        """Share of the rollouts of this night."""
+        return 0.15 * (ONCE_PROVEN if self._capital.reaches(_CONFIDENCE) else 1.0)
 
 
 def _differences(before: Sequence[Group], after: Sequence[Group]) -> list[float]:

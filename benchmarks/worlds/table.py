@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.worlds.engine import Policy
 from benchmarks.worlds.policies import Ace, FirstForm, Gepa, KeepEverything, Simba
-from benchmarks.worlds.second_form import Measured, SignedAccounts, TestThenLearn, TwoContrasts
+from benchmarks.worlds.second_form import AgainstNone, Measured, SignedAccounts, TestThenLearn, TwoContrasts
 
 LOOP: Final = "this loop, as it ships"
 POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
@@ -16,6 +16,7 @@ POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
     "signed accounts, carried capital": SignedAccounts,
     "test, then learn": TestThenLearn,
     "two contrasts of each group": TwoContrasts,
+    "proof against no lessons": AgainstNone,
     LOOP: Measured,
     "in the manner of SIMBA": Simba,
     "in the manner of GEPA": Gepa,
