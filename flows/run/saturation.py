@@ -6,7 +6,7 @@ The night after such a night takes half of the items.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
@@ -83,7 +83,7 @@ def _unchanged(task: TaskPaths, *, simulated: bool) -> tuple[list[Promotion], in
 
 
 def _lower(run: RunPaths, before: Sequence[RunPaths], confidence: float) -> bool:
-    """Return whether the items that a run learned on went worse than those of the runs before it, beyond chance.
+    """Return whether lessons gained less in a run than in those before it, beyond chance; without a half of none, rewards.
 
     One-sided test of two means of groups with unequal variances (Welch 1947), by the normal distribution.
     """
@@ -98,4 +98,14 @@ def _lower(run: RunPaths, before: Sequence[RunPaths], confidence: float) -> bool
 def _means(runs: Sequence[RunPaths]) -> list[float]:
     rows = (row for run in runs for row in read_rows(run.groups) if row.get("phase") == "train")
     sound = (row for row in rows if not row.get("rewarder_fault"))
-    return [row["mean_reward"] for row in sound if row.get("mean_reward") is not None]
+    return [reward for reward in map(_reward, sound) if reward is not None]
+
+
+def _reward(row: Mapping[str, Any]) -> float | None:
+    """Return the mean reward of a group; of one that ran half without lessons the difference, which items do not change."""
+    without, *rest = row.get("halves") or [{}]
+    if not rest or without["arm"] != "baseline":
+        mean: float | None = row.get("mean_reward")
+        return mean
+    means = [half["mean_reward"] for half in (without, *rest)]
+    return None if None in means else means[1] - means[0]

@@ -41,8 +41,8 @@ class VisibleGain:
     def __str__(self) -> str:
         price = "price unknown" if self.usd is None else f"${two_digits(self.usd)}"
         return (
-            f"smallest gain seen with 80 % power: {_points(self.one_night)} in one night, {_points(self.five_nights)} in "
-            f"{NIGHTS}; a sweep takes about {pluralize(self.calls, 'call')}, {price}"
+            f"smallest gain over no lessons that is seen with 80 % power: {_points(self.one_night)} in one night, "
+            f"{_points(self.five_nights)} in {NIGHTS}; a sweep takes about {pluralize(self.calls, 'call')}, {price}"
         )
 
     def after(self, manifest: Mapping[str, Any], confidence: float) -> VisibleGain:

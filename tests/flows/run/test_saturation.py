@@ -107,6 +107,39 @@ def test_a_success_that_falls_beyond_chance_is_no_saturation(tmp_path, means, ph
     assert (saturation(session(tmp_path), Totals()) is not None) == saturated
 
 
+def split(arm, before, after):
+    halves = [{"arm": arm, "mean_reward": before}, {"arm": "candidate", "mean_reward": after}]
+    return {"phase": "train", "mean_reward": 0.5, "halves": halves}
+
+
+@pytest.mark.parametrize(
+    ("arm", "tonight", "saturated"),
+    [
+        ("baseline", [(0.0, 0.5), (0.5, 1.0)], True),
+        ("baseline", [(0.0, 0.0), (0.0, 0.5)], False),
+        ("baseline", [(0.5, 0.5), (1.0, 1.0)], False),  # easier items hide what lessons have lost
+        ("baseline", [(0.0, 0.5), (0.0, 0.5)], True),  # harder ones are no loss
+        ("baseline", [(0.0, 0.5), (0.5, 1.0), (None, 0.0)], True),
+        ("champion", [(0.5, 0.5), (1.0, 1.0)], True),  # before learning rules 6 there was no half without lessons
+    ],
+)
+def test_a_night_in_which_lessons_gain_less_is_no_saturation(tmp_path, arm, tonight, saturated):
+    nights(tmp_path / "promotions.jsonl", "promote", *["undecided"] * 4)
+    usual = [(0.0, 0.5), (0.5, 1.0)]
+    for name, half in {"n1": usual, "n2": usual, "n3": usual, "n4": tonight}.items():
+        path = TaskPaths(tmp_path).run(name).groups
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(split(arm, *one)) + "\n" for one in half * 8))
+    assert (saturation(session(tmp_path), Totals()) is not None) == saturated
+
+
+@pytest.mark.parametrize(("wins", "saturated"), [(3, False), (40, True)])
+def test_evidence_that_is_on_its_way_may_change_the_library_and_evidence_enough_has_done_so(tmp_path, wins, saturated):
+    capital = Capital().after([0.5] * wins).logs
+    nights(tmp_path / "promotions.jsonl", "promote", *["undecided"] * 3, capital=capital)
+    assert (saturation(session(tmp_path), Totals()) is not None) == saturated
+
+
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
