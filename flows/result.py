@@ -93,8 +93,10 @@ class Result:
     """``promote``, ``reject`` or ``undecided``; None when the run ended before the gate."""
     interval: Interval | None
     """Mean reward of the new lessons minus the old ones, over held-out items; None without a comparison."""
+    gain: Interval | None
+    """Mean reward with lessons minus that without any, over the learning batches; None before there are lessons."""
     lessons: tuple[Lesson, ...]
-    """The library at the end of the run, promoted or not."""
+    """What the gate decided on, promoted or not; of a run that ended before, what it has learned."""
     usage: Usage
     report: Path | None
     """Page for people; None when it was not written."""
@@ -111,17 +113,18 @@ class Result:
         manifest = ManifestFile(run.manifest).read()
         with expected_shape(run.root):
             gate = manifest.get("gate") or {}
-            ids = (manifest.get("tfgrpo") or {}).get("library", ())
+            ids = gate.get("experience_ids", (manifest.get("tfgrpo") or {}).get("library", ()))
             library = library_of(ExperienceStore(TaskPaths(run.root.parent.parent).experiences, approved={}), ids)
-            difference = gate.get("difference")
+            difference, evidence = gate.get("difference"), gate.get("evidence") or {}
+            gain, confidence = evidence.get("gain"), manifest["settings"]["gate"]["confidence"]
             return cls(
                 run_id=manifest["run_id"],
                 task_id=manifest["task_id"],
                 status=manifest["status"],
                 message=manifest.get("message") or "",
                 decision=gate.get("decision"),
-                interval=difference
-                and Interval(**difference, n=gate["pairs"], confidence=manifest["settings"]["gate"]["confidence"]),
+                interval=difference and Interval(**difference, n=gate["pairs"], confidence=confidence),
+                gain=gain and Interval(**gain, n=evidence["learned_items"], confidence=confidence),
                 lessons=tuple(Lesson(each.experience_id, each.polarity, each.summary32) for each in library.entries),
                 usage=Usage.of_ledger(manifest.get("ledger") or {}),
                 report=run.report if run.report.is_file() else None,

@@ -92,7 +92,7 @@ def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypat
 def test_html_of_a_result_cannot_be_steered_by_a_lesson():
     lesson = tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>")
     usage = tfgrpo.Usage(None, None, None, "unknown")
-    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, (lesson,), usage, None, Path(), False, ())
+    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, None, (lesson,), usage, None, Path(), False, ())
     assert "<script>" not in result._repr_html_()
     assert "&lt;b&gt;" in result._repr_html_()
 

@@ -125,21 +125,22 @@ def _gate(session: Session) -> dict[str, Any] | None:
         "recoveries": list(decision.recoveries),
         "noise_floor": noise_floor(evidence.pairs),
         "sum_of_effects": _sum_of_effects(session),
-        "evidence": _evidence(decision, session.settings.gate.confidence, follows=session.follows),
+        "evidence": _evidence(session, decision),
+        "experience_ids": [entry.experience_id for entry in session.successor.entries],
     }
 
 
-def _evidence(decision: GateDecision, confidence: float, *, follows: bool) -> dict[str, Any] | None:
+def _evidence(session: Session, decision: GateDecision) -> dict[str, Any] | None:
     """Return the evidence of all nights of the stream; None under learning rules before 4."""
     if decision.capital is None:
         return None
     return {
         "value": math.exp(min(decision.capital.log_value, _LARGEST_LOG)),
-        "needed": 1.0 / (1.0 - confidence),
+        "needed": 1.0 / (1.0 - session.settings.gate.confidence),
         "nights": decision.nights,
         "learned_items": decision.learned,
-        "gain": decision.gain and _interval(decision.gain),
-        "follows": follows,
+        "gain": _interval(decision.gain) if decision.gain and session.context.rules > 5 else None,
+        "follows": session.follows,
         "given_up": decision.given_up,
     }
 
@@ -215,7 +216,7 @@ def _details(
                 **measured_json(entry, session.learning.effects.get(entry.experience_id)),
                 "account": account and account.as_json(),
             }
-            for entry in session.learning.candidate.entries
+            for entry in session.successor.entries
             for account in (session.learning.accounts.get(entry.experience_id),)
         ],
         "ledger": dataclasses.asdict(totals),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tfgrpo
 from tests.support.runs.running import TASK, lines, manifest, paths, run
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.library import promotions
@@ -52,6 +53,15 @@ def test_the_morning_page_tells_what_lessons_gain_over_none(nights):
     )
     assert better.startswith(f"than no lessons: {gain['estimate']:+.3f}, interval {gain['low']:+.3f}")
     assert "; than before: " in better
+
+
+def test_a_result_has_the_gain_over_none_and_the_lessons_that_were_decided_on(nights):
+    one, two = (tfgrpo.load_run(paths(nights, name).root) for name in ("one", "two"))
+    told = manifest(nights, "two")["gate"]
+    assert (two.gain.low, two.gain.n) == (told["evidence"]["gain"]["low"], told["evidence"]["learned_items"])
+    assert one.gain.estimate > 0.0
+    *_, promoted = promotions(TaskPaths.of(nights, TASK).promotions)
+    assert [lesson.id for lesson in two.lessons] == list(promoted.experience_ids)
 
 
 def test_once_proven_a_third_of_the_measuring_groups_is_enough(nights):
