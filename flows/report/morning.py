@@ -259,7 +259,7 @@ def _better(night: _Night) -> str:
     answer = (_UPDATES if evidence.get("follows") else _ANSWERS)[gate["decision"]]
     if evidence.get("follows") and evidence.get("gain"):
         gain = f"than no lessons: {_interval(evidence['gain'])}, in the learning batches"
-        answer = f"{gain}; than before: {answer if before else 'unchanged'}"
+        answer = f"{gain}; than before: {answer}" if before else f"{gain}; than before"
     if not before or not after:
         return f"{answer}: {why}"
     rewards = f"held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after"

@@ -262,9 +262,9 @@ def _net(events: Iterable[AccountEvent], night: int, most: float) -> float:
 
 def _tried(events: Iterable[AccountEvent], night: int) -> float:
     said = [
-        event.side * event.weight * FORGETTING ** max(0, night - event.night)
+        event.side * event.weight * (FORGETTING ** max(0, night - event.night) if event.group_id else 1.0)
         for event in events
-        if event.kind == "judged" or not event.group_id
+        if event.kind == "judged" or not event.group_id  # a person's word is not forgotten
     ]
     return math.fsum(said) / math.sqrt(max(1.0, math.fsum(map(abs, said))))
 
@@ -329,8 +329,8 @@ def successor(
     """Return the lessons of the candidate that may follow on the champion: all of them on an empty one.
 
     The candidate tries what two groups say. On a library in force follow those of its lessons that helped the attempts that
-    were given them: by two standard errors, lessons that are in force already by one. Lessons of no group, such as
-    imported ones, count as tried as often as they count as taught.
+    were given them: by two standard errors, lessons that are in force already by one. What a person brought in counts as
+    tried as often as it counts as taught, for good: it stays until attempts speak against it.
     """
     serving = {entry.experience_id for entry in champion}
     return tuple(

@@ -163,7 +163,7 @@ def test_a_night_in_which_no_lesson_joins_or_leaves_says_what_those_in_force_gai
     records.night("n2", "undecided", "a", gate=gate)
     lines = records.lines("n2")
     assert lines["night"].startswith("Unchanged: no lesson joins or leaves")
-    assert lines["better"].endswith("in the learning batches; than before: unchanged: the same library")
+    assert lines["better"].endswith("in the learning batches; than before: the same library")
     assert lines["look at"] == "nothing out of the ordinary"
 
 

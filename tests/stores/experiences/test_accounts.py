@@ -148,6 +148,7 @@ def test_a_lesson_was_tried_as_often_as_attempts_with_it_were_judged_and_what_is
 def test_what_is_imported_counts_as_tried_until_its_own_judgements_outweigh_it():
     brought = opening_event(make_record("a"), night=0, simulated=False, now=NOW)
     assert account([brought]).tried == pytest.approx(math.sqrt(2))
+    assert account([brought], night=30).tried == pytest.approx(math.sqrt(2)), "in force until attempts speak against it"
     assert account([brought, *judged("a", 0, 2)]).tried == pytest.approx(0.0)
 
 
