@@ -39,6 +39,8 @@ class Groups:
 
     batches: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     """Sum of mean rewards and number of groups, by epoch and batch of training."""
+    without: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    """The same of the halves without lessons."""
     arms: dict[str, dict[str, float]] = field(default_factory=dict)
     """Mean reward by held-out item and arm."""
     proposals: int = 0
@@ -68,15 +70,23 @@ def read_groups(run: RunPaths) -> Groups:
             groups.broken[row["reflection_failure"]["error_type"]] += 1
         # Of a split group the reward under the library that learns.
         mean = row["halves"][-1]["mean_reward"] if row.get("halves") else row["mean_reward"]
+        if row["phase"] == "train":
+            for half in row.get("halves") or ():
+                if half["arm"] == "baseline":
+                    _add(groups.without, row, half["mean_reward"])
+            _add(groups.batches, row, mean)
         if mean is None:
             continue
-        if row["phase"] == "train":
-            total = groups.batches.setdefault((row["epoch"], row["batch"]), [0.0, 0])
-            total[0] += mean
-            total[1] += 1
-        elif row["phase"] == "eval":
+        if row["phase"] == "eval":
             groups.arms.setdefault(row["item_id"], {})[row["arm"]] = mean
     return groups
+
+
+def _add(sums: dict[tuple[int, int], list[float]], row: Mapping[str, Any], mean: float | None) -> None:
+    if mean is not None:
+        total = sums.setdefault((row["epoch"], row["batch"]), [0.0, 0])
+        total[0] += mean
+        total[1] += 1
 
 
 class Attempt(NamedTuple):

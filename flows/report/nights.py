@@ -40,6 +40,8 @@ class Change:
     """Mean held-out reward of the library in force; None without a comparison, or without the run's manifest."""
     after: float | None = None
     """Of the candidate."""
+    gain: float | None = None
+    """Over no lessons in the night's learning batches; None without such a half."""
     needed: float = _NEEDED
     """Evidence that a promotion needed."""
     scores: tuple[float, float] = (-math.inf, math.inf)
@@ -99,20 +101,24 @@ def _measured(task: TaskPaths, run_id: str) -> dict[str, Any]:
         means = ((gate.get(arm) or {}).get("estimate") for arm in ("champion", "candidate"))
         before, after = (None if mean is None else float(mean) for mean in means)
         low, high = map(float, gate.get("score_range") or (-math.inf, math.inf))
-        needed = float((gate.get("evidence") or {}).get("needed", _NEEDED))
-        return {"before": before, "after": after, "needed": needed, "scores": (low, high)}
+        evidence = gate.get("evidence") or {}
+        needed, gain = float(evidence.get("needed", _NEEDED)), (evidence.get("gain") or {}).get("estimate")
+        found = {"before": before, "after": after, "needed": needed, "scores": (low, high)}
+        return found | ({} if gain is None else {"gain": float(gain)})
     return {}
 
 
 def picture(nights: Sequence[Change]) -> dict[str, Any] | None:
-    """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to compare."""
+    """Return what the picture of the newest nights is drawn from: places and scales; None for fewer than two to tell of."""
     shown = nights[-_MOST:]
     compared = [one for one in shown if one.before is not None and one.after is not None]
     rewards = [each for one in compared for each in (one.before, one.after, *one.interval) if each is not None]
-    if len(compared) < 2:
+    gains = sum(one.gain is not None for one in shown)
+    if not compared or max(len(compared), gains) < 2:
         return None
     return {
         "nights": shown,
+        "gains": gains,
         "every": -(-len(shown) // _LABELS),
         "x": Scale(0, len(shown), 66, 708),
         "y": _round_scale(min(rewards), max(rewards)),

@@ -130,13 +130,16 @@ def _curve(groups: Groups) -> dict[str, Any] | None:
         (total / count, f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {pluralize(int(count), 'group')}")
         for (epoch, batch), (total, count) in batches
     ]
+    without = [(place, groups.without[key]) for place, (key, _) in enumerate(batches) if key in groups.without]
+    baseline = [(place, total / count) for place, (total, count) in without]
     epochs = Counter(epoch for (epoch, _), _ in batches)
     edges = list(accumulate(epochs.values(), initial=0))
     return {
         "points": points,
         "sections": [(f"epoch {epoch}", *edge) for epoch, edge in zip(epochs, pairwise(edges), strict=True)],
         "x": Scale(0, len(points), 44, 704),
-        "y": reward_scale(mean for mean, _ in points),
+        "baseline": baseline,
+        "y": reward_scale(mean for _, mean in (*baseline, *((label, mean) for mean, label in points))),
     }
 
 

@@ -424,6 +424,14 @@ def test_the_picture_holds_every_interval_and_there_is_none_of_one_night(records
     assert [drawn["bar"](share) for share in (1.0, -0.5, 9.0)] == [-30.0, 15.0, -36.0]
 
 
+def test_the_picture_has_what_lessons_gain_over_none_also_of_nights_that_compared_nothing(records):
+    records.night("n1", "promote", "a", evidence=PROVEN)
+    gate = {"decision": "undecided", "explanation": "the same library", "champion": None, "evidence": PROVEN}
+    records.night("n2", "undecided", "a", gate=gate)
+    drawn = picture(nights_of(records.task, promotions(records.task.promotions)))
+    assert [night.gain for night in drawn["nights"]] == [0.2, 0.2]
+
+
 def test_a_bar_of_the_picture_ends_where_the_rewards_do(records):
     gate = {**ARMS, "decision": "undecided", "pairs": 50, "evidence": None, "score_range": [0, 1]}
     for name in ("n1", "n2"):

@@ -361,8 +361,12 @@ def test_the_batches_of_each_epoch_are_captioned_and_divided(own_run):
     captions = dict(re.findall(r'<text x="([^"]+)" y="232" text-anchor="middle">([^<]+)', chart))
     assert list(captions.values()) == ["epoch 1", "epoch 2"]
     (divider,) = re.findall(r'<line class="divider" x1="([^"]+)"', chart)
-    first, second = (float(place) for place in re.findall(r'<circle cx="([^"]+)"', chart))
+    _key, first, second = (float(place) for place in re.findall(r'<circle cx="([^"]+)"', chart))
     assert [float(place) for place in captions] == [first, second]
+    [without] = re.findall(r'<polyline class="without" points="([^"]+)"', chart)
+    places = [float(point.split(",")[0]) for point in without.split()]
+    assert set(places) <= {first, second}, "the half without lessons is drawn where the one with lessons is"
+    assert places
     assert first < float(divider) < second
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import tfgrpo
@@ -106,3 +108,12 @@ def test_nights_of_learning_rules_five_are_replayed_by_them_and_the_next_night_b
     began = manifest(tmp_path, "three")["began_with"]
     assert (tuple(began["capital"]), began["nights"]) == (Capital().logs, 0)
     assert began["lost"].endswith("this night has learning rules that prove against no lessons")
+
+
+def test_the_pictures_show_each_night_with_lessons_and_without(nights):
+    page = paths(nights, "two").report.read_text()
+    gains = [manifest(nights, name)["gate"]["evidence"]["gain"]["estimate"] for name in ("one", "two")]
+    assert [text in page for text in (f">{gain:+.2f}</text>" for gain in gains)] == [True, True]
+    [points] = re.findall(r'<polyline class="without" points="([^"]+)"', page)
+    batches = {(row["epoch"], row["batch"]) for row in lines(paths(nights, "two").groups) if row["phase"] == "train"}
+    assert len(points.split()) == len(batches)
