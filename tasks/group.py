@@ -1,6 +1,6 @@
 """Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
-A split group (``GroupSpec.champion``) is scored and reflected on as a whole: better attempts are contrasted with worse ones,
+A split group (``GroupSpec.first_half``) is scored and reflected on as a whole: better attempts are contrasted with worse ones,
 whichever library they had, and the reflections are told which. Ranks and advantages stay within a half, unless one has a
 single attempt.
 
@@ -164,7 +164,7 @@ def _compared(
     # Runs of older learning rules keep the signals of 0 to 1.
     if runtime.context.rules >= 3 and any(each.weight > 0 for each in runtime.rewarders):
         score_range = total_range(runtime.rewarders)
-    halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.champion)
+    halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.first_half)
     each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
     return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
 

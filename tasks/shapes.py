@@ -102,7 +102,7 @@ class Attempts(NamedTuple):
 class GroupSpec:
     """Specification of one group; the argument of the mapped Prefect task.
 
-    With a ``champion`` the group is split: its first ``size // 2`` attempts run under that text, the others under ``pack``.
+    With a ``first_half`` the group is split: its first ``size // 2`` attempts run under that text, the others under ``pack``.
     """
 
     group_id: str
@@ -114,19 +114,19 @@ class GroupSpec:
     pack: PackText
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
-    champion: PackText | None = None
+    first_half: PackText | None = None
     """Text of the first half; None for a group that is not split."""
-    arms: tuple[Arm, Arm] = ("champion", "candidate")
+    arms: tuple[Arm, Arm] = ("baseline", "candidate")
     """Arms of the two halves, in the keys of their rollouts."""
 
     @property
     def halves(self) -> tuple[Attempts, ...]:
         """The attempts by text, in the order of their indices; one entry for a group that is not split."""
-        if self.champion is None:
+        if self.first_half is None:
             return (Attempts(self, range(self.size)),)
-        texts, first = (self.champion, self.pack), self.size // 2
+        texts, first = (self.first_half, self.pack), self.size // 2
         return tuple(
-            Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, champion=None), indices)
+            Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, first_half=None), indices)
             for arm, pack, indices in zip(self.arms, texts, (range(first), range(first, self.size)), strict=True)
         )
 

@@ -175,7 +175,7 @@ async def _ask(
     attempts = [
         {"label": _label(position), "reward": attempt.reward, **text}
         | ({"graders": grader_words(attempt.scores)} if words else {})
-        | ({"lessons": _given(spec, attempt, known)} if spec.champion else {})
+        | ({"lessons": _given(spec, attempt, known)} if spec.first_half else {})
         for position, (attempt, text) in enumerate(zip(shown, texts, strict=True))
     ]
     in_force = [
@@ -187,7 +187,7 @@ async def _ask(
 
 def lessons_in_force(spec: GroupSpec) -> dict[str, ExperienceRecord]:
     """Return the lessons that any attempt of a group was given by their labels, in the order of the prompt."""
-    texts = [text for text in (spec.champion, spec.pack) if text is not None]
+    texts = [text for text in (spec.first_half, spec.pack) if text is not None]
     records = {record.experience_id: record for text in texts for record in text.experiences}
     return {f"L{number}": record for number, record in enumerate(records.values(), start=1)}
 

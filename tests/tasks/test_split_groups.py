@@ -15,11 +15,11 @@ from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.shapes import LessonJudgement, PackText
 
-CHAMPION = PackText("Be careful, champion.", sha256_hex("champion"), "arithmetic", "ab" * 32, ("old",))
+BASELINE = PackText("Be careful, champion.", sha256_hex("baseline"), "arithmetic", "ab" * 32, ("old",))
 
 
 def split(size=4, **more):
-    return spec(size, champion=CHAMPION, **more)
+    return spec(size, first_half=BASELINE, **more)
 
 
 def attempts(*answers):
@@ -42,17 +42,17 @@ async def run(size, *answers, made=None, tmp_path=None, **more):
 RIGHT, WRONG = "Answer: 7", "Answer: 8"
 
 
-@pytest.mark.parametrize(("size", "champions"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (9, 4)])
-async def test_an_odd_attempt_is_the_candidates_and_every_attempt_runs_once(tmp_path, size, champions):
+@pytest.mark.parametrize(("size", "without"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (9, 4)])
+async def test_an_odd_attempt_is_the_candidates_and_every_attempt_runs_once(tmp_path, size, without):
     model, result = await run(size, *[RIGHT] * size, tmp_path=tmp_path)
     arms = [rollout.key.arm for rollout in result.rollouts]
-    assert arms == ["champion"] * champions + ["candidate"] * (size - champions)
+    assert arms == ["baseline"] * without + ["candidate"] * (size - without)
     assert [rollout.index for rollout in result.rollouts] == list(range(size))
     assert (result.key.arm, {rollout.key.phase for rollout in result.rollouts}) == ("train", {"train"})
     texts = {key.rollout: request.messages[0].content for request, key in model.requests}
-    assert [texts[index] == CHAMPION.system for index in range(size)] == [arm == "champion" for arm in arms]
-    assert [rollout.prompt_digest == CHAMPION.digest for rollout in result.rollouts] == [
-        arm == "champion" for arm in arms
+    assert [texts[index] == BASELINE.system for index in range(size)] == [arm == "baseline" for arm in arms]
+    assert [rollout.prompt_digest == BASELINE.digest for rollout in result.rollouts] == [
+        arm == "baseline" for arm in arms
     ]
 
 
@@ -60,7 +60,7 @@ async def test_every_attempt_has_a_seed_and_a_journal_key_of_its_own(tmp_path):
     model, result = await run(6, *[RIGHT] * 6, tmp_path=tmp_path)
     assert len({rollout.seed for rollout in result.rollouts}) == 6
     assert len({key.text("0" * 16) for _, key in model.requests}) == 6
-    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"champion", "candidate"}
+    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"baseline", "candidate"}
 
 
 async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
@@ -68,7 +68,7 @@ async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
     assert [rollout.relative_rank for rollout in result.rollouts] == [1.0, 0.0, 0.5, 0.5]
     assert [rollout.advantage for rollout in result.rollouts] == pytest.approx([1.0, -1.0, 0.0, 0.0])
     assert [(half.arm, half.signal, half.mean_reward, half.spread) for half in result.halves] == [
-        ("champion", "mixed", 0.5, 0.5),
+        ("baseline", "mixed", 0.5, 0.5),
         ("candidate", "all_pass", 1.0, 0.0),
     ]
     assert (result.signal, result.mean_reward) == ("mixed", 0.75)
@@ -97,7 +97,7 @@ async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with
 
 async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_them(tmp_path):
     old, new = make_record("old"), make_record("new")
-    champion = replace(CHAMPION, experiences=(old,))
+    champion = replace(BASELINE, experiences=(old,))
     candidate = replace(spec().pack, experience_ids=("old", "new"), experiences=(old, new))
 
     def script(_, key):
@@ -107,7 +107,7 @@ async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_
         return {"lessons": [], "cause": "Tens.", "judgements": judgements}
 
     model = ScriptedModel(script)
-    result = await run_group(replace(spec(4), champion=champion, pack=candidate), runtime(model, tmp_path))
+    result = await run_group(replace(spec(4), first_half=champion, pack=candidate), runtime(model, tmp_path))
     assert [each["lessons"] for each in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1"]]
     assert result.judgements == tuple(
         LessonJudgement(name, judgement, "Tens.", contrast, weight=0.5)
@@ -169,7 +169,7 @@ async def test_a_split_group_is_replayed_without_a_model(tmp_path):
     assert [one.outcome for one in again.rollouts] == [one.outcome for one in first.rollouts]
 
 
-async def test_the_halves_may_have_other_arms_than_champion_and_candidate(tmp_path):
-    names: tuple[Arm, Arm] = ("candidate", "champion")
+async def test_the_halves_may_have_other_arms_than_baseline_and_candidate(tmp_path):
+    names: tuple[Arm, Arm] = ("candidate", "baseline")
     result = await run_group(replace(split(), arms=names), runtime(attempts(*[RIGHT] * 4), tmp_path))
     assert [half.arm for half in result.halves] == list(names)

@@ -76,10 +76,10 @@ def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, ar
         split = phase == "train" and session.carried is not None
         before = prompts(session, session.baseline, items) if split else packs
         specs = []
-        for (position, item, draw), pack, champion in zip(islice(draws, len(items)), packs, before, strict=True):
+        for (position, item, draw), pack, first in zip(islice(draws, len(items)), packs, before, strict=True):
             key = GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id)
             spec = group_spec(session, key, position, item, pack, size)
-            specs.append(replace(spec, champion=champion if champion.digest != pack.digest else None, arms=arms))
+            specs.append(replace(spec, first_half=first if first.digest != pack.digest else None, arms=arms))
         yield specs
 
 

@@ -199,7 +199,7 @@ def _batches(
         key = GroupKey(epoch, "measure", "measure", position // size, item.id, draws[item.id], session.run_id)
         draws[item.id] += 1
         spec = group_spec(session, key, position, item, second, MEASURING_SIZE)
-        specs.append(replace(spec, champion=first, arms=arms))
+        specs.append(replace(spec, first_half=first, arms=arms))
     return [specs[at : at + size] for at in range(0, groups, size)]
 
 

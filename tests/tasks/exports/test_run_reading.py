@@ -212,16 +212,16 @@ async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipp
     assert omitted == {"of a batch that was never accepted": 1}
 
 
-CHAMPION = PackText("Be careful, champion.", sha256_hex("champion"), "arithmetic", "ab" * 32, ())
+BASELINE = PackText("Be careful, baseline.", sha256_hex("baseline"), "arithmetic", "ab" * 32, ())
 
 
 async def test_a_half_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm(tmp_path):
-    run = await recorded_run(tmp_path, answers, [spec(5, champion=CHAMPION)])
+    run = await recorded_run(tmp_path, answers, [spec(5, first_half=BASELINE)])
     before, after = read(run)
-    assert [before.state[0]["content"], after.state[0]["content"]] == [CHAMPION.system, "Be careful."]
-    assert [before.id, after.id] == ["run/1/train/q1/champion", "run/1/train/q1/candidate"]
+    assert [before.state[0]["content"], after.state[0]["content"]] == [BASELINE.system, "Be careful."]
+    assert [before.id, after.id] == ["run/1/train/q1/baseline", "run/1/train/q1/candidate"]
     assert [(group.metadata["arm"], group.metadata["phase"]) for group in (before, after)] == [
-        ("champion", "train"),
+        ("baseline", "train"),
         ("candidate", "train"),
     ]
     assert [rollout.completion for rollout in before.rollouts] == ["Answer: 7", f"{LONG}1"]
@@ -233,7 +233,7 @@ async def test_a_half_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm
 
 @pytest.mark.parametrize(("bare", "sizes"), [(False, [1, 1]), (True, [2])])
 async def test_halves_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
-    run = await recorded_run(tmp_path, answers, [spec(2, champion=CHAMPION)])
+    run = await recorded_run(tmp_path, answers, [spec(2, first_half=BASELINE)])
     groups = list(stream(run, bare=bare))
     assert [len(group.rollouts) for group in groups] == sizes
     assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
@@ -244,13 +244,13 @@ async def test_no_target_compares_attempts_across_the_halves(tmp_path, target):
     def script(request, key):
         return "Answer: 7" if key.rollout in (0, 2, 3) else "Answer: 8"
 
-    run = await recorded_run(tmp_path, script, [spec(4, champion=CHAMPION)])
+    run = await recorded_run(tmp_path, script, [spec(4, first_half=BASELINE)])
     report = ExportReport("run", ExportOptions(target))
     export_groups(stream(run), tmp_path / "rows.jsonl", report)
     assert (report.groups_read, report.groups_written) == (2, 1)
     assert report.omitted["groups"].total() == 1  # the candidate's half has no contrast
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()[:1])
-    assert CHAMPION.system in json.dumps(row)
+    assert BASELINE.system in json.dumps(row)
     assert 'Be careful."' not in json.dumps(row)
 
 

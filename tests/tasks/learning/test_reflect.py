@@ -78,7 +78,7 @@ def judging(*judged, cause="The tens were dropped.", told=()):
 
 async def reflect_given(script, tmp_path, champion=None, candidate=(), attempts=PAIR, **sections):
     model = ScriptedModel(script)
-    split = replace(spec(), pack=given(*candidate), champion=None if champion is None else given(*champion))
+    split = replace(spec(), pack=given(*candidate), first_half=None if champion is None else given(*champion))
     return model, await reflect_on_group(split, attempts, 0.5, runtime(model, tmp_path, **sections))
 
 
