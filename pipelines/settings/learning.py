@@ -95,7 +95,8 @@ class LearningSettings(Section):
     lessons_per_group: int = Field(default=2, ge=1, le=8)
     """Most lessons one group may propose."""
     measured_share: Fraction = 0.15
-    """Attempts that measure the effects of single lessons, as a share of those of learning epochs and sweep; 0: none."""
+    """Attempts that measure the effects of single lessons, as a share of those of learning epochs and sweep; a third of it once
+    lessons are proven better than none. 0: none."""
     capacity_factor: float = Field(default=4.0, ge=1.0, le=10.0)
     """Most known lessons as a multiple of the pack's experience slots; those of which least is known are forgotten."""
     edit_budget: int = Field(default=12, ge=1, le=1_000)
@@ -153,7 +154,7 @@ class GateSettings(Section):
     group_size: int = Field(default=5, ge=1, le=MAX_GROUP_SIZE)
     """Attempts of each library at a held-out item."""
     patience_nights: int = Field(default=10, ge=1, le=MAX_EPOCHS)
-    """Nights without a decision after which the evidence so far is given up and starts anew."""
+    """Nights without a proof after which the evidence so far is given up and starts anew."""
     max_lost_share: Fraction = 0.2
     """Share of pairs that may be lost before the gate abstains."""
     max_regressions: Fraction = 0.1
