@@ -168,11 +168,12 @@ class Account:
         return bool(self.retired) or self.weight >= _FORGOTTEN
 
     def as_json(self) -> dict[str, Any]:
-        """Return what people look at: for, against, net support, nights of age, whether it is retired, what contradicts it."""
+        """Return what people look at: for, against, net support, how it was tried, age, whether it is retired, opposites."""
         return {
             "for": self.in_favour,
             "against": self.against,
             "net": self.net,
+            "tried": self.tried,
             "nights": self.age,
             "retired": bool(self.retired),
             "opposites": sorted(self.opposites),

@@ -50,7 +50,7 @@ def list_lessons(options: argparse.Namespace, console: Console) -> None:
             for record in shown
         )
         console.table(
-            ("id", "operation", "says", "for", "against", "net", "nights", "effect", "tokens", "lesson"), rows
+            ("id", "operation", "says", "for", "against", "net", "tried", "nights", "effect", "tokens", "lesson"), rows
         )
 
 
@@ -70,13 +70,14 @@ class Standing(NamedTuple):
         }
 
     def columns(self, record: ExperienceRecord) -> tuple[str, ...]:
-        """Return for, against, net support, age, effect and tokens; without an account the groups that taught it."""
+        """Return for, against, net support, tried, age, effect and tokens; without an account the groups that taught it."""
         account = self.accounts.get(record.experience_id)
         measured = (effect_text(self.effects.get(record.experience_id)), str(lesson_tokens(record)))
         if account is None:
-            return str(support_of(record)), "", "", "", *measured
+            return str(support_of(record)), "", "", "", "", *measured
         net = "retired" if account.retired else f"{account.net:.1f}"
-        return f"{account.in_favour:g}", f"{account.against:g}", net, str(account.age), *measured
+        tried = f"{account.tried:+.1f}"
+        return f"{account.in_favour:g}", f"{account.against:g}", net, tried, str(account.age), *measured
 
 
 def show(options: argparse.Namespace, console: Console) -> None:

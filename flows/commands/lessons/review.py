@@ -81,7 +81,7 @@ class Known:
         """Return the lesson for people, with its measured effect and the known lessons that contradict it."""
         record, account = self.record, self.account
         state = "in force" if self.in_force else f"retired ({account.retired})" if account.retired else "known"
-        counted = f"net {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against)"
+        counted = f"net {account.net:.2f} ({account.in_favour:g} for, {account.against:g} against), tried {account.tried:+.1f}"
         counted += f", effect {effect_text(effect)}" if effect else ""
         families = f", seen in {', '.join(account.families)}" if account.families else ""
         origin = f"first learned in {self.first.run_id}, from {record.group_id or 'no group'}{families}"

@@ -31,8 +31,8 @@ _RECORDED: Final = "this is on record since the run first ended, and now it woul
 def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
     """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
 
-    ``evidence`` is that of the sweep, ``learned`` that of the learning batches against the baseline. What earlier nights
-    proved against a champion that lost a lesson in this one, proves nothing against what is left of it. A run that is
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches against the baseline. Before learning rules
+    6, what earlier nights proved against a champion that lost a lesson proves nothing against what is left of it. A run that is
     resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no library
     replaces one that it was not compared with.
     """

@@ -128,7 +128,7 @@ def test_a_review_shows_what_counts_for_and_against_each_known_lesson_and_what_t
     task.learn(("do", TWICE), promote=False)
     decided(task, "undecided", (first,))
     told = task.tell("experiences", "review")
-    assert f"{first}  in force, net 0.80 (2 for, 1 against), 1 night old" in told.out
+    assert f"{first}  in force, net 0.80 (2 for, 1 against), tried +1.4, 1 night old" in told.out
     assert f"do: {UNITS}" in told.out
     assert "seen in refunds" in told.out
     assert "known, net 1.60 (2 for, 0 against)" in told.out
@@ -171,7 +171,7 @@ def test_a_review_shows_measured_effects_and_why_a_lesson_is_out(task):
     append_measured(task.paths.measured, [MeasuredLine(group_id=f"g{n}", **fields, **halves) for n in range(9)])
     task.tell("experiences", "retire", second, "--why", "harms refunds")
     printed = task.tell("experiences", "review").out
-    assert f"{first}  in force, net 2.00 (2 for, 0 against), effect +" in printed
+    assert f"{first}  in force, net 2.00 (2 for, 0 against), tried +1.4, effect +" in printed
     assert f"{second}  retired (harms refunds), net 2.00" in printed
     lessons = {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
     assert lessons[first]["effect"]["rollouts"] == 54
