@@ -213,7 +213,12 @@ class AgainstNone(TwoContrasts):
                     self._accounts.judge(*((one, weight) if one in pack else (opposite(one), -weight)))
 
     def _leave(self) -> None:
-        self.serving = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
+        self._serve(self.serving - self._accounts.leaving(self.serving) - self._effects.retired)
+
+    def _serve(self, pack: Pack) -> None:
+        if self.serving and not pack:  # what was proven before was of lessons that are gone
+            self._capital = Capital()
+        self.serving = pack
 
     def _decide(self, arena: Arena) -> None:
         successor = self._accounts.successor(self._candidate, self.serving)
@@ -225,7 +230,7 @@ class AgainstNone(TwoContrasts):
         if not self.serving:
             self._capital = self._capital.after(differences)
         if self._capital.reaches(_CONFIDENCE) and math.fsum(differences) >= 0.0:
-            self.serving = successor
+            self._serve(successor)
 
 
 class Measured(AgainstNone):

@@ -31,15 +31,15 @@ _RECORDED: Final = "this is on record since the run first ended, and now it woul
 def promote(session: Session, evidence: PairedEvidence, learned: PairedEvidence) -> GateDecision:
     """Decide whether the candidate replaces the champion and return the decision on record. Raises ``StoreError``.
 
-    ``evidence`` is that of the sweep, ``learned`` that of the learning batches against the baseline. Before learning rules
-    6, what earlier nights proved against a champion that lost a lesson proves nothing against what is left of it. A run that is
+    ``evidence`` is that of the sweep, ``learned`` that of the learning batches against the baseline. What earlier nights
+    proved is nothing to lessons that come when the last one has left; before learning rules 6, when any has. A run that is
     resumed after its end keeps its recorded decision. Decisions of concurrent runs are serialized, so that no library
     replaces one that it was not compared with.
     """
     score_range, carried, learning = session.plan.score_range, session.carried, session.learning
     if narrow := narrow_scale(evidence, score_range):
         session.books.manifest.warn(narrow)
-    if carried is not None and learning.left and session.context.rules < 6:
+    if carried is not None and learning.left and not session.follows:
         carried = Carried()
     decided = decide_gate(
         evidence, session.settings.gate, score_range, carried=carried, learned=learned, follows=session.follows
@@ -162,6 +162,8 @@ def carried_evidence(plan: Plan) -> tuple[Carried, str]:
     if changed or not manifest:
         why = f"this night has {changed}" if manifest else "the manifest of that run is gone"
         return Carried(), f"{lost}: {why}" if at_stake else ""
+    if last.decision == "promote" and not last.experience_ids:  # what was proven before was of lessons that are gone
+        return Carried(), ""
     return Carried.after(last.decision, Capital(last.capital), last.nights, plan.settings.gate.confidence), ""
 
 

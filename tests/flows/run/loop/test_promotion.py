@@ -11,7 +11,7 @@ from tests.support.agents.steps import group, record
 from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW
 from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run
-from tfgrpo.flows.run.loop.promotion import _promotion, carried_evidence
+from tfgrpo.flows.run.loop.promotion import _promotion, carried_evidence, promote
 from tfgrpo.pipelines.settings.learning import GateSettings
 from tfgrpo.pipelines.settings.tree import RewarderSettings
 from tfgrpo.rewarders.statistics.sequential import Capital
@@ -192,6 +192,41 @@ def test_evidence_of_other_conditions_or_of_the_same_draws_is_not_carried_on(tmp
     assert warning == (says and f"the evidence of 3 nights, up to r0, starts anew: this night has {says}")
 
 
+@pytest.mark.parametrize("ids", [(), ("exp-1",)])
+def test_a_proof_ends_with_the_last_lesson_that_it_was_of(tmp_path, ids):
+    task = TaskPaths(tmp_path)
+    line = uncompared(Library(()), "promote", run_id="r0", decided_at=NOW, simulated=True, **DECIDED["promote"])
+    record_promotion(task.promotions, line.model_copy(update={"experience_ids": ids}))
+    ManifestFile(task.run("r0").manifest).update(**NIGHT_BEFORE)
+    assert carried_evidence(tonight(task)) == (Carried(CAPITAL, 3) if ids else Carried(), "")
+
+
+@pytest.mark.parametrize(
+    ("follows", "left", "nights"),
+    [(True, {}, 3), (True, {"exp-1": "harm"}, 3), (False, {"exp-1": "harm"}, 0), (False, {}, 3)],
+)
+def test_a_night_in_which_the_last_lesson_left_proves_anew(monkeypatch, follows, left, nights):
+    seen = []
+
+    def decided(*_, carried, **__):
+        seen.append(carried)
+        return SimpleNamespace()
+
+    monkeypatch.setattr("tfgrpo.flows.run.loop.promotion.decide_gate", decided)
+    monkeypatch.setattr("tfgrpo.flows.run.loop.promotion._recorded", lambda _, decision: decision)
+    session = SimpleNamespace(
+        plan=SimpleNamespace(score_range=(0.0, 1.0)),
+        carried=Carried(CAPITAL, 3),
+        learning=SimpleNamespace(left=left),
+        follows=follows,
+        settings=SimpleNamespace(gate=GateSettings()),
+        books=SimpleNamespace(),
+        observer=SimpleNamespace(gate_decided=lambda _: None),
+    )
+    promote(session, PairedEvidence((), (), identical=True), PairedEvidence((), (), identical=True))
+    assert [each.nights for each in seen] == [nights]
+
+
 def test_what_a_rejection_left_is_carried_over_a_night_that_compared_nothing(tmp_path):
     """Else a new stream would begin at 1 after every rejection, and a month with many would promote more often."""
     task, left = TaskPaths(tmp_path), Capital().after([-1.0] * 9).anew()
@@ -228,7 +263,7 @@ def test_evidence_is_carried_on_until_a_person_changes_the_library(tmp_path, dec
     for number, decision in enumerate(decisions):
         fields = DECIDED.get(decision, {})
         line = uncompared(Library(()), decision, run_id=f"r{number}", decided_at=NOW, simulated=True, **fields)
-        record_promotion(task.promotions, line)
+        record_promotion(task.promotions, line.model_copy(update={"experience_ids": ("exp-1",)}))
         ManifestFile(task.run(f"r{number}").manifest).update(**NIGHT_BEFORE)
     plan = tonight(task)
     carried, warning = carried_evidence(plan)
