@@ -117,18 +117,27 @@ class Machine:
     def retried(self, run: str, *, by: str) -> dict[str, Any]:
         """The flow run after another try by a command or as the UI asks for it, however that ended."""
         before = self.get(f"/flow_runs/{run}")
-        if by == "command":
-            self.call("prefect", "flow-run", "retry", run).check_returncode()
-        else:
+
+        def retry() -> None:
+            if by == "command":
+                self.call("prefect", "flow-run", "retry", run).check_returncode()
+                return
             again = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": False}
             assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
 
         def look() -> dict[str, Any] | None:
+            nonlocal before
             now = self.get(f"/flow_runs/{run}") or {}
             if now.get("state_type") not in ENDS or now["state_id"] == before["state_id"]:
                 return None
-            return now if now["run_count"] > before["run_count"] else None
+            if now["run_count"] > before["run_count"]:
+                return now
+            if now["state_type"] == "CANCELLED":  # turned away: a run may hold its place a moment longer than it shows
+                before = now
+                retry()
+            return None
 
+        retry()
         return dict(until(look, "the retry to end"))
 
     def stop(self) -> None:
