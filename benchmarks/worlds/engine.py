@@ -80,38 +80,27 @@ class Arena:
         for start in range(0, items, batch):
             yield self.train.some(np.take(order, range(start, min(start + batch, items)), mode="wrap"))
 
-    def pairs(self, group: Group, most: int) -> list[Group]:
-        """Return up to ``most`` contrasts of one of the best attempts with one of the worst; an only one is in all of them."""
-        bounds = (max(group.rewards), min(group.rewards))
-        best, worst = (
-            self.random.permutation([at for at, reward in enumerate(group.rewards) if reward == bound]).tolist()
-            for bound in bounds
-        )
-        both = ((best[n % len(best)], worst[n % len(worst)]) for n in range(min(most, max(len(best), len(worst)))))
-        return [Group(group.habits[[*two]], bounds, group.plausible) for two in both]
+    def pairs(self, group: Group, most: int, half: int | None = None) -> Iterator[tuple[Group, bool]]:
+        """Yield up to ``most`` contrasts of one of the best attempts with one of the worst, and whether it is across halves.
 
-    def pairs_of_halves(self, group: Group, most: int, half: int) -> Iterator[tuple[Group, bool]]:
-        """Yield the same for a group in two halves, pairs of one half first, and whether a pair is across the halves.
-
-        No attempt is in two of them while others have the same reward.
+        No attempt is in two while others have its reward. Of a group whose first ``half`` attempts had another prompt,
+        pairs of one half come first.
         """
         bounds = (max(group.rewards), min(group.rewards))
         best, worst = (
             self.random.permutation([at for at, reward in enumerate(group.rewards) if reward == bound]).tolist()
             for bound in bounds
         )
-        chosen: list[tuple[int, int]] = []
-        while len(chosen) < min(most, max(len(best), len(worst))):
-            used = [set(side) for side in zip(*chosen, strict=True)] or [set(), set()]
-            left = [pair for pair in product(best, worst) if pair not in chosen]
-            chosen.append(
-                min(
-                    left,
-                    key=lambda two: ((two[0] in used[0]) + (two[1] in used[1]), (two[0] < half) != (two[1] < half)),
-                )
-            )
-        for two in chosen:
-            yield Group(group.habits[[*two]], bounds, group.plausible), (two[0] < half) != (two[1] < half)
+
+        def across(two: tuple[int, int]) -> bool:
+            return half is not None and (two[0] < half) != (two[1] < half)
+
+        left, used = list(product(best, worst)), set[int]()
+        for _ in range(min(most, max(len(best), len(worst)))):
+            two = min(left, key=lambda pair: (len(used.intersection(pair)), across(pair)))
+            left.remove(two)
+            used.update(two)
+            yield Group(group.habits[[*two]], bounds, group.plausible), across(two)
 
     def reflect(self, group: Group) -> Lesson | None:
         """Name one habit in which the best and the worst attempt differ, as the best one has it; None where they agree.

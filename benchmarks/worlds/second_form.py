@@ -93,6 +93,8 @@ class SignedAccounts:
     """Attempts of a group, and items of the sweep."""
     contrasts = 1
     """Most contrasts of a group; each is evidence of its own."""
+    by_halves = False
+    """Whether two attempts of one half are contrasted first, and judgements across the halves count half."""
     judges = False
     """Whether a reflection also judges the lessons in the prompts."""
 
@@ -132,12 +134,18 @@ class SignedAccounts:
 
     def _learn(self, arena: Arena, group: Group, pack: Pack) -> None:
         self._groups += 1
-        for pair in arena.pairs(group, self.contrasts):
-            lesson = arena.reflect(pair)
+        half = self.attempts // 2 if self.by_halves and pack else None
+        for pair, across in arena.pairs(group, self.contrasts, half):
+            weight, lesson = 0.5 if across else 1.0, arena.reflect(pair)
             named = set() if lesson is None else {lesson, opposite(lesson)}
             judged = [other for other in arena.judge(pair, pack) if other not in named] if self.judges else []
+            if lesson is not None:
+                self._accounts.count(lesson, self._groups)
+            for one in judged:
+                self._accounts.count(one, self._groups, weight)
             for one in judged if lesson is None else [lesson, *judged]:
-                self._accounts.count(one, self._groups)
+                if {one, opposite(one)} & pack:
+                    self._accounts.judge(*((one, weight) if one in pack else (opposite(one), -weight)))
 
     def _leave(self) -> None:
         rest = self.serving - self._accounts.leaving(self.serving) - self._effects.retired
@@ -167,12 +175,17 @@ class TestThenLearn(SignedAccounts):
     attempts, sweep, judges = 4, 50, True
 
     def _attempts(self, arena: Arena, items: Items) -> list[tuple[Group, Pack]]:
-        candidate, half = self._candidate, self.attempts // 2
-        if candidate == self.serving:
+        candidate, baseline, half = self._candidate, self._baseline, self.attempts // 2
+        if candidate == baseline:
             return super()._attempts(arena, items)
-        before, after = (arena.attempt(items, pack, half) for pack in (self.serving, candidate))
+        before, after = (arena.attempt(items, pack, half) for pack in (baseline, candidate))
         self._capital = self._capital.after(_differences(before, after))
-        return [(joined(pair), self.serving | candidate) for pair in zip(before, after, strict=True)]
+        return [(joined(pair), baseline | candidate) for pair in zip(before, after, strict=True)]
+
+    @property
+    def _baseline(self) -> Pack:
+        """What the first half of a group runs under."""
+        return self.serving
 
 
 class TwoContrasts(TestThenLearn):
@@ -189,28 +202,11 @@ class AgainstNone(TwoContrasts):
     in the prompts across the halves counts half.
     """
 
-    def _attempts(self, arena: Arena, items: Items) -> list[tuple[Group, Pack]]:
-        candidate, half = self._candidate, self.attempts // 2
-        if not candidate:
-            return [(group, candidate) for group in arena.attempt(items, candidate, self.attempts)]
-        before, after = (arena.attempt(items, pack, half) for pack in (NOTHING, candidate))
-        self._capital = self._capital.after(_differences(before, after))
-        return [(joined(pair), candidate) for pair in zip(before, after, strict=True)]
+    by_halves = True
 
-    def _learn(self, arena: Arena, group: Group, pack: Pack) -> None:
-        self._groups += 1
-        half = self.attempts // 2 if pack else self.attempts
-        for pair, across in arena.pairs_of_halves(group, self.contrasts, half):
-            weight, lesson = 0.5 if across else 1.0, arena.reflect(pair)
-            named = set() if lesson is None else {lesson, opposite(lesson)}
-            judged = [other for other in arena.judge(pair, pack) if other not in named]
-            if lesson is not None:
-                self._accounts.count(lesson, self._groups)
-            for one in judged:
-                self._accounts.count(one, self._groups, weight)
-            for one in judged if lesson is None else [lesson, *judged]:
-                if {one, opposite(one)} & pack:
-                    self._accounts.judge(*((one, weight) if one in pack else (opposite(one), -weight)))
+    @property
+    def _baseline(self) -> Pack:
+        return NOTHING
 
     def _leave(self) -> None:
         self._serve(self.serving - self._accounts.leaving(self.serving) - self._effects.retired)

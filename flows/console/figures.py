@@ -165,9 +165,8 @@ class EpochSums:
 
     @property
     def _reported(self) -> _ArmSum:
-        own = [arm for name, arm in self.arms.items() if name not in {"baseline", "champion"}] or list(
-            self.arms.values()
-        )
+        own = [arm for name, arm in self.arms.items() if name not in {"baseline", "champion"}]
+        own = own or list(self.arms.values())
         return _ArmSum(sum(arm.total for arm in own), sum(arm.scored for arm in own), sum(arm.solved for arm in own))
 
     def add(self, results: Sequence[GroupResult]) -> None:

@@ -220,7 +220,8 @@ def _headline(night: _Night) -> str:
         return f"{night.verdict.capitalize()}: {message}"
     follows = night.block("gate", "evidence").get("follows")
     if night.verdict == "undecided" and not night.gate.get("champion"):
-        return "Unchanged: no lesson joins or leaves" if follows else "Undecided: nothing was compared"
+        same = follows and set(night.gate.get("experience_ids", ())) == set(night.now)
+        return "Unchanged: no lesson joins or leaves" if same else "Undecided: nothing was compared"
     # What a message says before the decision, such as that a replay agrees.
     beyond, decided, _ = message.partition(f"; {night.verdict}: ")
     headline = "Promoted: the proven library is updated" if follows and night.verdict == "promote" else None

@@ -104,7 +104,7 @@ def _measured(task: TaskPaths, run_id: str) -> dict[str, Any]:
         evidence = gate.get("evidence") or {}
         needed, gain = float(evidence.get("needed", _NEEDED)), (evidence.get("gain") or {}).get("estimate")
         found = {"before": before, "after": after, "needed": needed, "scores": (low, high)}
-        return found | ({} if gain is None else {"gain": float(gain)})
+        return {**found, "gain": None if gain is None else float(gain)}
     return {}
 
 

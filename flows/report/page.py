@@ -139,7 +139,7 @@ def _curve(groups: Groups) -> dict[str, Any] | None:
         "sections": [(f"epoch {epoch}", *edge) for epoch, edge in zip(epochs, pairwise(edges), strict=True)],
         "x": Scale(0, len(points), 44, 704),
         "baseline": baseline,
-        "y": reward_scale(mean for _, mean in (*baseline, *((label, mean) for mean, label in points))),
+        "y": reward_scale([*(mean for mean, _ in points), *(mean for _, mean in baseline)]),
     }
 
 

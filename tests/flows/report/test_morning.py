@@ -160,9 +160,11 @@ def test_a_night_in_which_no_lesson_joins_or_leaves_says_what_those_in_force_gai
     records.lessons(a="A.")
     records.night("n1", "promote", "a")
     gate = {"decision": "undecided", "explanation": "the same library", "champion": None, "evidence": PROVEN}
-    records.night("n2", "undecided", "a", gate=gate)
+    records.night("n2", "undecided", "a", gate={**gate, "experience_ids": ["a"]})
     lines = records.lines("n2")
     assert lines["night"].startswith("Unchanged: no lesson joins or leaves")
+    records.night("n3", "undecided", "a", gate={**gate, "experience_ids": ["a", "b"]})
+    assert records.lines("n3")["night"].startswith("Undecided: nothing was compared"), "its sweep was lost"
     assert lines["better"].endswith("in the learning batches; than before: the same library")
     assert lines["look at"] == "nothing out of the ordinary"
 

@@ -28,9 +28,8 @@ JSON = st.recursive(
 
 @given(st.text("+-_.0123456789 \t\u00a0\u1680\u3000x\u0661e\ufeff\u200b", max_size=8))
 def test_texts_that_are_described_as_whole_numbers_are_those_that_are_read_as_such(text):
-    assume(
-        not re.match(r"\s*0[0_]*-", text)
-    )  # pydantic drops leading zeros and reads 00-5 as -5, which no client writes
+    # pydantic drops leading zeros and reads 00-5 as -5, which no client writes.
+    assume(not re.match(r"\s*0[0_]*-", text))
     try:
         NUMBER.validate_python(text)
     except ValidationError:
