@@ -6,6 +6,7 @@ __all__ = [
     "composite",
     "faults",
     "graders",
+    "gt",
     "importing",
     "judge",
     "options",

@@ -43,6 +43,8 @@ class RewardContext:
     """Reference answer of the item; empty when the item has none."""
     outputs: tuple[Attempt, ...]
     """Attempts of one group with an output, in index order."""
+    alternatives: tuple[str, ...] = ()
+    """Further accepted answers."""
     experiences: tuple[ExperienceRecord, ...] = ()
     """Records in this group's prompt."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

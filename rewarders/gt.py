@@ -1,101 +1,235 @@
-"""The ``gt`` rewarder: compare each output with the item's reference answer.
+r"""The ``gt`` rewarder: compare what each output states as its answer with the item's reference.
 
-No model, no arithmetic, no partial credit. Without a reference answer it abstains.
+No model, no arithmetic, no partial credit. Without a reference it abstains, and so it does on an output with two readings.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
 from fractions import Fraction
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from importlib.util import find_spec
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.base import RewardContext, Verdict, abstain_on_all
-from tfgrpo.rewarders.options import Name, NonNegative, Options, accepts, refusal
-from tfgrpo.rewarders.text.answers import Number, answered_number, format_value, numbers_agree, stated_answer
+from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
+from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
+from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
+from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
+from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
+from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
+from tfgrpo.rewarders.text.references import (
+    TRUTH,
+    ChoiceReference,
+    Compared,
+    ExactReference,
+    LabelReference,
+    NumberReference,
+    Reference,
+    TextReference,
+    options_of,
+    plain,
+    read_reference,
+    same_text,
+    shown,
+)
+from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
-Match: TypeAlias = Literal["exact", "normalized", "numeric"]
-
-_TRIMMED: Final = " \t.,;:!?\"'`*_()[]{}$<>\u2018\u2019\u201c\u201d\u00ab\u00bb"
-_SHOWN: Final = 80
-"""Longest value in evidence."""
+Match: TypeAlias = Literal["auto", "numeric", "label", "choice", "text", "normalized", "exact"]
+_MATCHES: Final = "auto, numeric, label, choice, text, normalized, exact"
+_EXAMPLES: Final = 5
+MATCH_OF: Final[dict[Kind, Match]] = {"numbers": "numeric", "labels": "label", "options": "choice", "codes": "text"}
+"""The match of each kind of column; every other kind is read reference by reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroundTruthRewarder(Options):
-    r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise.
+    r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise; abstains where a reader could not tell.
 
-    The stated answer is the text after the last ``Answer:`` line, else the last ``\boxed{}``, else the whole output
-    (for ``numeric``: its last number). The reference is read by the same rule.
+    Reasoning is cut. The stated answer is the last marked one (``Answer:``, ``<answer>``, ``\boxed{}``, ``####``), else the
+    rest of "the answer is …", else the last line, else the whole output. The reference is read by the same rule.
     """
 
-    match: Annotated[Match, accepts("exact, normalized, numeric")] = "normalized"
-    """``exact``: equal characters, except outer white space. ``normalized``: ignores also letter case, Unicode form, runs
-    of white space, and punctuation around the answer. ``numeric``: equal values."""
+    match: Annotated[Match, accepts(_MATCHES)] = "auto"
+    """``numeric``: equal values. ``label``: exactly this one of ``labels`` occurs. ``choice``: the letter of an option, or
+    its text. ``text``: the answer is the reference, or a sentence with it. ``normalized``: the answer is the reference but
+    for letter case, markup, and punctuation around it. ``exact``: every character but outer white space. ``auto``: by the
+    references of the dataset, or each by its form."""
     tolerance: NonNegative = 0.0
-    """Greatest absolute difference of equal values; ``numeric`` only."""
+    """Greatest absolute difference of equal values; for numbers only."""
+    decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
+    """Mark before the decimals of references, and first reading of those in outputs."""
+    labels: Texts = ()
+    """The set of labels, for ``label`` only; none: those of the dataset."""
     rewarder_id: Name = "gt"
+    _algebra: Algebra = field(default_factory=lambda: Algebra(), init=False, repr=False, compare=False)  # noqa: PLW0108
 
     quick: ClassVar[bool] = True
 
     @field_validator("tolerance")
     @classmethod
-    def _numeric_only(cls, value: float, info: ValidationInfo) -> float:
+    def _for_numbers_only(cls, value: float, info: ValidationInfo) -> float:
         match = info.data.get("match", "numeric")
-        if value and match != "numeric":
+        if value and match not in ("numeric", "auto"):
             raise refusal(f"0, because match is {match!r}")
         return value
 
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt; abstain on all when the reference is unusable."""
-        if not context.answer.strip():
-            return abstain_on_all(self, context, "the item has no reference answer")
+    @field_validator("labels")
+    @classmethod
+    def _for_labels_only(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        match = info.data.get("match", "label")
+        if value and match != "label":
+            raise refusal(f"none, because match is {match!r}")
+        return value
+
+    def for_references(self, references: Sequence[str]) -> GroundTruthRewarder:
+        """Return this rewarder as it reads the references of a dataset: what ``auto`` leaves open is decided."""
+        if self.match != "auto" and not (self.match == "label" and not self.labels):
+            return self
+        column = read_column(references)
+        if self.match == "label":
+            return replace(self, labels=column.labels or _distinct(references))
+        match = MATCH_OF.get(column.kind, "auto")
+        tolerance = self.tolerance if match in ("numeric", "auto") else 0.0
+        return replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
+
+    def readings(self, references: Sequence[str]) -> str:
+        """Return how the first of some references are read, in one line."""
+        shown_first = []
+        for text in references[:_EXAMPLES]:
+            with suppress(RewardError):
+                read = self.reference(text).shown
+                shown_first.append(shown(text) if read == shown(text) else f"{shown(text)} as {read}")
+        return f"{read_column(references)}; the first: {', '.join(shown_first)}"
+
+    def unusable(self, reference: str) -> str | None:
+        """Return why no output can be compared with a reference; None if one can."""
+        try:
+            self.reference(reference)
+        except RewardError as error:
+            return str(error)
+        return None
+
+    def reference(self, text: str, prompt: str = "") -> Reference:
+        """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
+        if not text.strip():
+            raise RewardError("the item has no reference answer")
+        tolerance, options = Fraction(str(self.tolerance)), options_of(prompt)
+        if self.match == "auto":
+            return read_reference(
+                text, decimal=self.decimal, tolerance=tolerance, options=options, equal=self._algebra.equal
+            )
         if self.match == "numeric":
-            reference = answered_number(context.answer)
-            if reference is None:
-                return abstain_on_all(self, context, f"the reference {_short(context.answer)} holds no number")
-            return [self._numeric(attempt.output, reference) for attempt in context.outputs]
-        wanted = stated_answer(context.answer).text or context.answer.strip()
-        return [self._textual(attempt.output, wanted) for attempt in context.outputs]
+            number = reference_number(text, self.decimal)
+            if number is None:
+                raise RewardError(f"the reference {shown(text)} is no single number")
+            return NumberReference(number, text, self.decimal, tolerance)
+        return self._textual(bare_reference(text), options)
 
-    def _verdict(self, right: bool, answered: str, reference: str) -> RewardScore:
-        sign = "=" if right else "≠"
-        evidence = f"{self.match}: answered {answered} {sign} reference {reference}"
-        return RewardScore(self.rewarder_id, 1.0 if right else 0.0, evidence)
+    def _textual(self, bare: str, options: Mapping[str, str]) -> Reference:
+        if self.match == "label":
+            if plain(bare) not in map(plain, self.labels):
+                raise RewardError(f"the reference {shown(bare)} is none of the labels")
+            return LabelReference(bare, self.labels, TRUTH if {*map(plain, self.labels)} <= {*TRUTH} else {})
+        if self.match == "choice":
+            letter = plain(bare).upper()
+            if not re.fullmatch("[A-J]", letter):
+                raise RewardError(f"the reference {shown(bare)} is no letter from A to J")
+            return ChoiceReference(letter, options)
+        return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
-    def _textual(self, output: str, wanted: str) -> RewardScore:
-        answer = stated_answer(output).text
-        right = answer == wanted if self.match == "exact" else _normalized(answer) == _normalized(wanted)
-        return self._verdict(right, _short(answer), _short(wanted))
+    def score(self, context: RewardContext) -> Sequence[Verdict]:
+        """Score every attempt; abstain on all when no reference is usable."""
+        references: list[Reference] = []
+        reasons: list[str] = []
+        for text in (context.answer, *context.alternatives):
+            try:
+                references.append(self.reference(text, context.prompt))
+            except RewardError as error:
+                reasons.append(str(error))
+        if not references:
+            return [self._same(attempt.output, context.answer, reasons[0]) for attempt in context.outputs]
+        return [self._verdict(attempt.output, references) for attempt in context.outputs]
 
-    def _numeric(self, output: str, reference: Number) -> RewardScore:
-        number = answered_number(output)
-        if number is None:
-            return self._verdict(False, f"{_short(stated_answer(output).text)} (no number)", _shown_number(reference))
-        right = numbers_agree(number, reference, Fraction(str(self.tolerance)))
-        return self._verdict(right, _shown_number(number), _shown_number(reference))
+    def _same(self, output: str, reference: str, unusable: str) -> Verdict:
+        """Return the verdict beside a reference that cannot be used: the same text is right, whatever it is."""
+        stated = stated_answer(output)
+        if stated is not None and reference.strip() and same_text(stated.text, reference):
+            return RewardScore(
+                self.rewarder_id, 1.0, f"{self.match}: the same text as the reference {shown(reference)}"
+            )
+        return Abstained(self.rewarder_id, unusable)
+
+    def _verdict(self, output: str, references: Sequence[Reference]) -> Verdict:
+        """Return the verdict on an output: right by any reference, else not graded where any is unclear, else wrong."""
+        unclear, compared = "", Compared(False, "nothing")
+        for reference in references:
+            try:
+                compared = reference.compare(output)
+            except RewardError as error:
+                unclear = unclear or str(error)
+                continue
+            if compared.right:
+                return RewardScore(self.rewarder_id, 1.0, self._evidence(compared, reference))
+        if unclear:
+            return Abstained(self.rewarder_id, unclear)
+        return RewardScore(self.rewarder_id, 0.0, self._evidence(compared, references[0]))
+
+    def _evidence(self, compared: Compared, reference: Reference) -> str:
+        sign = "=" if compared.right else "≠"
+        return f"{self.match}: answered {compared.answered} {sign} reference {reference.shown}"
 
 
-def _normalized(text: str) -> str:
-    """Return the comparable form; punctuation alone is unchanged, so that ``?`` and ``!`` still differ."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    collapsed = " ".join(folded.split())
-    return collapsed.strip(_TRIMMED) or collapsed
+def options_for_references(name: str, options: Mapping[str, Any], references: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a rewarder, or of the members of a composite, with what only the references can tell.
+
+    ``gt`` gets its match, its decimal mark and its labels, ``number_match`` its decimal mark, ``label_match`` its labels. What
+    the options say stays.
+    """
+    decided = dict(options)
+    if name == "composite":
+        for key in ("parts", "gates"):
+            members = options.get(key) or ()
+            decided[key] = [
+                {**each, "options": options_for_references(each["name"], each.get("options", {}), references)}
+                for each in members
+            ]
+    elif name == "gt":
+        read = GroundTruthRewarder(**options).for_references(references)
+        decided |= {"match": read.match}
+        decided |= {"decimal": ","} if read.decimal == "," else {}
+        decided |= {"labels": list(read.labels)} if read.labels else {}
+    elif name == "number_match" and decimal_mark(references) == ",":
+        decided.setdefault("decimal", ",")
+    elif name == "label_match" and (labels := read_column(references).labels):
+        decided.setdefault("labels", list(labels))
+    return decided
 
 
-def _shown_number(number: Number) -> str:
-    value = format_value(number.value) + ("%" if number.percent else "")
-    return _short(number.text) if number.text == value else f"{_short(number.text)} ({_clip(value)})"
+def _distinct(references: Sequence[str]) -> tuple[str, ...]:
+    return tuple({plain(text): text for text in reversed(references) if text.strip()}.values())
 
 
-def _short(text: str) -> str:
-    """Quote in one line: control characters and line breaks are escaped."""
-    return repr(_clip(text))
+class Algebra:
+    """Compares formulas by math-verify, in a child process that starts when the first formula needs it."""
 
+    def __init__(self) -> None:
+        self._grader: ItemGrader | None = None
 
-def _clip(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    @property
+    def equal(self) -> Callable[[str, str], bool] | None:
+        """Compare two formulas; None when the library is not installed."""
+        return None if find_spec("math_verify") is None else self._equal
+
+    def _equal(self, one: str, other: str) -> bool:
+        if self._grader is None:
+            from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify  # noqa: PLC0415 - starts a process
+
+            self._grader = MathVerify()
+        answer, record = f"<think></think>${one.strip(' $')}$", {"answer": f"${other.strip(' $')}$"}
+        return self._grader.score_one(GraderInput.of("formula", record, answer)) == 1.0

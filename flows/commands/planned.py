@@ -73,6 +73,7 @@ def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, 
         "rewards": ", ".join(f"{each.rewarder.rewarder_id} × {each.weight:g}" for each in plan.rewarders),
         "out": str(plan.paths.root),
         **({} if trial is None else {"agent": str(trial)}),
+        **({"rewards": "; ".join(plan.references)} if plan.references else {}),
         "forecast": str(plan.forecast),
         **({} if plan.forecast.gain is None else {"gate": str(plan.forecast.gain)}),
     }

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from tfgrpo.pipelines.mix.records import Records, index_records
-from tfgrpo.pipelines.plan.rewarders import ReferenceCount, matches_numbers
+from tfgrpo.pipelines.plan.rewarders import ReferenceCount
 from tfgrpo.pipelines.problems import did_you_mean, shown
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
@@ -109,17 +109,22 @@ class Reading:
             return None
         path = Path(written) if self._root is None else self._root / written
         # References are counted while the lines are checked: reading the records again would parse each twice.
-        references = ReferenceCount()
-        numbers = any(name in self._graders and matches_numbers(self._graders[name].grader) for name in graders)
+        named = {name: self._graders[name].grader for name in graders if name in self._graders}
+        counts = {name: ReferenceCount(each.unusable) for name, each in named.items() if hasattr(each, "unusable")}
+
+        def count(where: str, record: object) -> None:
+            for each in counts.values():
+                each.add_record(where, record)
+
         try:
-            records = index_records(path, check=self._check, visit=references.add_record if numbers else None)
+            records = index_records(path, check=self._check, visit=count if counts else None)
         except DatasetError as error:
             own = [problem for problem in error.problems if problem.source == str(path)]
             self.problems += [problem for problem in error.problems if problem not in own]
             if own:
                 raise refusal(own[0].accepted, f"{str(path)!r}: {own[0].given}") from None
             return None
-        return records, references.warnings()
+        return records, tuple(f"{name}: {each}" for name, each in counts.items() if each.unusable)
 
 
 def _names(section: object) -> frozenset[str]:

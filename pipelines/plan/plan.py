@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
-from tfgrpo.pipelines.plan.rewarders import build_rewarders, item_warnings, mix_of, try_graders
+from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_rewarders, mix_of, try_graders
 from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups, sealed_cohort
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
@@ -80,6 +80,8 @@ class Plan(BasePlan):
     """Groups that measure the effects of lessons; none of a run too small for it."""
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
+    references: tuple[str, ...] = ()
+    """How each rewarder that compares reads the references of the dataset, with the first of them."""
     opens_sealed: bool = False
     """Whether the run learns nothing and compares the champion with no lessons, on the sealed items."""
 
@@ -145,7 +147,9 @@ def build_plan(
     rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
-    base = BasePlan(settings, choose_models(settings), pack[0], rewarders[0], ())
+    reading = ReferenceReading.of(settings, rewarders[0], data[0])
+    settings = reading.settings
+    base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
     learning, actors = settings.tfgrpo, settings.gate.group_size
     if sealed:
         evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
@@ -164,7 +168,13 @@ def build_plan(
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=(*guard_warnings(settings, env, resolved.sources), *_advice(base, data[0], ahead)),
+        warnings=(
+            *guard_warnings(settings, env, resolved.sources),
+            *data[0].warnings,
+            *reading.warnings,
+            *_advice(base, data[0], ahead),
+        ),
+        references=reading.lines,
         paths=paths[0],
         opens_sealed=sealed,
     )
@@ -237,10 +247,7 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: 
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:
-    """Yield warnings that need data, pack and forecast."""
-    yield from data.warnings
-    every = chain(data.split.learn, data.split.held_out)
-    yield from item_warnings((each.rewarder for each in base.rewarders), every)
+    """Yield warnings that need pack and forecast."""
     budget, pack = base.settings.budget, base.pack.manifest
     others = sorted(data.domains - {"", pack.domain})
     if others and pack.domain != "general":

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
 
-from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.base import Rewarder, members_of
+from tfgrpo.rewarders.gt import MATCH_OF, GroundTruthRewarder, options_for_references
 from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.rewarders.text.columns import read_column
+from tfgrpo.stores.errors import PipelineError, Problem
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
+    from tfgrpo.pipelines.plan.data import RunData
     from tfgrpo.rewarders.graders.base import Grader
+
+_EXAMPLES: Final = 3
+_COUNTED: Final = 100_000
+"""Items whose references are counted: those of a larger dataset would be parsed once more before each run."""
 
 
 def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
@@ -81,48 +89,99 @@ def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> No
     checks.raise_problems()
 
 
-def item_warnings(rewarders: Iterable[Rewarder], items: Iterable[Item]) -> tuple[str, ...]:
-    """Return the ``ReferenceCount.warnings`` of the items, which are read only if a rewarder needs numbers."""
-    count = ReferenceCount()
-    if any(matches_numbers(grader) for rewarder in rewarders for grader in _graders_of(rewarder)):
-        for item in items:
-            if item.answer.strip():
-                count.add(item.id, item.answer)
-    return count.warnings()
+@dataclass(frozen=True, slots=True)
+class ReferenceReading:
+    """Settings and rewarders of a run whose rewarders read references as those of its dataset ask for."""
+
+    settings: Settings
+    rewarders: tuple[WeightedRewarder, ...]
+    lines: tuple[str, ...] = ()
+    """How each rewarder that compares reads the references."""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings, rewarders: tuple[WeightedRewarder, ...], data: RunData) -> ReferenceReading:
+        """Decide what only the references can tell. Raise ``PipelineError`` for a rewarder that can use none of them."""
+        comparing = any(_comparisons(weighted.rewarder) for weighted in rewarders)
+        if data.mix is not None or not comparing:  # a mix names its graders itself, and counts as it is loaded
+            return cls(settings, rewarders)
+        every = islice(chain(data.split.learn, data.split.held_out), _COUNTED)
+        items = [(item.id, item.answer) for item in every if item.answer.strip()]
+        answers = [answer for _, answer in items]
+        entries = tuple(
+            entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
+            for entry in settings.rewarders
+        )
+        if entries != settings.rewarders:
+            settings = settings.model_copy(update={"rewarders": entries})
+            rewarders = build_rewarders(settings, None)
+        lines = tuple(
+            f"{weighted.rewarder.rewarder_id} ({weighted.rewarder.match}): {weighted.rewarder.readings(answers)}"
+            for weighted in rewarders
+            if isinstance(weighted.rewarder, GroundTruthRewarder) and answers
+        )
+        return cls(settings, rewarders, lines, _counted(rewarders, items))
+
+
+def _counted(rewarders: Sequence[WeightedRewarder], items: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a warning for each rewarder that cannot use some references. Raise ``PipelineError`` for one that can use none."""
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for weighted in rewarders:
+        for name, unusable in _comparisons(weighted.rewarder):
+            count = ReferenceCount(unusable)
+            for item_id, answer in items:
+                count.add(item_id, answer)
+            if count.none_usable and weighted.weight > 0.0:
+                problems.append(Problem(f"rewarders: {name}", str(count), _fitting([answer for _, answer in items])))
+            elif count.unusable:
+                warnings.append(f"{name}: {count}; their items are not graded")
+    if problems:
+        raise PipelineError(problems)
+    return tuple(warnings)
+
+
+def _fitting(answers: Sequence[str]) -> str:
+    column = read_column(answers)
+    return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"
 
 
 class ReferenceCount:
-    """Counts references, and those of them that are no single number."""
+    """Counts references, and those of them that a scorer cannot use."""
 
-    def __init__(self) -> None:
-        self._total, self._bad, self._first = 0, 0, ""
+    def __init__(self, unusable: Callable[[Any], str | None]) -> None:
+        """``unusable`` returns why a reference cannot be used."""
+        self._unusable = unusable
+        self.total = self.unusable = 0
+        self._examples: list[str] = []
 
     def add(self, where: str, reference: object) -> None:
         """Count the reference of the item at ``where``."""
-        from tfgrpo.rewarders.graders.builtin.number_match import reference_value  # noqa: PLC0415 - see _graders_of
-
-        self._total += 1
-        if reference_value(reference) is None:
-            self._bad += 1
-            self._first = self._first or f"{where}: {reference!r:.60}"
+        self.total += 1
+        reason = self._unusable(reference)
+        if reason is not None:
+            self.unusable += 1
+            if len(self._examples) < _EXAMPLES:
+                self._examples.append(f"{where} has {reference!r:.60}: {reason}")
 
     def add_record(self, where: str, record: object) -> None:
         """Count the ``answer`` of a record of a data mix."""
         self.add(where, record.get("answer") if isinstance(record, dict) else None)
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return one sentence if any reference is no single number."""
-        if not self._bad:
-            return ()
-        bad = f"{self._bad:,} of {self._total:,} references are no single number"
-        return (f"{bad}, and number_match leaves their items ungraded; the first: {self._first}",)
+    @property
+    def none_usable(self) -> bool:
+        """Whether there are references, and none can be used."""
+        return 0 < self.total == self.unusable
+
+    def __str__(self) -> str:
+        return f"{self.unusable:,} of {self.total:,} references that it cannot use: {'; '.join(self._examples)}"
 
 
-def matches_numbers(grader: Grader) -> bool:
-    """Return whether a grader needs references that are single numbers."""
-    from tfgrpo.rewarders.graders.builtin.number_match import NumberMatch  # noqa: PLC0415 - see _graders_of
-
-    return isinstance(grader, NumberMatch)
+def _comparisons(rewarder: Rewarder) -> list[tuple[str, Callable[[Any], str | None]]]:
+    """Return name and check of every scorer in a rewarder that compares with references."""
+    members = [each for member in members_of(rewarder) for each in _comparisons(member)]
+    checks = (getattr(scorer, "unusable", None) for scorer in (rewarder, *_graders_of(rewarder)))
+    return members + [(rewarder.rewarder_id, check) for check in checks if check is not None]
 
 
 def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:

@@ -1,3 +1,3 @@
-"""Read answers, numbers and fenced blocks from completions."""
+"""Read answers, numbers, references, columns of them, and fenced blocks."""
 
-__all__ = ["answers", "fences"]
+__all__ = ["answers", "columns", "fences", "numbers", "references"]

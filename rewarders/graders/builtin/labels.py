@@ -10,7 +10,8 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion
 from tfgrpo.rewarders.graders.base import field as record_field
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
-from tfgrpo.rewarders.options import Flag, Options, accepts
+from tfgrpo.rewarders.options import Flag, Options, Texts, accepts
+from tfgrpo.rewarders.text.references import LabelReference, Reference, TextReference, label_reference, options_of
 
 _LABELS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
 
@@ -47,20 +48,30 @@ class CategoryMatch(Options, ItemGrader):
 
 @dataclass(frozen=True, slots=True)
 class LabelMatch(Options, ItemGrader):
-    """1.0 when the answer is the expected label, except for outer white space and letter case, else 0.0.
+    """1.0 when the answer states the expected label and no other, else 0.0.
 
-    Letter case is Unicode case folding, so that ``STRASSE`` is ``Straße``. Without a final answer, or without an expected
-    label, the score is 0.0.
+    A letter is stated as ``(B)``, ``B) Paris``, "the answer is B", or by the text of its option in the prompt; yes and no
+    also as true and false. Any other label is stated alone, or in a sentence that neither denies it nor offers another.
+    Without a final answer, or without an expected label, the score is 0.0. Raises ``RewardError`` for two readings.
     """
 
     require_answer: Flag = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
+    labels: Texts = ()
+    """The set of labels; with it an answer is right when exactly the expected one of them occurs."""
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        wanted = _expected_label(item).strip().casefold()
+        wanted = _expected_label(item).strip()
         answer = stated_text(item, require_answer=self.require_answer)
-        return 1.0 if wanted and answer is not None and answer.strip().casefold() == wanted else 0.0
+        if not wanted or answer is None:
+            return 0.0
+        return 1.0 if self._reference(wanted, str(record_field(item, "prompt") or "")).compare(answer).right else 0.0
+
+    def _reference(self, label: str, prompt: str) -> Reference:
+        if self.labels:
+            return LabelReference(label, self.labels)
+        return label_reference(label, options_of(prompt)) or TextReference(label)
 
 
 def _expected_label(item: GraderInput) -> str:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, field, final_answer
-from tfgrpo.rewarders.options import Flag, NonNegative, Options
-from tfgrpo.rewarders.text.answers import Number, answered_number, numbers_agree, reference_number
+from tfgrpo.rewarders.options import Flag, NonNegative, Options, accepts
+from tfgrpo.rewarders.text.answers import stated_answer
+from tfgrpo.rewarders.text.numbers import DecimalMark, Number, reference_number
+from tfgrpo.rewarders.text.references import NumberReference, same_text, shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.numeric import is_finite
 
-_SHOWN: Final = 60
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
 """Digits of any script; no exponent, no separators, no fractions."""
 _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49, 0.1))
@@ -27,34 +28,43 @@ _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49
 
 @dataclass(frozen=True, slots=True)
 class NumberMatch(Options, ItemGrader):
-    r"""1.0 when the answer's last stated number has the value of the record's ``answer``, else 0.0.
+    r"""1.0 when the number that the answer states has the value of the record's ``answer``, else 0.0.
 
-    A number may have thousands separators, signs, decimals, fractions, percent and ``\boxed{}``. The text after the last
-    ``Answer:`` line counts, else the last box, else the last number. Without a final answer the score is 0.0.
+    A number may have thousands separators, signs, decimals, fractions, percent, magnitudes and ``\boxed{}``. Marked answers
+    count first, then "the answer is …", then the only number of the text or of its last line. Without a final answer the
+    score is 0.0.
 
     The reference is a JSON number, or text of one number with words and units. Raises ``RewardError`` for any other, such
-    as ``3, 7`` or ``2\pi``.
+    as ``3, 7`` or ``2\pi``, unless the answer is the same text; and for an answer with two readings.
     """
 
     tolerance: NonNegative = 0.0
     """Greatest absolute difference of equal values."""
     require_answer: Flag = True
     """When false, a completion without any reasoning tag is itself the answer. Unfinished reasoning never is."""
+    decimal: Annotated[DecimalMark, accepts('"." or ","')] = "."
+    """Mark before the decimals of references."""
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
         reference = field(item, "answer")
-        gold = reference_value(reference)
-        if gold is None:
-            shown = repr(reference) if isinstance(reference, str) else f"of type {type(reference).__name__}"
-            raise RewardError(f"the reference {shown[:_SHOWN]} is no single number")
+        gold, text = reference_value(reference, self.decimal), str(reference)
         answer = stated_text(item, require_answer=self.require_answer)
+        if gold is None:
+            stated = stated_answer(answer or "")
+            if stated is not None and isinstance(reference, str) and same_text(stated.text, text):
+                return 1.0
+            given = shown(reference) if isinstance(reference, str) else f"of type {type(reference).__name__}"
+            raise RewardError(f"the reference {given} is no single number")
         if answer is None:
             return 0.0
-        found = answered_number(answer)
         # By way of the text, which makes the tolerance 0.1 one tenth exactly.
-        agrees = found is not None and numbers_agree(found, gold, Fraction(str(self.tolerance)))
-        return 1.0 if agrees else 0.0
+        found = NumberReference(gold, text, self.decimal, Fraction(str(self.tolerance))).compare(answer)
+        return 1.0 if found.right else 0.0
+
+    def unusable(self, reference: object) -> str | None:
+        """Return why no output can be compared with a reference; None if one can."""
+        return None if reference_value(reference, self.decimal) is not None else "no single number"
 
 
 def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:
@@ -65,13 +75,13 @@ def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:
     return item.completion
 
 
-def reference_value(gold: object) -> Number | None:
+def reference_value(gold: object, decimal: DecimalMark = ".") -> Number | None:
     """Return the number of a record's ``answer``; None when it is no single number."""
     if isinstance(gold, str):
-        return reference_number(gold)
+        return reference_number(gold, decimal)
     if isinstance(gold, bool) or not isinstance(gold, int | float) or not is_finite(gold):
         return None
-    return Number(Fraction(gold) if isinstance(gold, int) else Fraction(repr(gold)), percent=False, text="")
+    return Number(Fraction(gold) if isinstance(gold, int) else Fraction(repr(gold)), percent=False, text=str(gold))
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,10 +174,43 @@ def test_references_that_are_no_single_number_are_counted_in_the_plan(
 ) -> None:
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
     path = write_jsonl([*rows, {"id": "bare", "prompt": "?"}], "lists.jsonl")
-    counted = "30 of 40 references are no single number, and number_match leaves their items ungraded; the first: q"
+    counted = "number_match: 30 of 40 references that it cannot use: q"
     warnings = make_plan(dataset__path=str(path), rewarders=json.dumps(rewarders)).warnings
     assert any(text.startswith(counted) for text in warnings)
-    assert not any("single number" in text for text in make_plan(dataset__path=str(path)).warnings)
+    assert not any("cannot use" in text for text in make_plan(dataset__path=str(path)).warnings)
+
+
+def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path]
+) -> None:
+    labels = [{"id": f"q{n}", "prompt": f"{n}?", "answer": ("spam", "ham", "eggs")[n % 3]} for n in range(40)]
+    path = str(write_jsonl(labels, "labels.jsonl"))
+    numeric = json.dumps([{"name": "gt", "options": {"match": "numeric"}}])
+    (problem,) = refusal(make_plan, dataset__path=path, rewarders=numeric).problems
+    assert "40 of 40 references" in problem.given
+    assert "`match: label` fits: 40 references with 3 distinct values" in problem.accepted
+
+
+@pytest.mark.parametrize(
+    ("answers", "options"),
+    [
+        (["0,15", "7,15", "12,5"], {"match": "numeric", "decimal": ","}),
+        (["1,234", "12", "2,500"], {"match": "numeric"}),
+        (["00042", "00017", "00900"], {"match": "text"}),
+        (["A", "B", "D"], {"match": "choice"}),
+        (["positive", "negative", "neutral"], {"match": "label", "labels": ["positive", "negative", "neutral"]}),
+        (["12:05", "9:30", "17:45"], {"match": "label", "labels": ["12:05", "9:30", "17:45"]}),
+        (["Step 1. 40 + 2\n#### 42", "none\n#### 1,080", "#### -3"], {"match": "numeric"}),
+    ],
+)
+def test_what_auto_leaves_open_is_decided_by_the_references_and_recorded(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path], answers: list[str], options: dict[str, Any]
+) -> None:
+    rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": answers[n % 3]} for n in range(40)]
+    plan = make_plan(dataset__path=str(write_jsonl(rows, "d.jsonl")), rewarders=json.dumps([{"name": "gt"}]))
+    assert plan.settings.rewarders[0].options == options
+    (line,) = plan.references
+    assert line.startswith(f"gt ({options['match']}): 40 references")
 
 
 def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePlan) -> None:

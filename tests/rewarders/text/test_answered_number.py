@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.text.answers import answered_number, last_number, stated_answer
+from tfgrpo.rewarders.text.numbers import answered_number
+from tfgrpo.stores.errors import RewardError
 
 PARTS = r"""
 12\pi  12x  12i  12!  \pm 12  x > 12  x \ge 12  \geq 12  \sqrt{12}  \sqrt[3]{12}  2\sqrt{12}  \log 12  12 + x  12 million
@@ -33,7 +34,10 @@ def texts(several: str) -> list[str]:
 
 
 def is_twelve(text: str) -> bool:
-    found = answered_number(text)
+    try:
+        found = answered_number(text)
+    except RewardError:
+        return False
     return found is not None and found.value == 12
 
 
@@ -64,14 +68,9 @@ def test_words_around_a_number_make_it_no_part_of_something_else(text):
     assert is_twelve(text)
 
 
-@given(st.text(alphabet="0123456789+- \n\u00a0\u0664", max_size=22))
-def test_both_ways_read_the_same(text):
-    assert answered_number(text) == last_number(stated_answer(text).text)
-
-
 @given(st.from_regex(r"\s?[+-]?[0-9]{1,18}\s?", fullmatch=True, alphabet=st.characters(codec="ascii")))
-def test_both_ways_read_plain_integers_the_same(text):
+def test_a_plain_integer_is_its_value(text):
     found = answered_number(text)
     assert found is not None
-    assert found == last_number(stated_answer(text).text)
     assert found.value == int(text.strip())
+    assert answered_number(f"Answer: {text}").value == found.value

@@ -86,13 +86,17 @@ def test_labels_that_are_no_texts_are_refused():
         ("STRASSE", "Stra\u00dfe", 1.0),
         ("not Alpha", "Alpha", 0.0),
         ("Alphabet", "Alpha", 0.0),
-        ("Alpha.", "Alpha", 0.0),
+        ("Alpha.", "Alpha", 1.0),
+        ("The label is Alpha, I think.", "Alpha", 1.0),
+        ("Answer: Alpha or Beta", "Alpha", 0.0),
+        ("(B)", "B", 1.0),
+        ("Answer: B) Paris", "B", 1.0),
         ("Beta", "Alpha", 0.0),
         ("3.0", 3.0, 1.0),
         ("x", " ", 0.0),
     ],
 )
-def test_label_match_accepts_only_the_whole_label(answer, label, expected):
+def test_label_match_accepts_the_whole_label_alone_or_in_a_sentence(answer, label, expected):
     assert score("label_match", answered(answer), {"answer": label}) == expected
 
 
@@ -102,10 +106,19 @@ def test_label_match_may_read_a_completion_without_tags_but_never_unfinished_rea
     assert score("label_match", "<think>Alpha", {"answer": "<think>Alpha"}, require_answer=False) == 0.0
 
 
-@given(st.text(max_size=9), st.text(max_size=9))
-def test_labels_match_exactly_when_they_are_equal_but_for_case_and_outer_white_space(left, right):
-    same = f"x{left}".strip().casefold() == f"x{right}".strip().casefold()
-    assert score("label_match", answered(f"x{left}"), {"answer": f"x{right}"}) == float(same)
+@given(st.text(alphabet="abc -", min_size=1, max_size=9), st.text(alphabet="abc -", max_size=9))
+def test_labels_that_share_no_word_never_match(left, right):
+    wanted, answer = f"x{left}".strip(), f"y{right}".strip()
+    assert score("label_match", answered(wanted.upper()), {"answer": wanted}) == 1.0
+    if wanted not in answer.split():
+        assert score("label_match", answered(answer), {"answer": wanted}) == 0.0
+
+
+def test_of_a_set_of_labels_exactly_the_expected_one_is_right():
+    labels = {"labels": ["spam", "not spam"]}
+    assert score("label_match", answered("It is not spam."), {"answer": "not spam"}, **labels) == 1.0
+    assert score("label_match", answered("It is not spam."), {"answer": "spam"}, **labels) == 0.0
+    assert score("label_match", answered("Answer: spam or not spam"), {"answer": "spam"}, **labels) == 0.0
 
 
 def test_a_label_that_python_cannot_write_out_is_none():

@@ -24,7 +24,7 @@ RIGHT = [
     ("50%", "0.5"),
     (r"so \boxed{42}", "#### 42"),
     (r"so \fbox{42}, not 41", r"\fbox{42}"),
-    ("first 3, then 42", "5 * 8 + 2 = <<40+2=42>>42\n#### 42"),
+    ("first 3\nthen 42", "5 * 8 + 2 = <<40+2=42>>42\n#### 42"),
     ("Answer: 42\nin 3 steps", "42"),
     ("42", 42),
     ("0.1", 0.1),
@@ -32,7 +32,6 @@ RIGHT = [
 ]
 WRONG = [
     ("1", "1,080"),
-    ("1 2 3 42 5", "42"),
     ("41", "42"),
     ("none", "42"),
 ]
@@ -41,14 +40,15 @@ REFERENCES = r"""
 $42$  \(42\)  (5)  42 apples  42km  60 km/h  42 m^2  42 \text{ cm}^2  42\textrm{ cm}  3 1/2  3 \times 10^5  30^\circ  ½
 2½  −42  5 μm  3²  10⁻³  The answer is 42.  No. 5  x = 5  x_1 = 5  3 * 4 = 12  Total cost: $42  a 5-day trip  Answer: 42 apples
 6.02 × 10²³  so \boxed{42} is it, as 40 + 2 says  5 cm²  the only root is 3  the negative ones are 3  40+2=<<40+2=42>>42 #### 42
+5 million  2 dozen  one half
 \boxed{\boxed{5}}  \boxed{\fbox{\boxed{-1,080}}}  \boxed{12\text{ boxes}}  in 7 boxes, \boxed{7} each
 """
 NO_REFERENCES = r"""
 7!  2i  3i  2x  5k  5M  2π  √2  ±3  ≤5  3-7  3,14  12:30  1.2.3  |5|  1/x  2/\pi  e^2  2\pi  2\sqrt{3}  \sqrt{2}
 \frac{\pi}{2}  \frac{2}{x}  0.(3)  3, 7  2+3i  2-3i  2 + x  x - 5  5 - x  2(x+1)  f(5)  log 8  3 or 7  x = 3 or x = 7
-x=3,y=7  (1, 2)  [1,2]  [5, ∞)  2024-01-05  5 million  0.333...  0.\overline{3}  3^{1/2}  2 \cdot \pi  5 \pm x
-y = 2x + 3  2x + 3 = 7  x != 5  101₂  ∛27  ⌊3⌋  minus 3  Negative $3$  3 squared  the square root of 3
-\boxed{3} and \boxed{7}  \boxed{3, 7}  Answer: 3 and 7  #### 3, 7  none
+x=3,y=7  (1, 2)  [1,2]  [5, ∞)  2024-01-05  0.333...  0.\overline{3}  3^{1/2}  2 \cdot \pi  5 \pm x
+12:05  2-5  555-1234  y = 2x + 3  2x + 3 = 7  x != 5  101₂  ∛27  ⌊3⌋  minus 3  Negative $3$  3 squared  the square root of 3
+\boxed{3} and \boxed{7}  \boxed{3, 7}  Answer: 3 and 7  #### 3, 7  nothing
 \boxed{3+\boxed{5}}  Answer: \boxed{3} or \boxed{7}  \boxed{\boxed{3}} or \boxed{7}
 """
 
@@ -85,6 +85,16 @@ def test_an_answer_is_never_right_or_wrong_about_a_part_of_a_reference(reference
 @pytest.mark.parametrize("require_answer", [True, False])
 def test_unfinished_reasoning_is_never_an_answer(completion, require_answer):
     assert score("number_match", completion, {"answer": "42"}, require_answer=require_answer) == 0.0
+
+
+def test_the_same_text_as_an_unusable_reference_is_right():
+    assert score("number_match", answered("3, 7"), {"answer": "3, 7"}) == 1.0
+    assert score("number_match", answered("Answer: 12:05"), {"answer": "12:05"}) == 1.0
+
+
+def test_several_numbers_of_which_no_line_states_one_are_no_score():
+    with pytest.raises(RewardError, match="no answer is marked"):
+        score("number_match", answered("1 2 3 42 5"), {"answer": "42"})
 
 
 def test_a_completion_without_tags_may_be_the_answer_itself():

@@ -1,0 +1,467 @@
+r"""Read numbers exactly, in any notation: ``1,080``, ``-3.5``, ``3/4``, ``\frac{1}{2}``, ``5 million``, ``one half``.
+
+There is no arithmetic: ``3 + 4`` is no number. A part of something else is none either: ``2\pi``, ``12:05``, ``2-5``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, Literal, TypeAlias
+
+from tfgrpo.rewarders.text.answers import BOX, Stated, stated_answer, until_closing
+from tfgrpo.stores.errors import RewardError
+
+DecimalMark: TypeAlias = Literal[".", ","]
+
+_INTEGER: Final = re.compile("[+-]?[0-9]{1,18}")
+_MARK: Final = "####"
+_MAX_DIGITS: Final = 400
+"""Longer runs of digits, and powers with more digits, are not read."""
+
+_DASHES: Final = dict.fromkeys(map(ord, "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"), "-") | {ord("\uff0b"): "+"}
+_MARKS: Final = _DASHES | {ord("\uff05"): "%", ord("\u066a"): "%", ord("\uff0e"): ".", ord("\uff0c"): ","}
+_LATEX: Final = (
+    (re.compile(r"(?<=\d)(?=\\[dtc]?frac)"), " "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}\{ ?([^{}]*?) ?\}[ \t]{0,3}\{ ?([^{}]*?) ?\}"), r"\1/\2 "),
+    (re.compile(r"\\[dtc]?frac[ \t]{0,3}(\d)[ \t]{0,3}(\d)"), r"\1/\2 "),
+    (re.compile(r"\\(?:times|cdot)"), "\u00d7"),
+    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|f?box(?:ed)?|operatorname)[ \t]*\{"), "{"),
+    (re.compile(r"\{,\}|(?<=\d)\\[,;:!](?=\d{3})"), ","),
+    (re.compile(r"\\([$%#&])"), r"\1"),
+    (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])"), " "),
+    (re.compile(r"\^[ \t]*\{?[ \t]*\\(?:circ|degree)[ \t]*\}?"), " "),
+    (re.compile(r"\^[ \t]*\{[ \t]*([+-]?\d+)[ \t]*\}"), r"^\1"),
+    (re.compile(r"_[ \t]*\{[^{}]*\}"), " "),
+    (re.compile(r"\\\(|\\\)|\\\[|\\\]|[{}]|\*\*|\$\$"), " "),
+)
+_SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
+_DIGITS: Final = (
+    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
+    r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
+)
+_MAGNITUDES: Final = {
+    **dict.fromkeys(("k", "thousand", "thousands"), 10**3),
+    **dict.fromkeys(("m", "mn", "million", "millions"), 10**6),
+    **dict.fromkeys(("b", "bn", "billion", "billions"), 10**9),
+    **dict.fromkeys(("trillion", "trillions"), 10**12),
+    **dict.fromkeys(("hundred", "hundreds"), 100),
+    **dict.fromkeys(("dozen", "dozens"), 12),
+    **dict.fromkeys(("lakh", "lakhs"), 10**5),
+    **dict.fromkeys(("crore", "crores"), 10**7),
+}
+_NUMBER: Final = re.compile(
+    rf"""
+    (?<![\w^])(?<!\d\.)(?<!\^[+-])                   # not inside a word, a version number or an exponent
+    (?P<sign>(?:(?<![\w)\]%])[+-])?)(?:[$€£¥]\ ?)?(?P<inner>(?:(?<=[$€£¥])[+-])?)
+    (?: (?P<whole>\d{{1,9}})[ ]{{1,3}}(?P<over>\d{{1,9}})\ ?/\ ?(?P<under>\d{{1,9}})(?![\w/])   # 3 1/2
+      | (?P<digits>{_DIGITS})(?P<decimals>\.\d+)? | (?P<bare>(?<!\.)\.\d+) )
+    (?: [eE](?P<exponent>[+-]?\d{{1,4}})(?!\w)
+      | \ ?[\u00d7*]\ ?10\ ?\^\ ?(?P<ten>[+-]?\d{{1,4}})(?!\w)
+      | \^(?P<power>[+-]?\d{{1,4}})(?!\w)
+      | \ ?/\ ?(?P<divisor>[+-]?\d{{1,3}}(?:,\d{{3}})+(?!\d)|[+-]?\d+(?:\.\d+)?)(?!\w) )?
+    (?P<magnitude>(?-i:[kKMB](?![\w^]))
+      |[\ -]?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore)s?(?!\w)|\ ?(?:mn|bn)(?!\w))?
+    (?P<percent>\ ?(?:%|percent\b|per\ cent\b))?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
+_OPERATOR_BEHIND: Final = re.compile(r"[\w)][ \t]{0,3}[+\u00d7÷·/*][ \t]{0,3}$")
+_LOOSE_SIGN: Final = re.compile(r"^[ \t]*([+-])[ \t]+")
+_OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*[$(]?[ \t]*[\d.]")
+_APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
+_ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
+_ANOTHER: Final = re.compile(
+    r"""[ \t$)]* (?: [,;:&±] | (?:,[ \t]*)? \(? (?:or|and|to(?![ \t]*\d+[ \t]*[dspf]))\b ) [ \t$(]* [+-]? [$€£¥]? \.? \d""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
+"""A second number on an answer line: ``x = 3 or x = 7``, ``12 or 13``, ``3,14``, but not ``3.14 to 2 decimal places``."""
+_REJECTED: Final = re.compile(
+    r"[,;(]?[ \t]*\b(?:and[ \t]+)?(?:not|rather than|instead of|never)[ \t]+[$€£]?[-+\d.,/]*\d[%)]?", re.IGNORECASE
+)
+"""``42, not 41`` states 42."""
+_OUT_OF: Final = re.compile(
+    r"\b(?:out[ \t]+)?of[ \t]+(?:the[ \t]+|all[ \t]+|a[ \t]+total[ \t]+of[ \t]+)*[$€£]?\d[\d.,]*\b", re.IGNORECASE
+)
+_CONCLUSION: Final = re.compile(
+    r"\b(?:so|thus|therefore|hence|in total|altogether|which (?:is|makes|gives|leaves)|that (?:is|makes|gives|leaves))\b",
+    re.IGNORECASE,
+)
+_BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
+_ENUMERATION: Final = re.compile(
+    r"^[ \t>*_#|-]*(?:\(?\d{1,3}[.):](?=[ \t])|(?:step|part|case|option|question)[ \t]+\d+[.:)]?)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Numbers of list items and steps, which are no values."""
+_REFUSAL: Final = re.compile(
+    r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|unable to|impossible to|do(?: not|n['’]t) (?:know|have)"
+    r"|not (?:enough|sufficient|possible)|insufficient)\b",
+    re.IGNORECASE,
+)
+_OPERATOR_BEFORE: Final = re.compile(
+    r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]|[ \t$][<>]"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of))[ \t$(]*$"
+)
+
+_BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
+    r"\\(?!(?:text|math|mbox|rm\b|bf\b|underline|q?quad|degree|circ|euro|pounds))[A-Za-z]"
+    r"|[√∛∜⌈⌊∞±≈≠≤≥\u0391-\u03a8\u03b1-\u03bb\u03bd-\u03c9]"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|exp|sin|cos|tan|pi|inf)(?![A-Za-z])"
+)
+_BEFORE: Final = re.compile(
+    r"(?:[/^<>~|×÷·⋅]|\S[ \t]*\*|[+-][ \t]+|[\w)\]][ \t]*[+-]|[A-Za-z]\(|(?i:minus|negative|root of))[ \t$]*$"
+)
+_BEHIND: Final = re.compile(
+    r"""[ \t$]* (?: [*×·⋅÷^+<>-] [ \t$]* (?:[A-Za-z](?![A-Za-z]|[ ][a-z]{2})|[(\\|])
+      | / [ \t]* (?:[A-Za-gi-kn-rt-z](?![A-Za-z])|\()
+      | (?:squared|cubed|factorial)s?\b
+      | [π√±] | \\(?:pi|sqrt|pm|mp|log|ln)(?![A-Za-z]) ) | _\d
+    | [(…\u00b2\u00b3\u00b9\u2070-\u2089] | \.\. | [a-ceijknp-rt-z](?![A-Za-z])
+    | [ \t]+ [ijknxyz](?![A-Za-z]|[ ][a-z]{2})
+    | [:/-]\d""",
+    re.VERBOSE,
+)
+"""An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
+_PART_BEFORE: Final = re.compile(r"\d[:/-]$")
+_UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
+_SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
+_EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
+_LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
+_WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
+
+_SMALL: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_UNITS: Final = {word: value for value, word in enumerate(_SMALL.split())} | {
+    word: 10 * value for value, word in enumerate(_TENS.split(), start=2)
+}
+_PARTS: Final = {
+    **dict.fromkeys(("half", "halves"), 2),
+    **dict.fromkeys(("third", "thirds"), 3),
+    **dict.fromkeys(("quarter", "quarters", "fourth", "fourths"), 4),
+    **dict.fromkeys(("fifth", "fifths"), 5),
+    **dict.fromkeys(("sixth", "sixths"), 6),
+    **dict.fromkeys(("eighth", "eighths"), 8),
+    **dict.fromkeys(("tenth", "tenths"), 10),
+}
+_WORD: Final = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as written in a text."""
+
+    value: Fraction
+    """As written: ``50 %`` has the value 50 here, ``5 million`` 5,000,000."""
+    percent: bool
+    text: str
+    """The characters of the number."""
+    scale: int = 1
+    """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
+
+    @property
+    def abbreviated(self) -> bool:
+        """Whether a letter is the magnitude, which in a formula is a variable: ``5k``."""
+        return self.scale > 1 and len(self.text.rstrip("% ")) > 1 and self.text.rstrip("% ")[-2].isdigit()
+
+
+def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
+    r"""Return the number that an output states; None when it states none.
+
+    It is the one in the part that ``stated_answer`` finds. Without a mark it is the only number of the text, else the one
+    that the last line concludes with. A part of something else, as in ``12\pi``, is none, and neither is one of several, as
+    in ``Answer: 12 or 13``. Raises ``RewardError`` where several numbers are stated and no line concludes with one.
+    """
+    # Most answers of a dataset of numbers are plain integers, which need no search.
+    integer = _integer(text)
+    if integer is not None:
+        return integer
+    stated = stated_answer(text)
+    if stated is None:
+        return None
+    if not stated.is_marked:
+        return _concluded_number(stated, decimal)
+    read = boxed_number if stated.source == "box" else stated_number
+    return read(_APPROXIMATELY.sub("=", stated.text), decimal) or number_in_words(stated.text)
+
+
+def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
+    """Return the number of a reference; None when it is no single number as a whole.
+
+    The text after the last ``####``, else the part that states an answer, has to be a number with words and units.
+    """
+    integer = _integer(text)
+    if integer is not None:
+        return integer
+    stated = stated_answer(text.rpartition(_MARK)[2])
+    if stated is None:
+        return None
+    box = BOX.search(stated.whole)
+    if box is None:
+        statement = stated.text if stated.is_marked else stated.whole
+        found = only_number(statement, decimal) or number_in_words(statement)
+    else:
+        behind = stated.whole[box.end() :]
+        inside = until_closing(behind)
+        found = None if BOX.search(behind, len(inside)) else only_number(inside, decimal)
+    return None if found is None or found.abbreviated else found
+
+
+def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
+    """Return the number of a text without a mark: its only one, else that of its last line."""
+    text = _ENUMERATION.sub("", _ascii(stated.whole, decimal))
+    numbers = _values(text)
+    if len({number.value for number in numbers if number is not None}) > 1:
+        return _last_line_number(_ENUMERATION.sub("", _ascii(stated.text, decimal)))
+    if not numbers:
+        return number_in_words(stated.text)
+    # The last one may be a part of something else, which is then what the text states.
+    return None if numbers[-1] is None or _REFUSAL.search(stated.whole) else numbers[-1]
+
+
+def _last_line_number(line: str) -> Number | None:
+    """Return the number that a line concludes with. Raise ``RewardError`` for several."""
+    bold = [found[1] or found[2] for found in _BOLD.finditer(line)]
+    behind_word = _CONCLUSION.split(_OUT_OF.sub(" ", _REJECTED.sub(" ", line)))[-1]
+    ways = [
+        [line],
+        bold,
+        [line.rpartition("=")[2]] if "=" in line else [],
+        [behind_word],
+        [re.sub(r"\([^()]*\)", " ", line)],
+    ]
+    for parts in ways:
+        numbers = [number for part in parts for number in _values(part)]
+        if len({number and number.value for number in numbers}) == 1:
+            return numbers[-1]
+    several = " and ".join(dict.fromkeys(number.text for number in _values(line) if number is not None)) or "none"
+    raise RewardError(f"no answer is marked, and of several numbers the last line has {several}"[:200])
+
+
+def _values(text: str) -> list[Number | None]:
+    """Return the numbers of a text in order; None for one that is a part of a formula. Times, dates and ranges are left out."""
+    found: list[Number | None] = []
+    for match in _NUMBER.finditer(text):
+        if _PART_BEFORE.search(text[max(0, match.start() - 2) : match.start()]) or re.match(
+            r"[:/-]\d", text[match.end() :]
+        ):
+            continue
+        number = _read(match)
+        if number is not None:
+            found.append(None if _is_operand(match) else number)
+    return found
+
+
+def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
+    """Return the number of a short statement such as ``x = 1,080 km``: the first after the last ``=`` of a line.
+
+    Parts around ``=`` are tried from the last to the first; arithmetic (``3 * 12``) is skipped. The first line with a
+    number counts; None without any.
+    """
+    for line in _REJECTED.sub(" ", _ascii(text, decimal)).splitlines():
+        if _ANOTHER_VALUE.search(line):
+            return None
+        for part in reversed(line.split("=")):
+            number = _only_number(_LOOSE_SIGN.sub(r"\1", part))
+            if number is not None:
+                return number
+    return None
+
+
+def only_number(text: str, decimal: DecimalMark = ".") -> Number | None:
+    r"""Return the single number of a text with words and units, or after its ``=``; None for any other text.
+
+    ``3, 7``, ``2\pi``, ``2+3i``, ``5!``, ``2x``, ``12:05`` and ``x = 3 or x = 7`` are no single number.
+    """
+    left, equals, stated = _ascii(text, decimal).rpartition("=")
+    name = _SUBSCRIPT.sub("", left)
+    named = not re.search(r"[\d+*/^<>×÷·⋅!-]", name) or not re.search("[A-Za-z]", name)
+    return None if equals and (not named or re.search("[,;=]", name)) else _single_number(stated)
+
+
+def boxed_number(text: str, decimal: DecimalMark = ".") -> Number | None:
+    """Return the single number of a box, after its last ``=``; None for any other content, such as ``x = 3 or x = 7``."""
+    text = _ascii(text, decimal)
+    several = sum(re.search(r"\d", part) is not None for part in _ALTERNATIVES.split(text)) > 1
+    last = next((part for part in reversed(text.split("=")) if re.search(r"\d", part)), "")
+    return None if several else _single_number(_LOOSE_SIGN.sub(r"\1", last))
+
+
+def number_in_words(text: str) -> Number | None:
+    """Return the number of a short text in English words without digits: ``one half``, ``minus forty-two``."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    if re.search(r"\d", text) or len(words) > _MOST_WORDS:
+        return None
+    spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in _MAGNITUDES and len(word) > 2)]
+    start = words.index(spelled[0]) if spelled else 0
+    inside = [word for word in words[start:] if word != "and"][: len(spelled)]
+    if not spelled or inside != spelled or (spelled == ["one"] and len(words) > 1) or spelled[0] in _MAGNITUDES:
+        return None
+    value = _spelled_value(spelled)
+    if value is None:
+        return None
+    negative = start > 0 and words[start - 1] in ("minus", "negative")
+    return Number(-value if negative else value, percent="percent" in words or "%" in text, text=" ".join(spelled))
+
+
+_MOST_WORDS: Final = 14
+
+
+def _spelled_value(words: list[str]) -> Fraction | None:
+    """Return the value of ``three hundred forty two``, ``two thirds``, ``half``; None for a sequence such as ``three four``."""
+    if words[-1] in _PARTS:
+        over = _spelled_value(words[:-1]) if words[:-1] else Fraction(1)
+        return None if over is None else over / _PARTS[words[-1]]
+    total, group, last = Fraction(0), 0, 1000
+    for word in words:
+        if word in _UNITS:
+            value = _UNITS[word]
+            if (group % 100 and not (last >= 20 and value < 10)) or (group and value == 0):
+                return None
+            group, last = group + value, value
+        elif word in _PARTS:
+            return None
+        elif _MAGNITUDES[word] == 100:
+            group, last = (group or 1) * 100, 1000
+        else:
+            total, group, last = total + (group or 1) * _MAGNITUDES[word], 0, 1000
+    return total + group
+
+
+def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
+    """Return whether a number equals the reference ``right``, or is at most ``tolerance`` apart.
+
+    A percent sign on one side only is a hundredth, and beside a reference above 1 it may be the unit: ``50 %`` agrees with
+    ``0.5`` and with ``50``, but ``0.5 %`` not with ``0.5``.
+    """
+    if left.percent == right.percent:
+        scale = 100 if left.percent else 1
+        return abs(left.value - right.value) / scale <= tolerance
+    readings = {left.value / 100 if left.percent else left.value, right.value / 100 if right.percent else right.value}
+    agree = max(readings) - min(readings) <= tolerance
+    is_share = left.percent and abs(right.value) <= 1
+    return agree or (not is_share and abs(left.value - right.value) <= tolerance)
+
+
+def format_value(value: Fraction) -> str:
+    """Write a value: an exact integer or short decimal, else a fraction."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal = Decimal(value.numerator) / Decimal(value.denominator)
+    text = format(decimal.normalize(), "f")
+    return text if len(text) <= 20 and Fraction(text) == value else f"{value.numerator}/{value.denominator}"
+
+
+def _integer(text: str) -> Number | None:
+    bare = text.strip()
+    return Number(Fraction(int(bare)), percent=False, text=bare) if _INTEGER.fullmatch(bare) else None
+
+
+def _single_number(text: str) -> Number | None:
+    """Return the number of a text without other digits, unless what is beside it makes it a part of something else."""
+    match = _NUMBER.search(text)
+    if match is None:
+        return None
+    before, behind = text[: match.start()], text[match.end() :]
+    rest = _UNIT_POWER.sub("", f"{before} {behind}")
+    if re.search(r"\d", rest) or _BESIDE.search(rest) or _BEFORE.search(before[-9:]) or re.match("[ \t$]*[|!]", behind):
+        return None
+    return None if _is_operand(match) else _read(match)
+
+
+def _only_number(part: str) -> Number | None:
+    """Return the first number of the text, unless it is a part of something else, or one of several."""
+    for match in _NUMBER.finditer(part):
+        number = _read(match)
+        if number is not None:
+            arithmetic = _OPERATOR_AHEAD.match(part, match.end()) or _OPERATOR_BEHIND.search(part[: match.start()][-9:])
+            return None if arithmetic or _is_operand(match) or _ANOTHER.match(part, match.end()) else number
+    return None
+
+
+def _is_operand(match: re.Match[str]) -> bool:
+    r"""Return whether characters next to a number make it a part of something else: ``2\pi``, ``\sqrt 2``, ``12:05``."""
+    before = match.string[max(0, match.start() - 20) : match.start()]
+    return bool(
+        _OPERATOR_BEFORE.search(before) or _PART_BEFORE.search(before) or _BEHIND.match(match.string, match.end())
+    )
+
+
+def _read(match: re.Match[str]) -> Number | None:
+    value = None if len(match[0]) > _MAX_DIGITS else _tail(_magnitude(match), match)
+    if value is None:
+        return None
+    scale = _MAGNITUDES[match["magnitude"].strip(" -").lower()] if match["magnitude"] else 1
+    signed = -value if "-" in (match["sign"], match["inner"]) else value
+    return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale)
+
+
+def _magnitude(match: re.Match[str]) -> Fraction | None:
+    if match["whole"]:
+        below = int(match["under"])
+        return int(match["whole"]) + Fraction(int(match["over"]), below) if below else None
+    if match["bare"]:
+        return Fraction("0" + match["bare"])
+    digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
+    if digits.count(".") > 1:
+        digits = digits.replace(".", "")
+    # Parsing a text costs ``Fraction`` a regular expression.
+    return Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
+
+
+def _tail(value: Fraction | None, match: re.Match[str]) -> Fraction | None:
+    """Apply what follows the digits: an exponent, a power or a divisor."""
+    if value is None:
+        return None
+    if match["divisor"]:
+        divisor = Fraction(match["divisor"].replace(",", ""))
+        return value / divisor if divisor else None
+    if match["power"]:
+        return _power(value, int(match["power"]))
+    shift = int(match["exponent"] or match["ten"] or 0)
+    if shift == 0:
+        return value
+    return value * Fraction(10) ** shift if abs(shift) <= _MAX_DIGITS else None
+
+
+def _power(base: Fraction, exponent: int) -> Fraction | None:
+    size = len(str(max(base.numerator, base.denominator))) * abs(exponent)
+    if size > _MAX_DIGITS or (base == 0 and exponent < 0):
+        return None
+    return base**exponent
+
+
+def _ascii(text: str, decimal: DecimalMark) -> str:
+    """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
+    if not text.isascii():
+        text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
+        text = _VULGAR.sub(_spelled_out, text.translate(_MARKS))
+        text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
+    for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
+        text = pattern.sub(replacement, text)
+    if "," not in text and decimal == ".":
+        return text
+    text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
+    return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)
+
+
+def _with_point(match: re.Match[str]) -> str:
+    """Return a number with a decimal comma as one with a point; what can only be the other notation stays."""
+    text = match[0]
+    if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text):
+        return text.replace(".", "")
+    return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+
+
+def _spelled_out(match: re.Match[str]) -> str:
+    """Return ``½`` as ``1/2``, and as a mixed number after a digit."""
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("\u2044", "/")
+    return f"{match[1]} {fraction}" if match[1] else fraction

@@ -1,0 +1,658 @@
+"""Compare an output with one reference: a number, a label, an option, a date, a list, JSON, a formula, or text.
+
+Each kind reads like a careful person. What has two readings is no score: ``compare`` raises ``RewardError``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, Protocol
+
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.numbers import (
+    DecimalMark,
+    Number,
+    answered_number,
+    format_value,
+    numbers_agree,
+    only_number,
+    reference_number,
+)
+from tfgrpo.stores.errors import RewardError
+
+_TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
+_SHOWN: Final = 80
+"""Longest value in evidence."""
+_LONGEST_PART: Final = 2_000
+"""Characters of an answer, or of a line, that are searched for a text, a label or an option."""
+_LOOK_BACK: Final = 60
+"""Characters before an occurrence in which it may be denied."""
+_SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
+_LATEX_SYMBOLS: Final = {
+    r"\\infty": "∞", r"\\pi": "π", r"\\emptyset|\\varnothing": "∅", r"\\cup": "∪", r"\\cap": "∩", r"\\le(?:q)?": "≤",
+    r"\\ge(?:q)?": "≥", r"\\ne(?:q)?": "≠", r"\\pm": "±", r"\\times": "×", r"\\cdot": "·", r"\\degree|\^\{?\\circ\}?": "°",
+}  # fmt: skip
+_LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
+_LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
+_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>]{1,20}>")
+_QUOTES: Final = str.maketrans(
+    "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
+)
+_NEGATION: Final = re.compile(
+    r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except)|n't)(?:\s+\S+){0,2}\s*$"
+)
+_DETERMINER: Final = re.compile(
+    r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
+    r"(?:the|an?)?\s*"
+)
+_OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
+_ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
+
+
+class Compared(NamedTuple):
+    """Whether an output states the reference, and what it states, in one line."""
+
+    right: bool
+    answered: str
+
+
+class Reference(Protocol):
+    """A reference that outputs can be compared with."""
+
+    @property
+    def shown(self) -> str:
+        """The reference as it is read, in one line."""
+        ...
+
+    def compare(self, output: str) -> Compared:
+        """Compare an output. Raises ``RewardError`` for one that has two readings."""
+        ...
+
+
+def plain(text: str) -> str:
+    """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold())
+    if "\\" in text or "$" in text:
+        text = _LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
+        for pattern, symbol in _LATEX_SYMBOLS.items():
+            text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
+    # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
+    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
+    return collapsed.strip(_TRIMMED) or collapsed
+
+
+def same_text(one: str, other: str) -> bool:
+    """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
+    folded = (
+        " ".join(_MARKUP.sub("", each).translate(_QUOTES).casefold().split()).rstrip(".") for each in (one, other)
+    )
+    return len({*folded}) == 1
+
+
+def shown(text: str) -> str:
+    """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def _nothing(output: str) -> Compared:
+    unfinished = without_reasoning(output) is None
+    return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class ExactReference:
+    """Text that is equal in every character, except outer white space."""
+
+    text: str
+    normalized: bool = False
+    """Compare the ``plain`` forms instead."""
+
+    @property
+    def shown(self) -> str:
+        """The text."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated answer."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        read: Callable[[str], str] = plain if self.normalized else str.strip
+        candidates = [stated.text] if stated.is_marked else [stated.whole, stated.text]
+        return Compared(any(read(each) == read(self.text) for each in candidates), shown(stated.text))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberReference:
+    """A number, compared by value."""
+
+    number: Number
+    text: str
+    decimal: DecimalMark = "."
+    tolerance: Fraction = Fraction(0)
+
+    @property
+    def shown(self) -> str:
+        """The number as written, and its value if that looks different."""
+        return shown_number(self.number)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated number. Raises ``RewardError`` if another notation would make it the reference."""
+        number = answered_number(output, self.decimal)
+        if number is not None and self._agrees(number):
+            return Compared(True, shown_number(number))
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        if same_text(stated.text, self.text):
+            return Compared(True, shown(stated.text))
+        self._refuse_second_reading(output, number)
+        return Compared(False, f"{shown(stated.text)} (no number)" if number is None else shown_number(number))
+
+    def _refuse_second_reading(self, output: str, number: Number | None) -> None:
+        if "," in output or (self.decimal == "," and "." in output):
+            other = answered_number(output, "." if self.decimal == "," else ",")
+            if other is not None and (number is None or other.value != number.value) and self._agrees(other):
+                raise RewardError(
+                    f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
+                )
+        for one, another in ((number, self.number), (self.number, number)):
+            if one is not None and another is not None and one.scale > 1 and one.value / one.scale == another.value:
+                raise RewardError(f"{shown(one.text)} may be {format_value(another.value)}, in another unit")
+
+    def _agrees(self, number: Number) -> bool:
+        return numbers_agree(number, self.number, self.tolerance)
+
+
+def shown_number(number: Number) -> str:
+    """Return a number as written, and its value if that looks different."""
+    value = format_value(number.value) + ("%" if number.percent else "")
+    return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:_SHOWN]})"
+
+
+@dataclass(frozen=True, slots=True)
+class ListReference:
+    """Several numbers: ``(3, 4)``, ``1, 2, 3``."""
+
+    numbers: tuple[Number, ...]
+    text: str
+    decimal: DecimalMark = "."
+
+    @classmethod
+    def of(cls, text: str, decimal: DecimalMark = ".") -> ListReference | None:
+        """Return the list that a text is; None when it is none."""
+        parts = _list_parts(text)
+        numbers = [only_number(part, decimal) for part in parts]
+        known = tuple(number for number in numbers if number is not None)
+        return cls(known, text, decimal) if len(parts) > 1 and len(known) == len(parts) else None
+
+    @property
+    def shown(self) -> str:
+        """The list."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated list. Raises ``RewardError`` for the same numbers in another order if none is stated."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        found = next((each for each in map(self._read, _parts(stated)) if each is not None), None)
+        if found is None:
+            return Compared(same_text(self.text, stated.text), shown(stated.text))
+        values, wanted = ([number.value for number in each] for each in (found.numbers, self.numbers))
+        if values != wanted and sorted(values) == sorted(wanted) and "(" not in self.text and "[" not in self.text:
+            raise RewardError(f"{shown(found.text)} has the numbers of the reference in another order")
+        return Compared(values == wanted, shown(found.text))
+
+    def _read(self, text: str) -> ListReference | None:
+        inside = re.search(r"[(\[{][^()\[\]{}]*\d[^()\[\]{}]*[)\]}]", text)
+        return (ListReference.of(inside[0], self.decimal) if inside else None) or ListReference.of(text, self.decimal)
+
+
+def _list_parts(text: str) -> list[str]:
+    inside = _LATEX_SPACE.sub(" ", text.translate(_QUOTES)).strip(" .\n*`")
+    inside = re.sub(r"^[A-Za-z\s=,]*[:=]\s*", "", inside)
+    inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
+    parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
+    return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
+
+
+def _parts(stated: Stated) -> list[str]:
+    """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones."""
+    parts = [stated.text] if stated.is_marked else [stated.text, stated.whole.partition("\n")[0]]
+    return list(dict.fromkeys(part[:_LONGEST_PART] for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class TextReference:
+    """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative."""
+
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The text."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated text. Raises ``RewardError`` where it may be a part of a longer name or of a list."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        if plain(self.text) == plain(stated.whole):
+            return Compared(True, shown(stated.text))
+        return Compared(self.states(stated), shown(stated.text))
+
+    def states(self, stated: Stated) -> bool:
+        """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
+        return any(self.equals(part) or self.is_in(part) for part in _parts(stated))
+
+    def equals(self, part: str) -> bool:
+        """Return whether a part is the text, but for an article before and an explanation behind it."""
+        wanted = plain(self.text)
+        bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
+        forms = [bare, _ELABORATION.split(bare)[0]]
+        return any(plain(form) == wanted or _DETERMINER.sub("", plain(form), count=1) == wanted for form in forms)
+
+    def is_in(self, part: str) -> bool:
+        """Return whether a part is a sentence with the text, neither denied nor beside another. Raises as ``compare`` does."""
+        wanted, said = plain(self.text), plain(part)
+        if not re.search(r"\w", wanted):
+            return False
+        places = [*re.finditer(rf"(?<![\w-])(?<!\d[.,:/]){re.escape(wanted)}(?![\w-]|[.,:/]\d)", said)]
+        places = [each for each in places if not _is_denied(said, each.start())]
+        if not places or any(_has_alternative(said, each) for each in places):
+            return False
+        _refuse_longer_name(self.text, part)
+        return True
+
+
+def _is_denied(text: str, place: int) -> bool:
+    return _NEGATION.search(text[max(0, place - _LOOK_BACK) : place]) is not None
+
+
+def _has_alternative(said: str, place: re.Match[str]) -> bool:
+    """Return whether another answer is offered beside this one: ``Paris or London``, ``Paris/London``."""
+    before, behind = said[max(0, place.start() - 20) : place.start()], said[place.end() : place.end() + 20]
+    return bool(
+        re.match(r"\W{0,2}\s*(?:or|/|vs\.?|and/or)\b\s*\S|\s*/", behind)
+        or re.search(r"(?:\b(?:or|either)|/)\W{0,3}\s*$", before)
+    )
+
+
+def _refuse_longer_name(name: str, part: str) -> None:
+    """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
+    if not name[:1].isupper():
+        return
+    words = r"\s+".join(map(re.escape, name.split()))
+    for each in re.finditer(words, part, re.IGNORECASE):
+        before, behind = part[: each.start()], part[each.end() :]
+        longer = re.match(r"[ ][A-Z][a-z]+", behind) or re.search(r"(?<=[a-z,] )[A-Z][a-z]+[ ]$", before)
+        if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
+            return
+        if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
+            return  # in Paris, France
+    if re.search(words, part, re.IGNORECASE):
+        raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReference:
+    """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
+
+    text: str
+    labels: tuple[str, ...]
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Plain texts that are read as a label, to the label."""
+
+    @property
+    def shown(self) -> str:
+        """The label."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated label. Raises ``RewardError`` for a text without a mark that has several."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        parts = _parts(stated) if stated.is_marked else [*_parts(stated), stated.whole[-_LONGEST_PART:]]
+        for part in parts:
+            found = self._label_of(part)
+            if isinstance(found, str):
+                return Compared(found == self._key(self.text), shown(part))
+            if found and stated.is_marked:
+                return Compared(False, shown(part))  # an answer that hedges
+            if found:
+                raise RewardError(f"{shown(part)} names {' and '.join(sorted(found))}")
+        return Compared(False, f"{shown(stated.text)}, which names no label")
+
+    def _label_of(self, part: str) -> str | frozenset[str]:
+        """Return the label that a text states, else the set of labels that it names."""
+        known = {plain(label): self._key(label) for label in self.labels} | dict(self.synonyms)
+        said = plain(part)
+        if said in known:
+            return known[said]
+        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        pattern = re.compile(rf"(?<![\w-])(?:{either})(?![\w-])")
+        first = pattern.match(said)
+        if first and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
+            return known[first[0]]
+        bold = {
+            known[plain(each)]
+            for pair in re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
+            for each in pair
+            if plain(each) in known
+        }
+        if len(bold) == 1:
+            return bold.pop()
+        named: set[str] = set()
+        denied: set[str] = set()
+        for place in pattern.finditer(said):
+            (denied if _is_denied(said, place.start()) else named).add(known[place[0]])
+        others = {self._key(label) for label in self.labels} - denied
+        if not named and denied and len(others) == 1:
+            return others.pop()  # of two labels, not the one is the other
+        return named.pop() if len(named) == 1 else frozenset(named or denied)
+
+    def _key(self, label: str) -> str:
+        return self.synonyms.get(plain(label), plain(label))
+
+
+TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct": "yes", "incorrect": "no"}
+"""Readings of the labels of a yes-no question."""
+
+_LETTER: Final = re.compile(
+    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
+    (?:(?P<upper>[A-J])|(?<=[(\[])(?P<lower>[a-j]))[)\]."':,;*]*(?=\s|$)""",
+    re.VERBOSE,
+)
+_OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-J])[).:\]][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
+
+
+def options_of(prompt: str) -> dict[str, str]:
+    """Return the options of a multiple-choice question by letter, as its lines show them; none for any other text."""
+    options = {found[1]: found[2] for found in _OPTION_LINE.finditer(prompt)}
+    return options if len(options) > 1 and "A" in options else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceReference:
+    """The letter of an option. Right when the output states this letter, or the text of the option."""
+
+    letter: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the options by letter; empty when the prompt shows none."""
+
+    @property
+    def shown(self) -> str:
+        """The letter, and the option if it is known."""
+        option = self.options.get(self.letter)
+        return shown(self.letter if option is None else f"{self.letter}) {option}")
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated option. Raises ``RewardError`` for a text without a mark that names several."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        for part in _parts(stated):
+            letters = self._letters(part)
+            if len(letters) == 1:
+                return Compared(letters == {self.letter}, shown(part))
+            if letters and stated.is_marked:
+                return Compared(False, shown(part))
+            if letters:
+                raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
+        return Compared(False, f"{shown(stated.text)}, which names no option")
+
+    def _letters(self, part: str) -> set[str]:
+        bare = plain(part).upper()
+        if len(bare) == 1 and "A" <= bare <= "J":
+            return {bare}
+        text = _MARKUP.sub("", part).strip()
+        named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
+        letters = {
+            (found["upper"] or found["lower"]).upper() for found in named if not _is_denied(text.lower(), found.start())
+        }
+        if named and named[0].start() == 0 and re.match(r"[(\[]?[A-Ja-j][)\].:,]", text):
+            return {(named[0]["upper"] or named[0]["lower"]).upper()}
+        if letters:
+            return letters
+        return {
+            letter
+            for letter, option in self.options.items()
+            if TextReference(option).equals(part) or _holds(part, option)
+        }
+
+
+def _holds(part: str, option: str) -> bool:
+    try:
+        return TextReference(option).is_in(part)
+    except RewardError:
+        return True
+
+
+def _is_word(text: str, found: re.Match[str]) -> bool:
+    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``."""
+    return found[0].strip() in ("A", "I") and bool(re.match(r"\s+(?!(?:or|and)\b)[a-z]", text[found.end() :]))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReference:
+    """A JSON object or list, compared by value."""
+
+    value: Any
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> JsonReference | None:
+        """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
+        value = _json(text.strip())
+        is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
+        return cls(value, text) if isinstance(value, dict) or is_list else None
+
+    @property
+    def shown(self) -> str:
+        """The text."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the JSON of the answer. Raises ``RewardError`` for several different values."""
+        rest = without_reasoning(output)
+        if rest is None:
+            return _nothing(output)
+        values = [*json_values(rest)]
+        different = [value for number, value in enumerate(values) if value not in values[:number]]
+        if len(different) > 1:
+            raise RewardError(f"the output holds {len(different)} different JSON values")
+        if not different:
+            return Compared(False, f"{shown(rest.strip())} (no JSON)")
+        return Compared(different[0] == self.value, shown(json.dumps(different[0], ensure_ascii=False)))
+
+
+_FENCED: Final = re.compile(r"```[\w-]*[ \t]*\r?\n(.*?)```", re.DOTALL)
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """Yield the JSON of a text: the whole, else that of its fences, else every object or list in it."""
+    whole = _json(text.strip())
+    fenced = [value for value in map(_json, _FENCED.findall(text)) if value is not None]
+    if whole is not None or fenced:
+        yield from fenced if whole is None else [whole]
+        return
+    place, decoder = 0, json.JSONDecoder()
+    while opening := re.compile(r"[{\[]").search(text, place):
+        try:
+            value, place = decoder.raw_decode(text, opening.start())
+            yield value
+        except (ValueError, RecursionError):
+            place = opening.end()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaReference:
+    r"""A formula such as ``(x+1)^2``. Equal when written the same, or by ``equal``, which knows algebra."""
+
+    text: str
+    equal: Callable[[str, str], bool] | None = None
+    """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
+
+    @property
+    def shown(self) -> str:
+        """The formula."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated formula. Raises ``RewardError`` where it is written otherwise and nothing knows algebra."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        wanted = _formula(bare_reference(self.text))
+        if _formula(stated.text) == wanted or plain(stated.text) == plain(self.text):
+            return Compared(True, shown(stated.text))
+        if TextReference(self.text).states(stated):
+            return Compared(True, shown(stated.text))
+        if not re.search(r"[\d\\]|^\W*[A-Za-z]\W*$", stated.text):
+            return Compared(False, f"{shown(stated.text)} (no formula)")
+        if self.equal is None:
+            raise RewardError(f"{shown(stated.text)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
+        return Compared(self.equal(stated.text, self.text), shown(stated.text))
+
+
+NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
+
+
+def _formula(text: str) -> str:
+    text = re.sub(r"\\[dtc]frac", r"\\frac", _LATEX_SPACE.sub("", text))
+    text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
+    return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]=", "", text.replace(" ", "")))
+
+
+def is_formula(text: str) -> bool:
+    r"""Return whether a reference is a formula: LaTeX, or an expression of variables, operators and digits."""
+    bare = bare_reference(text).strip(" $.")
+    return bool(
+        re.search(r"\\[a-zA-Z]{2,}|\^|_\{", bare)
+        or (
+            re.fullmatch(r"[\w\s()+*/=.-]*[\w)]\s*[+*=]\s*[\w(][\w\s()+*/=.-]*", bare)
+            and not re.search(r"[A-Za-z]{3}", bare)
+        )
+    )
+
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.?"
+_ISO: Final = re.compile(r"(?<![\d-])(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?![\d-])")
+_NAMED: Final = re.compile(
+    rf"{_MONTH}\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})|(?P<d2>\d{{1,2}})(?:st|nd|rd|th|\.)?(?:\s+of)?\s+"
+    rf"{_MONTH.replace('month', 'month2')},?\s+(?P<y2>\d{{4}})",
+    re.IGNORECASE,
+)
+_SLASHED: Final = re.compile(r"(?<!\d)(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?!\d)")
+_CLOCK: Final = re.compile(
+    r"(?<![\d:.])(?P<h>\d{1,2})[:.](?P<m>\d\d)(?::(?P<s>\d\d))?(?!\d|:\d)\s*(?P<half>[ap]\.?m\b)?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MomentReference:
+    """A date such as ``2024-01-03``, or a time of day such as ``12:05``."""
+
+    moments: frozenset[tuple[int, ...]]
+    text: str
+    is_date: bool
+
+    @classmethod
+    def of(cls, text: str) -> MomentReference | None:
+        """Return the date or time that a text is as a whole."""
+        bare = plain(text)
+        for is_date, patterns in ((True, (_ISO, _NAMED)), (False, (_CLOCK,))):
+            if any(pattern.fullmatch(bare) for pattern in patterns):
+                moments = _dates(bare) if is_date else _times(bare)
+                return cls(frozenset(moments[0]), text, is_date) if moments else None
+        return None
+
+    @property
+    def shown(self) -> str:
+        """The text."""
+        return shown(self.text)
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated moment. Raises ``RewardError`` where day and month, or morning and evening, may be either."""
+        text = TextReference(self.text).compare(output)
+        stated = stated_answer(output)
+        if text.right or stated is None:
+            return text
+        for part in _parts(stated):
+            readings = _dates(plain(part)) if self.is_date else _times(plain(part))
+            if len(readings) == 1:
+                (found,) = readings
+                if found & self.moments and found != self.moments:
+                    raise RewardError(f"{shown(part)} may be {self.shown} or another moment")
+                return Compared(found == self.moments, shown(part))
+        return text
+
+
+def _dates(text: str) -> list[set[tuple[int, ...]]]:
+    """Return the possible dates, as (year, month, day), of each date in a text."""
+    found: list[set[tuple[int, ...]]] = [
+        {(int(each["y"]), int(each["m"]), int(each["d"]))} for each in _ISO.finditer(text)
+    ]
+    for each in _NAMED.finditer(text):
+        month = _MONTHS.index((each["month"] or each["month2"])[:3].lower()) + 1
+        found.append({(int(each["y"] or each["y2"]), month, int(each["d"] or each["d2"]))})
+    for each in _SLASHED.finditer(text):
+        year, one, two = int(each["y"]), int(each["one"]), int(each["two"])
+        found.append({(year, month, day) for month, day in ((one, two), (two, one)) if 1 <= month <= 12 and day <= 31})
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def _times(text: str) -> list[set[tuple[int, ...]]]:
+    """Return the possible times of day, as (hour, minute, second), of each time in a text."""
+    found: list[set[tuple[int, ...]]] = []
+    for each in _CLOCK.finditer(text):
+        hour, minute, second = int(each["h"]), int(each["m"]), int(each["s"] or 0)
+        if each["half"]:
+            hour = hour % 12 + 12 * (each["half"][0] in "pP")
+        if hour < 25 and minute < 60:
+            found.append({(hour, minute, second)})
+    return [each for number, each in enumerate(found) if each not in found[:number]]
+
+
+def read_reference(
+    text: str, *, decimal: DecimalMark = ".", tolerance: Fraction = Fraction(0), options: Mapping[str, str] | None = None,
+    equal: Callable[[str, str], bool] | None = None,
+) -> Reference:  # fmt: skip
+    """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
+    number = reference_number(text, decimal)
+    if number is not None:
+        return NumberReference(number, text, decimal, tolerance)
+    bare = bare_reference(text)
+    return (
+        label_reference(bare, options or {})
+        or MomentReference.of(bare)
+        or JsonReference.of(bare)
+        or ListReference.of(bare, decimal)
+        or (FormulaReference(text, equal) if is_formula(text) else TextReference(bare))
+    )
+
+
+def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
+    """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
+    letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
+    if re.fullmatch(r"\(?[A-J]\)?", label):
+        return ChoiceReference(label.strip("()"), options)
+    if len(letters) == 1:
+        return ChoiceReference(letters[0], options)
+    return LabelReference(label, ("yes", "no"), TRUTH) if plain(label) in ("yes", "no", "true", "false") else None
