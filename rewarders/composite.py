@@ -1,134 +1,138 @@
-"""The ``composite`` rewarder: a weighted mean of parts, times gates.
-
-Parts of weight 0 do not run, and no part runs for an attempt with a closed gate. An option decides what an abstention
-means. Members are built from options, which may be nested.
-"""
+"""Combine scorers: a weighted mean of parts, times gates. What counts and has no score leaves the attempt without a total."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from tfgrpo.rewarders.base import (
+from tfgrpo.rewarders.options import pop_rewarder_id
+from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
-    DECIMALS,
+    UNIT,
     Abstained,
-    Ask,
     Range,
     RewardContext,
-    Rewarder,
+    Scorer,
     Verdict,
+    Weighted,
     declared_range,
-    declares,
-    pop_rewarder_id,
-    weighted_mean,
 )
-from tfgrpo.rewarders.judge.model import JudgeLoad, judge_loads
-from tfgrpo.rewarders.judge.voting import all_of
-from tfgrpo.rewarders.running import run_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, counting, repeated_ids, total_range
-from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.errors import PipelineError, Problem, RewardError, RewarderTimeout
+from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
-Build: TypeAlias = Callable[[str, Mapping[str, Any], str], Rewarder]
-"""Builds a rewarder from its name, its options, and their location."""
+Build: TypeAlias = Callable[[str, Mapping[str, Any], str], "AnyScorer"]
+"""Builds a scorer from its name, its options, and their location."""
+DECIMALS: Final = 12
+"""Of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
 _MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {
-    True: ("name", "options", "score_range", "weight"),
-    False: ("name", "options"),
+    True: ("isolate", "name", "options", "score_range", "weight"),
+    False: ("isolate", "name", "options"),
 }
 """Keys of a part, which has a weight, and of a gate, which has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompositeRewarder:
+def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
+    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow."""
+    peak = max(weight for weight, _ in weighted)
+    whole = math.fsum(weight / peak for weight, _ in weighted)
+    return math.fsum(weight / peak / whole * score for weight, score in weighted)
+
+
+def counting(scorers: Iterable[Weighted]) -> tuple[Weighted, ...]:
+    """Return the scorers with a weight above 0."""
+    return tuple(weighted for weighted in scorers if weighted.weight > 0)
+
+
+def total_range(scorers: Iterable[Weighted], *, or_zero: bool = False) -> Range:
+    """Return the range of the total: the weighted means of the lower and of the upper ends.
+
+    ``or_zero``: each score may also be 0.
+    """
+    ranges = [(each.weight, each.range) for each in counting(scorers)]
+    if or_zero:
+        ranges = [(weight, (min(0.0, low), max(0.0, high))) for weight, (low, high) in ranges]
+    low = weighted_mean([(weight, ends[0]) for weight, ends in ranges])
+    return low, weighted_mean([(weight, ends[1]) for weight, ends in ranges])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Composite:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
 
-    Gates score from 0 to 1. Raises ``ValueError`` for weights that are all 0 or too large, for two members of one name,
-    and for a member that ranks totals, which only the pipeline has.
+    Gates score from 0 to 1, and no part is asked about an attempt with a closed gate. Raises ``ValueError`` for weights that
+    are all 0 or too large, for two members of one name, and for a member that ranks totals, which only a run has.
     """
 
-    parts: tuple[WeightedRewarder, ...]
-    gates: tuple[Rewarder, ...] = ()
+    parts: tuple[Weighted, ...]
+    gates: tuple[AnyScorer, ...] = ()
     on_abstain: OnAbstain = "fail"
     """Effect of a part that abstains: ``fail``, the composite abstains; ``skip``, the other parts decide; ``zero``, it
     counts as 0. A gate that abstains is closed under ``zero``; otherwise the composite abstains."""
     rewarder_id: str = "composite"
+    whole: bool = False
+    """The graders of a data mix: every member is asked about every attempt, names may recur, gates may have any score, and
+    the total is not rounded."""
 
     def __post_init__(self) -> None:
         faults = _faults(self.parts, self.gates, self.on_abstain)
-        if faults:
+        if faults and not self.whole:
             raise ValueError("; ".join(f"{given}; accepted: {accepted}" for given, accepted in faults))
 
     @property
-    def members(self) -> tuple[Rewarder, ...]:
-        """Rewarders that run: gates, and parts with a weight above 0."""
-        return (*self.gates, *(part.rewarder for part in self._counting))
+    def members(self) -> tuple[AnyScorer, ...]:
+        """Scorers that run: gates, and parts with a weight above 0; of the graders of a mix every one."""
+        parts = self.parts if self.whole else counting(self.parts)
+        return (*self.gates, *(part.scorer for part in parts))
 
     @property
     def score_range(self) -> Range:
         """Range of the composite score."""
         if self.on_abstain == "skip":
-            ranges = [total_range([part]) for part in self._counting]
+            ranges = [each.range for each in counting(self.parts)]
             low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         else:
             low, high = total_range(self.parts, or_zero=self.on_abstain == "zero")
         return (min(0.0, low), max(0.0, high)) if self.gates else (low, high)
 
+    ranks: ClassVar[bool] = False
+    made_from: ClassVar[None] = None
+    unusable: ClassVar[None] = None
+
     @property
     def asks_model(self) -> bool:
         """Whether any member calls a model."""
-        return any(declares(member, "asks_model") for member in self.members)
+        return any(member.asks_model for member in self.members)
 
     @property
     def compares(self) -> bool:
         """Whether any member cannot score a single attempt."""
-        return any(declares(member, "compares") for member in self.members)
+        return any(member.compares for member in self.members)
 
-    def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
+    def judge_loads(self, group_size: int) -> Sequence[Any]:
         """Return the load of the judges among its members for one group."""
-        gates, parts = _loads(self.gates, group_size), _loads([part.rewarder for part in self._counting], group_size)
+        loads = [(member, list(judge_loads(member, group_size))) for member in self.members]
+        gated = bool(self.gates)
         # Gates may close on everything.
-        return (*gates, *(replace(load, calls_low=0) for load in parts)) if self.gates else parts
-
-    async def combine(self, context: RewardContext, ask: Ask) -> Sequence[Verdict]:
-        """Score every attempt. A member that fails abstains on all. Raises ``RewarderTimeout`` when a member hangs."""
-        gated = await _all(self.gates, context, ask)
-        by_gates = [tuple(verdicts[index] for verdicts in gated) for index in range(len(context.outputs))]
-        openings = [self._opening(verdicts) for verdicts in by_gates]
-        # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
-        asked = [self.compares or (isinstance(opening, float) and opening > 0.0) for opening in openings]
-        open_attempts = tuple(attempt for attempt, wanted in zip(context.outputs, asked, strict=True) if wanted)
-        counting = [part.rewarder for part in self._counting]
-        by_parts = zip(*await _all(counting, replace(context, outputs=open_attempts), ask), strict=True)
         return [
-            self._verdict(opening, verdicts, next(by_parts) if wanted else ())
-            for opening, verdicts, wanted in zip(openings, by_gates, asked, strict=True)
+            replace(load, calls_low=0) if gated and member not in self.gates else load
+            for member, found in loads
+            for load in found
         ]
 
-    async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score as ``combine``, on new threads, for a direct call."""
-        with RewarderThreads() as threads:
-            return await self.combine(context, partial(run_rewarder, threads, context.time_limit_s))
-
-    @property
-    def _counting(self) -> tuple[WeightedRewarder, ...]:
-        return counting(self.parts)
-
-    def _opening(self, gates: Sequence[Verdict]) -> float | Abstained:
+    def opening(self, gates: Sequence[Verdict]) -> float | Abstained:
         """Return the product of the gate scores, or ``Abstained``."""
         product = 1.0
         for verdict in gates:
             if isinstance(verdict, RewardScore):
-                if not 0.0 <= verdict.score <= 1.0:
+                if not (self.whole or 0.0 <= verdict.score <= 1.0):
                     reason = f"the gate {verdict.rewarder_id} gave {verdict.score:g}, expected from 0 to 1"
                     return Abstained(self.rewarder_id, reason, broke=True)
                 product *= verdict.score
@@ -136,52 +140,146 @@ class CompositeRewarder:
                 product = 0.0
             else:
                 reason = f"the gate {verdict.rewarder_id} abstained: {verdict.reason}"
-                return Abstained(self.rewarder_id, reason, broke=verdict.broke)
+                return Abstained(self.rewarder_id, reason, broke=verdict.broke, late=verdict.late)
         return product
 
-    def _verdict(self, opening: float | Abstained, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
+    def verdict(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
+        """Return the verdict on an attempt by those of its members; no parts where a gate is closed."""
+        opening = self.opening(gates)
         if isinstance(opening, Abstained):
             return opening
-        weights = [part.weight for part in self._counting]
         details = {
             "by": "composite",
             "gates": [_row(verdict) for verdict in gates],
-            # Empty where a gate is closed: no part was asked.
-            "parts": [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)],
+            "parts": [
+                {**_row(verdict), "weight": part.weight}
+                for verdict, part in zip(parts, counting(self.parts), strict=False)
+            ],
         }
-        if not opening:
+        if not opening and not parts:
             closed = ", ".join(verdict.rewarder_id for verdict in gates if not _score(verdict))
             return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", frozen(details))
         mean = self._mean(parts)
         if isinstance(mean, Abstained):
             return mean
+        return RewardScore(
+            self.rewarder_id, round(opening * mean, DECIMALS), self._evidence(gates, parts), frozen(details)
+        )
+
+    def _evidence(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> str:
+        weights = [part.weight for part in counting(self.parts)]
         shown = " + ".join(
             f"{weight:g} * {_score_text(verdict)}" for verdict, weight in zip(parts, weights, strict=True)
         )
-        times = "".join(f" * {_score_text(verdict)}" for verdict in gates)
-        evidence = f"({shown}) / {math.fsum(weights):g}{times}"
-        return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
+        return f"({shown}) / {math.fsum(weights):g}" + "".join(f" * {_score_text(verdict)}" for verdict in gates)
 
     def _mean(self, parts: Sequence[Verdict]) -> float | Abstained:
         weighted: list[tuple[float, float]] = []
-        for verdict, part in zip(parts, self._counting, strict=True):
+        for verdict, part in zip(parts, counting(self.parts), strict=True):
             if isinstance(verdict, RewardScore):
                 weighted.append((part.weight, verdict.score))
             elif self.on_abstain == "zero":
                 weighted.append((part.weight, 0.0))
             elif self.on_abstain == "fail":
-                return Abstained(self.rewarder_id, f"{verdict.rewarder_id} abstained: {verdict.reason}", verdict.broke)
+                reason = f"{verdict.rewarder_id} abstained: {verdict.reason}"
+                return Abstained(self.rewarder_id, reason, verdict.broke, verdict.late)
         if not weighted:
             broke = any(isinstance(verdict, Abstained) and verdict.broke for verdict in parts)
             return Abstained(self.rewarder_id, "every part abstained", broke)
         return weighted_mean(weighted)
 
+    def mixed(self, verdicts: Sequence[Verdict]) -> float | None:
+        """Return the reward of the graders of a mix, gates first; None where any has no score.
 
-def _faults(parts: Sequence[WeightedRewarder], gates: Sequence[Rewarder], on_abstain: str) -> Sequence[tuple[str, str]]:
+        ``sum(weight / sum(weights) * part) * gate * gate ...``, in the order of the mix, neither clamped nor rounded.
+        """
+        scores = [verdict.score for verdict in verdicts if isinstance(verdict, RewardScore)]
+        if len(scores) < len(verdicts):
+            return None
+        whole = math.fsum(part.weight for part in self.parts)
+        reward = 0.0
+        for part, score in zip(self.parts, scores[len(self.gates) :], strict=True):
+            reward += part.weight / whole * score
+        for gate in scores[: len(self.gates)]:
+            reward *= gate
+        return reward if math.isfinite(reward) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByDataset:
+    """The graders of a data mix: those of the dataset that an item is of."""
+
+    rewarder_id: str
+    route: Callable[[RewardContext], tuple[Composite, RewardContext]]
+    """Returns the graders of an item, and the context with its record. Raises for an item of no dataset."""
+    graders: tuple[Composite, ...]
+    """Those of every dataset."""
+    score_range: Range = UNIT
+
+    ranks: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
+    asks_model: ClassVar[bool] = False
+    made_from: ClassVar[None] = None
+    judge_loads: ClassVar[None] = None
+
+    @property
+    def members(self) -> tuple[Composite, ...]:
+        """The graders of every dataset."""
+        return self.graders
+
+
+AnyScorer: TypeAlias = "Scorer | Composite | ByDataset"
+
+
+def unisolated(scorer: AnyScorer) -> AnyScorer:
+    """Return a scorer of the user's whose code runs in a thread of this process; any other as it is."""
+    own = isinstance(scorer, Scorer) and scorer.source is not None and ":" in scorer.source.name
+    return replace(scorer, place="thread") if isinstance(scorer, Scorer) and own else scorer
+
+
+def judge_loads(scorer: AnyScorer, group_size: int) -> Sequence[Any]:
+    """Return the load of a scorer for one group, one entry for each judge; empty when it calls no model."""
+    return scorer.judge_loads(group_size) if scorer.judge_loads is not None else ()
+
+
+def walk(scorer: AnyScorer, above: str = "") -> Iterator[tuple[str, AnyScorer]]:
+    """Yield a scorer and those within it, each with its path."""
+    path = f"{above}{scorer.rewarder_id}"
+    yield path, scorer
+    for member in scorer.members:
+        yield from walk(member, f"{path}/")
+
+
+def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:
+    """Refuse scorers without a total for groups of ``group_size``.
+
+    Raises ``PipelineError``, with every problem, when none counts, when two have the same id, when the only ones that count
+    rank the totals of others, and when one that counts would rank a single attempt.
+    """
+    problems = [Problem("rewarders", *fault) for fault in repeated_ids(each.scorer for each in scorers)]
+    counted = [weighted.scorer for weighted in counting(scorers)]
+    if all(each.ranks for each in counted):
+        given = "no weight above 0 on a rewarder that scores outputs"
+        problems.append(Problem("rewarders", given, "at least one, such as gt"))
+    alone = [each.rewarder_id for each in counted if each.ranks or each.compares]
+    if alone and group_size < 2:
+        given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
+        problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
+    if problems:
+        raise PipelineError(problems)
+
+
+def repeated_ids(scorers: Iterable[AnyScorer]) -> list[tuple[str, str]]:
+    """Return the problem that scorers have the same id, and what is accepted; nothing when all differ."""
+    repeated = sorted(name for name, count in Counter(each.rewarder_id for each in scorers).items() if count > 1)
+    return [(f"{', '.join(repeated)} more than once", "a rewarder_id of its own for each")] if repeated else []
+
+
+def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: str) -> Sequence[tuple[str, str]]:
     """Return the problems of a composite of these members, each with what is accepted instead."""
     weights = [part.weight for part in parts]
-    members = [*gates, *(part.rewarder for part in parts)]
-    ranking = [member.rewarder_id for member in members if declares(member, "ranks")]
+    members = [*gates, *(part.scorer for part in parts)]
+    ranking = [member.rewarder_id for member in members if member.ranks]
     faults = []
     if not any(weights):
         faults.append(("no part has a weight above 0", "at least one that has"))
@@ -197,24 +295,6 @@ def _faults(parts: Sequence[WeightedRewarder], gates: Sequence[Rewarder], on_abs
             (f"{', '.join(ranking)} ranks totals, which only the pipeline has", "rewarders that score outputs")
         )
     return faults
-
-
-async def _all(members: Sequence[Rewarder], context: RewardContext, ask: Ask) -> list[tuple[Verdict, ...]]:
-    """Return the verdicts of each member; one that fails abstains, one that hangs raises."""
-
-    async def one(member: Rewarder) -> tuple[Verdict, ...]:
-        try:
-            return await ask(member, context)
-        except RewarderTimeout:
-            raise
-        except RewardError as error:
-            return tuple(Abstained(member.rewarder_id, str(error), broke=True) for _ in context.outputs)
-
-    return await all_of(one(member) for member in members)
-
-
-def _loads(members: Sequence[Rewarder], group_size: int) -> tuple[JudgeLoad, ...]:
-    return tuple(load for member in members for load in judge_loads(member, group_size))
 
 
 def _score(verdict: Verdict) -> float | None:
@@ -234,7 +314,7 @@ def _row(verdict: Verdict) -> dict[str, Any]:
     return {"name": verdict.rewarder_id, "score": _score(verdict), "evidence": evidence, "details": details}
 
 
-def build_composite(options: Mapping[str, Any], where: str, build: Build) -> CompositeRewarder:
+def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Composite:
     """Build the composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
     rest, name = pop_rewarder_id(options, "composite", where)
     place = f"{where}: options"
@@ -248,16 +328,14 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
     if on_abstain not in get_args(OnAbstain):
         problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
     if not problems:
-        closing = tuple(part.rewarder for part in gates)
+        closing = tuple(part.scorer for part in gates)
         problems = [Problem(place, *fault) for fault in _faults(parts, closing, on_abstain)]
         if not problems:
-            return CompositeRewarder(tuple(parts), closing, on_abstain, name)
+            return Composite(tuple(parts), closing, on_abstain, name)
     raise PipelineError(problems)
 
 
-def _members(
-    given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool
-) -> list[WeightedRewarder]:
+def _members(given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool) -> list[Weighted]:
     if not isinstance(given, list | tuple) or (weighted and not given):
         accepted = f"a list of {'at least one mapping' if weighted else 'mappings'} with {', '.join(_MEMBER[weighted])}"
         problems.append(Problem(place, "nothing" if given is None else repr(given), accepted))
@@ -271,7 +349,7 @@ def _members(
     return members
 
 
-def _member(entry: object, place: str, build: Build, *, weighted: bool) -> WeightedRewarder:
+def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Weighted:
     keys = _MEMBER[weighted]
     if not isinstance(entry, Mapping):
         raise PipelineError.one(place, repr(entry), ", ".join(keys))
@@ -293,6 +371,10 @@ def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Weigh
             built = build(name, options, place)
         except PipelineError as error:
             problems.extend(error.problems)
+    isolate = entry.get("isolate", True)
+    if not isinstance(isolate, bool):
+        problems.append(Problem(f"{place}.isolate", repr(isolate), "true or false"))
     if problems:
         raise PipelineError(problems)
-    return WeightedRewarder(built, float(weight) if weighted else 1.0, score_range=score_range)
+    made = built if isolate else unisolated(built)
+    return Weighted(made, float(weight) if weighted else 1.0, score_range=score_range)

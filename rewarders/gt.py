@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
+from tfgrpo.rewarders.graders.base import field
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Verdict
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
@@ -27,6 +27,7 @@ from tfgrpo.rewarders.text.references import (
     ChoiceReference,
     Compared,
     ExactReference,
+    FormulaReference,
     LabelReference,
     NumberReference,
     Reference,
@@ -48,7 +49,7 @@ MATCH_OF: Final[dict[Kind, Match]] = {"numbers": "numeric", "labels": "label", "
 
 
 @dataclass(frozen=True, slots=True)
-class GroundTruthRewarder(Options):
+class GroundTruth(Options, ItemScorer):
     r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise; abstains where a reader could not tell.
 
     Reasoning is cut. The stated answer is the last marked one (``Answer:``, ``<answer>``, ``\boxed{}``, ``####``), else the
@@ -67,9 +68,6 @@ class GroundTruthRewarder(Options):
     labels: Texts = ()
     """The set of labels, for ``label`` only; none: those of the dataset."""
     rewarder_id: Name = "gt"
-    _algebra: Algebra = field(default_factory=lambda: Algebra(), init=False, repr=False, compare=False)  # noqa: PLW0108
-
-    quick: ClassVar[bool] = True
 
     @field_validator("tolerance")
     @classmethod
@@ -87,7 +85,7 @@ class GroundTruthRewarder(Options):
             raise refusal(f"none, because match is {match!r}")
         return value
 
-    def for_references(self, references: Sequence[str]) -> GroundTruthRewarder:
+    def for_references(self, references: Sequence[str]) -> GroundTruth:
         """Return this rewarder as it reads the references of a dataset: what ``auto`` leaves open is decided."""
         if self.match != "auto" and not (self.match == "label" and not self.labels):
             return self
@@ -115,15 +113,13 @@ class GroundTruthRewarder(Options):
             return str(error)
         return None
 
-    def reference(self, text: str, prompt: str = "") -> Reference:
+    def reference(self, text: str, prompt: str = "", equal: Callable[[str, str], bool] | None = None) -> Reference:
         """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError("the item has no reference answer")
         tolerance, options = Fraction(str(self.tolerance)), options_of(prompt)
         if self.match == "auto":
-            return read_reference(
-                text, decimal=self.decimal, tolerance=tolerance, options=options, equal=self._algebra.equal
-            )
+            return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=options, equal=equal)
         if self.match == "numeric":
             number = reference_number(text, self.decimal)
             if number is None:
@@ -143,18 +139,25 @@ class GroundTruthRewarder(Options):
             return ChoiceReference(letter, options)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
-    def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Score every attempt; abstain on all when no reference is usable."""
+    @property
+    def knows_algebra(self) -> bool:
+        """Whether formulas that are written differently can be compared."""
+        return self.match == "auto" and find_spec("math_verify") is not None
+
+    def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
+        """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
+        answer = field(item, "answer")
+        texts = [str(each) for each in answer] if isinstance(answer, list | tuple) else [_text(answer)]
         references: list[Reference] = []
         reasons: list[str] = []
-        for text in (context.answer, *context.alternatives):
+        for text in texts:
             try:
-                references.append(self.reference(text, context.prompt))
+                references.append(self.reference(text, str(field(item, "prompt") or ""), equal))
             except RewardError as error:
                 reasons.append(str(error))
-        if not references:
-            return [self._same(attempt.output, context.answer, reasons[0]) for attempt in context.outputs]
-        return [self._verdict(attempt.output, references) for attempt in context.outputs]
+        if references:
+            return self._verdict(item.completion, references)
+        return self._same(item.completion, texts[0], reasons[0])
 
     def _same(self, output: str, reference: str, unusable: str) -> Verdict:
         """Return the verdict beside a reference that cannot be used: the same text is right, whatever it is."""
@@ -167,17 +170,18 @@ class GroundTruthRewarder(Options):
 
     def _verdict(self, output: str, references: Sequence[Reference]) -> Verdict:
         """Return the verdict on an output: right by any reference, else not graded where any is unclear, else wrong."""
-        unclear, compared = "", Compared(False, "nothing")
+        unclear, undecided, compared = "", False, Compared(False, "nothing")
         for reference in references:
             try:
                 compared = reference.compare(output)
             except RewardError as error:
                 unclear = unclear or str(error)
+                undecided |= isinstance(reference, FormulaReference) and reference.equal is None and self.knows_algebra
                 continue
             if compared.right:
                 return RewardScore(self.rewarder_id, 1.0, self._evidence(compared, reference))
         if unclear:
-            return Abstained(self.rewarder_id, unclear)
+            return Abstained(self.rewarder_id, unclear, undecided=undecided)
         return RewardScore(self.rewarder_id, 0.0, self._evidence(compared, references[0]))
 
     def _evidence(self, compared: Compared, reference: Reference) -> str:
@@ -200,7 +204,7 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
                 for each in members
             ]
     elif name == "gt":
-        read = GroundTruthRewarder(**options).for_references(references)
+        read = GroundTruth(**options).for_references(references)
         decided |= {"match": read.match}
         decided |= {"decimal": ","} if read.decimal == "," else {}
         decided |= {"labels": list(read.labels)} if read.labels else {}
@@ -215,21 +219,7 @@ def _distinct(references: Sequence[str]) -> tuple[str, ...]:
     return tuple({plain(text): text for text in reversed(references) if text.strip()}.values())
 
 
-class Algebra:
-    """Compares formulas by math-verify, in a child process that starts when the first formula needs it."""
-
-    def __init__(self) -> None:
-        self._grader: ItemGrader | None = None
-
-    @property
-    def equal(self) -> Callable[[str, str], bool] | None:
-        """Compare two formulas; None when the library is not installed."""
-        return None if find_spec("math_verify") is None else self._equal
-
-    def _equal(self, one: str, other: str) -> bool:
-        if self._grader is None:
-            from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify  # noqa: PLC0415 - starts a process
-
-            self._grader = MathVerify()
-        answer, record = f"<think></think>${one.strip(' $')}$", {"answer": f"${other.strip(' $')}$"}
-        return self._grader.score_one(GraderInput.of("formula", record, answer)) == 1.0
+def _text(answer: object) -> str:
+    if isinstance(answer, bool):
+        return str(answer).lower()
+    return "" if answer is None else str(answer)

@@ -272,7 +272,7 @@ def kolibrify_names() -> Iterator[None]:
     if _exists(PACKAGE):
         yield
         return
-    from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files
+    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files
 
     specs = (ModuleSpec(name, None, is_package=name != _GRADERS) for name in _NAMES)
     package, server, graders = map(importlib.util.module_from_spec, specs)

@@ -117,6 +117,16 @@ def refuse_unfit(build: Callable[..., Any], options: Mapping[str, Any], where: s
         raise PipelineError.one(where, given, f"the options of {_name(build)}{inspect.signature(build)}")
 
 
+def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
+    """Raise ``PipelineError`` for options that a function has no parameter for."""
+    parameters = inspect.signature(function).parameters.values()
+    names = {each.name for each in parameters}
+    if not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        raise PipelineError.one(
+            where, ", ".join(sorted(options)), f"the options of {_name(function)}{inspect.signature(function)}"
+        )
+
+
 def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: int = 0) -> bool:
     """Return whether a call with these arguments fits; without arguments before the options unknown signatures do."""
     try:
@@ -128,6 +138,15 @@ def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: in
     except TypeError:
         return False
     return True
+
+
+def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:
+    """Return the options without ``rewarder_id``, and that name. Raises ``PipelineError`` unless it is a name."""
+    rest = dict(options)
+    name = rest.pop("rewarder_id", default)
+    if not isinstance(name, str) or not name.strip():
+        raise PipelineError.one(f"{where}: options.rewarder_id", repr(name), "a name")
+    return rest, name
 
 
 def _name(build: object) -> str:

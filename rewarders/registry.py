@@ -1,147 +1,374 @@
-"""Build the rewarder of a name with its options; score nothing.
+"""Make the scorer of a name with its options: a built-in one, or any callable, class or object of the user's.
 
-Built-in names, graders among them, are a closed table. Any other callable, class or grader is named as ``module:attr`` or
-``path/to/file.py:attr``.
+Built-in names are a closed table. Anything else is named as ``module:attr`` or ``path/to/file.py:attr``. A run, a selection,
+a data mix and the data server make theirs here, and so does a worker process.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, cast, get_args
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast, get_args
 
-from tfgrpo.rewarders.base import Rewarder, pop_rewarder_id
-from tfgrpo.rewarders.gt import GroundTruthRewarder
-from tfgrpo.rewarders.importing import load_object
-from tfgrpo.rewarders.options import constructed, refuse_unfit
-from tfgrpo.rewarders.relative import RelativeRewarder, Variant
+from tfgrpo.rewarders.composite import AnyScorer, build_composite
+from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, makes_something
+from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.importing import is_handed_over, load_from_file, load_object
+from tfgrpo.rewarders.matching import REJECTS
+from tfgrpo.rewarders.options import constructed, pop_rewarder_id, refuse_unknown
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Parse, Place, Scorer, Source, declared_range
+from tfgrpo.rewarders.workers import NotIsolated, WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 
-OptionValue: TypeAlias = Any
-"""A JSON value, as the pipeline file has it."""
 
-_COMPARING_GRADERS: Final = frozenset(
-    {"category_match", "label_match", "math_exact", "math_verify", "math-verify", "number_match"}
-)
-GRADERS: Final = _COMPARING_GRADERS | {
-    "completion_length_cap",
-    "json_schema",
-    "json_valid",
-    "latex_only",
-    "number_only",
-    "reasoning_format",
-    "remote",
-    "xml_schema",
+class _Grader(NamedTuple):
+    """A built-in scorer of single attempts: where its class is, and what the runner has to know."""
+
+    module: str
+    kind: str
+    needs_answer: bool = False
+    place: Place = "inline"
+    cpu_s: float | None = None
+
+
+_GRADERS: Final[Mapping[str, _Grader]] = {
+    "category_match": _Grader("labels", "CategoryMatch", needs_answer=True),
+    "completion_length_cap": _Grader("formats", "CompletionLengthCap"),
+    "json_schema": _Grader("schema_grader", "JsonSchema"),
+    "json_valid": _Grader("formats", "JsonValid"),
+    "label_match": _Grader("labels", "LabelMatch", needs_answer=True),
+    "latex_only": _Grader("formats", "LatexOnly"),
+    "math-verify": _Grader("math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
+    "math_exact": _Grader("number_match", "MathExact", needs_answer=True),
+    "math_verify": _Grader("math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
+    "number_match": _Grader("number_match", "NumberMatch", needs_answer=True),
+    "number_only": _Grader("number_match", "NumberOnly"),
+    "reasoning_format": _Grader("formats", "ReasoningFormat"),
+    "xml_schema": _Grader("schema_grader", "XmlSchema"),
 }
-COMPARING_REWARDERS: Final = frozenset({"gt", *_COMPARING_GRADERS})
-"""Rewarders that abstain on an item without a reference answer."""
+GRADERS: Final = tuple(sorted(_GRADERS))
+COMPARING: Final = frozenset({"gt", *(name for name, each in _GRADERS.items() if each.needs_answer)})
+"""Scorers that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
-"""Rewarders that abstain on an item without a process model as its answer or in its metadata."""
-_MODEL_REWARDERS: Final = COMPARING_MODELS | {"powl_group_consensus", "powl_self_consistency", "powl_valid"}
+"""Scorers that abstain on an item without a process model as its answer or in its metadata."""
+_MODELS: Final = COMPARING_MODELS | {"powl_group_consensus", "powl_self_consistency", "powl_valid"}
+_FORMULAS: Final = "gt formulas"
+"""What ``gt`` asks about formulas that are written differently; in a worker process only."""
 
 
-def known_rewarders() -> tuple[str, ...]:
+def known_scorers() -> tuple[str, ...]:
     """Return the built-in names, sorted."""
-    return tuple(sorted({"composite", "gt", "judge", "relative", *_MODEL_REWARDERS, *GRADERS}))
+    return tuple(sorted({"composite", "gt", "judge", "relative", "remote", *_MODELS, *_GRADERS}))
 
 
-def build_rewarder(
-    name: str, options: Mapping[str, OptionValue] | None = None, *, source: str = "rewarders"
-) -> Rewarder:
-    """Return the rewarder called ``name``, built with ``options``.
+def build_scorer(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    source: str = "rewarders",
+    key: str = ": options",
+    folder: Path | None = None,
+    entry: str = "",
+) -> AnyScorer:
+    """Return the scorer called ``name``, made with ``options``.
 
-    ``source`` is the place of the name in messages. Raises ``PipelineError`` for an unknown name or option, for
-    a value that an option does not accept, and for a ``module:attr`` that cannot be imported or used.
+    ``source`` is the place of the name in messages, and ``key`` that of the options within it. ``folder``: what a file is
+    relative to, the working directory by default; ``entry``: of a data mix, for which a file is run once more.
+
+    Raises ``PipelineError`` for an unknown name or option, for a value that an option does not accept, and for a
+    ``module:attr`` that cannot be imported or used.
     """
     where = f"{source}: {name}"
     # A pipeline file may have numbers as keys, which are no keywords and do not sort.
-    given = {str(key): value for key, value in (options or {}).items()}
-    # Each kind is imported when one is built: a run has few of the seventy modules that rewarders are made of.
-    if name in GRADERS:
-        from tfgrpo.rewarders.graders.rewarder import build_grader_rewarder  # noqa: PLC0415
-
-        return build_grader_rewarder(name, given, where, comparing=name in _COMPARING_GRADERS)
-    build: Callable[..., Rewarder] | None = GroundTruthRewarder if name == "gt" else None
-    if name in _MODEL_REWARDERS:
-        from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS  # noqa: PLC0415
-
-        build = POWL_REWARDERS[name]
-    if build is not None:
-        return constructed(build, given, where)
+    given = {str(each): value for each, value in (options or {}).items()}
+    if name in _GRADERS:
+        return _grader(name, given, where, key)
+    if name == "gt":
+        return _ground_truth(given, where, key)
     if name == "composite":
-        from tfgrpo.rewarders.composite import build_composite  # noqa: PLC0415
-
-        return build_composite(given, where, lambda part, its, place: build_rewarder(part, its, source=place))
-    if name == "judge":
-        from tfgrpo.rewarders.judge.judge import JudgeRewarder  # noqa: PLC0415
-        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415
-
-        rest, own = pop_rewarder_id(given, "judge", where)
-        return JudgeRewarder(judge_options(rest, f"{where}: options"), own)
-    if name == "relative":
-        return _relative(given, where)
+        return build_composite(given, where, lambda part, its, place: build_scorer(part, its, source=place))
+    if name in ("judge", "relative", "remote") or name in _MODELS:
+        return _MAKERS["powl" if name in _MODELS else name](name, given, where, key)
     if ":" not in name:
-        known = ", ".join(known_rewarders())
+        known = ", ".join(known_scorers())
         accepted = f"{known}, or module:attr or path/to/file.py:attr for a Python function or class"
         raise PipelineError.one(f"{source}: name", repr(name), accepted)
-    return _from_python(name, load_object(name, where), given, where)
+    return _from_python(name, given, where, key, folder=folder, entry=entry)
 
 
-def _relative(options: Mapping[str, Any], where: str) -> Rewarder:
-    """Return the ``relative`` rewarder: by totals, or by a judge's comparisons when it has an option ``judge``."""
-    rest, name = pop_rewarder_id(options, "relative", where)
+def scorer_of(source: Source) -> Scorer:
+    """Return the scorer that a worker process is to run."""
+    if source.name == _FORMULAS:
+        gt = GroundTruth(**source.options)
+        from tfgrpo.rewarders.graders.builtin.math_verify import formulas_equal  # noqa: PLC0415 - imports sympy
+
+        return Scorer(gt.rewarder_id, partial(gt.score_one, equal=formulas_equal))
+    made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
+    if not isinstance(made, Scorer):
+        raise PipelineError.one("rewarders", source.name, "a single scorer")
+    return made
+
+
+def _source(name: str, options: Mapping[str, Any], folder: Path | None = None, entry: str = "") -> Source:
+    return Source(name, dict(options), str(folder or Path.cwd()), entry)
+
+
+def _split_options(
+    options: Mapping[str, Any], name: str, where: str, key: str
+) -> tuple[dict[str, Any], str, Parse | None]:
+    """Return the options of the grader itself, its name in records, and how it is to read outputs."""
+    rest, own = pop_rewarder_id(options, name, where)
+    parse = rest.pop("parse", None)
+    if parse is not None and parse not in get_args(Parse):
+        raise PipelineError.one(f"{where}{key}.parse", repr(parse), ", ".join(get_args(Parse)))
+    return rest, own, parse
+
+
+def _grader(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    traits = _GRADERS[name]
+    problems: list[Problem] = []
+    rest, own, parse = (
+        {each: value for each, value in options.items() if each not in ("parse", "rewarder_id")},
+        name,
+        None,
+    )
+    try:
+        rest, own, parse = _split_options(options, name, where, key)
+    except PipelineError as error:
+        problems += error.problems
+    module = importlib.import_module(f"tfgrpo.rewarders.graders.builtin.{traits.module}")
+    try:
+        grader: ItemScorer = constructed(getattr(module, traits.kind), rest, where, key)
+    except PipelineError as error:
+        problems += error.problems
+    if problems:
+        raise PipelineError(problems)
+    isolated = traits.place == "process"
+    return Scorer(
+        own,
+        grader.score_one,
+        place=traits.place,
+        needs_answer=traits.needs_answer,
+        parse=parse,
+        cpu_s=traits.cpu_s,
+        source=_source(name, options) if isolated else None,
+        unusable=getattr(grader, "unusable", None),
+        made_from=grader,
+    )
+
+
+def _ground_truth(options: dict[str, Any], where: str, key: str) -> Scorer:
+    gt: GroundTruth = constructed(GroundTruth, options, where, key)
+    formulas = Scorer(gt.rewarder_id, gt.score_one, place="process", cpu_s=4.0, source=Source(_FORMULAS, options, ""))
+    return Scorer(
+        gt.rewarder_id,
+        gt.score_one,
+        needs_answer=True,
+        unusable=gt.unusable,
+        second=formulas if gt.knows_algebra else None,
+        made_from=gt,
+    )
+
+
+def _judge(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    from tfgrpo.rewarders.judge.judge import JudgeRewarder  # noqa: PLC0415 - only for judges
+    from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - as above
+
+    rest, own = pop_rewarder_id(options, "judge", where)
+    judge = JudgeRewarder(judge_options(rest, f"{where}{key}"), own)
+    return _group(own, judge, place="loop", asks_model=True, judge_loads=judge.judge_loads)
+
+
+def _group(name: str, maker: Any, **traits: Any) -> Scorer:
+    """Return the scorer of an object with ``score(context)``."""
+    return Scorer(name, maker.score, scope="group", score_range=declared_range(maker), made_from=maker, **traits)
+
+
+def _relative(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    """Return the ``relative`` scorer: by totals, or by a judge's comparisons when it has an option ``judge``."""
+    from tfgrpo.rewarders.relative import RelativeRewarder, Variant  # noqa: PLC0415 - only where it is asked for
+
+    rest, own = pop_rewarder_id(options, "relative", where)
     variant = rest.pop("variant", "rank")
     judge = rest.pop("judge", None)
     problems = [
-        Problem(f"{where}: options.{key}", repr(rest[key]), "judge, rewarder_id, variant") for key in sorted(rest)
+        Problem(f"{where}{key}.{each}", repr(rest[each]), "judge, rewarder_id, variant") for each in sorted(rest)
     ]
-    build: Callable[[Variant, str], Rewarder] = RelativeRewarder
+    if variant not in get_args(Variant):
+        problems.append(Problem(f"{where}{key}.variant", repr(variant), ", ".join(get_args(Variant))))
+    pairs = None
     if isinstance(judge, Mapping):
         from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - see above
         from tfgrpo.rewarders.judge.pairs import PairwiseRewarder  # noqa: PLC0415
 
         try:
-            build = partial(PairwiseRewarder, judge_options(judge, f"{where}: options.judge"))
+            pairs = PairwiseRewarder(judge_options(judge, f"{where}{key}.judge"), variant, own)
         except PipelineError as error:
             problems += error.problems
     elif judge is not None:
-        problems.append(Problem(f"{where}: options.judge", repr(judge), "options of a judge, or {} for all defaults"))
-    if variant not in get_args(Variant):
-        problems.append(Problem(f"{where}: options.variant", repr(variant), ", ".join(get_args(Variant))))
+        problems.append(Problem(f"{where}{key}.judge", repr(judge), "options of a judge, or {} for all defaults"))
     if problems:
         raise PipelineError(problems)
-    return build(variant, name)
+    if pairs is not None:
+        return _group(own, pairs, place="loop", compares=True, asks_model=True, judge_loads=pairs.judge_loads)
+    return _group(own, RelativeRewarder(variant, own), ranks=True)
 
 
-def _from_python(name: str, found: object, options: dict[str, OptionValue], where: str) -> Rewarder:
-    """Return a user's object as a rewarder: what a class makes, an object as it is, or a function's call."""
-    if hasattr(found, "grade_batch") and not hasattr(found, "score"):
-        from tfgrpo.rewarders.graders.rewarder import rewarder_of_grader  # noqa: PLC0415 - see above
+def _remote(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    from tfgrpo.rewarders.graders.remote import RemoteGrader  # noqa: PLC0415 - only for services
 
-        return rewarder_of_grader(name, found, options, where)
-    if isinstance(found, type):
-        found, options = constructed(found, options, where), {}
-    if options and (hasattr(found, "score") or not callable(found)):
-        raise PipelineError.one(where, ", ".join(sorted(options)), "no options: it is an object already")
-    if callable(getattr(found, "score", None)):
-        if not isinstance(getattr(found, "rewarder_id", None), str):
-            raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
-        return cast("Rewarder", found)
+    rest, own, parse = _split_options(options, name, where, key)
+    remote = constructed(RemoteGrader, rest, where, key)
+    return Scorer(
+        own, partial(remote.grade, own), scope="batch", place="loop", parse=parse, close=remote.aclose, made_from=remote
+    )
+
+
+def _process_model(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS  # noqa: PLC0415 - only for process models
+
+    made = constructed(POWL_REWARDERS[name], options, where, key)
+    place: Place = "inline" if made.quick else "process"
+    source = None if made.quick else _source(name, options)
+    return _group(made.rewarder_id, made, place=place, compares=made.compares, source=source)
+
+
+_MAKERS: Final[Mapping[str, Callable[[str, dict[str, Any], str, str], Scorer]]] = {
+    "judge": _judge,
+    "powl": _process_model,
+    "relative": _relative,
+    "remote": _remote,
+}
+
+
+def _from_python(
+    name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str
+) -> Scorer:
+    if folder is not None and is_file_name(name):
+        found = load_from_file(name, where, folder=folder, entry=entry)
+    else:
+        found = load_object(name, where)
+    rest, own, parse = _split_options(options, entry or name, where, key)
+    made = as_scorer(own, found, rest, where, key)
+    # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
+    isolated = made.place != "loop" and not is_handed_over(name)
+    source = _source(name, options, folder, entry) if isolated else None
+    place: Place = "loop" if made.place == "loop" else "process" if isolated else "thread"
+    return replace(made, place=place, source=source, parse=parse)
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a name is that of an object in a file."""
+    module_name = name.rpartition(":")[0]
+    return module_name.endswith(".py") or "/" in module_name or os.sep in module_name
+
+
+def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:
+    """Return a user's object as a scorer: what a class or factory makes, an object as it is, or a function's call.
+
+    Raises ``PipelineError`` when it is none and makes none.
+    """
+    if callable(found) and (isinstance(found, type) or not _scores(found)) and makes_something(found, options):
+        made: object = constructed(found, options, where, key)
+        if inspect.iscoroutine(made):
+            made.close()
+        if not _scores(made) and not callable(made):
+            raise PipelineError.one(where, f"something that makes {_kind(made)}", _ACCEPTED)
+        found, options = made, {}
+    elif isinstance(found, type):
+        found, options = constructed(found, options, where, key), {}  # raises: its options do not fit
+    if _scores(found):
+        if options:
+            raise PipelineError.one(where + key, ", ".join(sorted(options)), "no options: it is an object already")
+        return _of_object(name, found, where)
     if not callable(found):
-        accepted = "a function (output, answer) or (context), or a class with rewarder_id and score(context)"
-        raise PipelineError.one(where, type(found).__name__, accepted)
-    return _of_function(name, found, options, where)
+        raise PipelineError.one(where, _kind(found), _ACCEPTED)
+    return _of_function(name, found, options, where, key)
 
 
-def _of_function(name: str, function: Callable[..., Any], options: dict[str, OptionValue], where: str) -> Rewarder:
-    from tfgrpo.rewarders.callable import SIGNATURES, adapt  # noqa: PLC0415 - see above
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
 
+
+def _of_object(name: str, found: object, where: str) -> Scorer:
+    try:
+        score_range = declared_range(found)
+    except OptionError as error:
+        raise PipelineError.one(where, error.given, error.accepted) from error
+    traits: dict[str, Any] = {"score_range": score_range, "made_from": found, "close": getattr(found, "close", None)}
+    if callable(getattr(found, "score_one", None)):
+        return Scorer(name, found.score_one, **traits)  # type: ignore[attr-defined]
+    if callable(getattr(found, "grade_batch", None)):
+        per_item = getattr(found, "per_item", False) is True
+        return Scorer(name, found.grade_batch, scope="batch", per_item=per_item, **traits)  # type: ignore[attr-defined]
+    own = getattr(found, "rewarder_id", None)
+    if not isinstance(own, str):
+        raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
+    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
+    place: Place = "loop" if flags["asks_model"] else "thread"
+    loads = getattr(found, "judge_loads", None)
+    return Scorer(own, cast("Any", found).score, scope="group", place=place, judge_loads=loads, **flags, **traits)
+
+
+TRIAL: Final = GraderInput.of(
+    "trial:0",
+    {"prompt": "What is 6 * 7?", "answer": "42", "system_prompt": None, "metadata": {}},
+    "<think>\n6 * 7 = 42\n</think>\n42",
+    completion_tokens=16,
+    completion_index=0,
+)
+"""A made-up attempt."""
+TRIAL_S: Final = 5.0
+_NO_GRADER: Final = ("expected a list of results", "is no number", "the result has no reward")
+
+
+def refuse_no_scorer(scorer: Scorer, where: str) -> None:
+    """Ask a user's grader about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
+
+    Anything else that it raises may be its word on this attempt; so may NaN.
+    """
+    one = (
+        scorer.scope == "item" and len(inspect.signature(scorer.call).parameters) == 1 and scorer.made_from is not None
+    )
+    if scorer.source is None or ":" not in scorer.source.name or not (scorer.scope == "batch" or one):
+        return
+    pool = WorkerPool(scorer, 1)
+    try:
+        (verdict,) = pool.perform([TRIAL], TRIAL_S)
+    except NotIsolated as error:
+        raise PipelineError.one(where, str(error), "a grader that its own process can load") from None
+    finally:
+        pool.close()
+    if not isinstance(verdict, Abstained):
+        return
+    if verdict.reason.endswith((REJECTS, *_NO_GRADER)) or verdict.reason.startswith("SystemExit"):
+        raise PipelineError.one(where, f"{verdict.reason} (a call with a made-up item)", _RETURNS)
+
+
+_RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
+_ACCEPTED: Final = (
+    f"a function of {SIGNATURES}; an object with score_one(item), grade_batch(inputs) or score(context), a class of such "
+    "objects, or a factory of one"
+)
+
+
+def _scores(found: object) -> bool:
+    return any(callable(getattr(found, name, None)) for name in ("score_one", "grade_batch", "score"))
+
+
+def _of_function(name: str, function: Callable[..., Any], options: Mapping[str, Any], where: str, key: str) -> Scorer:
     try:
         if options:
-            scored = 1 if "context" in inspect.signature(function).parameters else 2
-            refuse_unfit(function, options, f"{where}: options", arguments=scored)
-        return adapt(name, partial(function, **options) if options else function)
+            refuse_unknown(function, options, f"{where}{key}")
+        made: Bound = bound(function, options)
+        return Scorer(
+            name, made.call, scope=made.scope, place="thread", score_range=declared_range(function), made_from=function
+        )
     except ValueError as error:  # a plain one for a callable of which Python knows no signature
         given = error.given if isinstance(error, OptionError) else str(error)
         raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error

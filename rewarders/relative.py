@@ -6,13 +6,13 @@ It ignores outputs, and refuses fewer than two attempts. ``tfgrpo.rewarders.judg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
 from tfgrpo.rewarders.options import Name, Options, accepts
+from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -31,9 +31,6 @@ class RelativeRewarder(Options):
     """``rank``: 1 best to 0 worst, ties share the mean. ``centered``: total minus group mean.
     ``zscore``: the same over the population standard deviation (plus 1e-8)."""
     rewarder_id: Name = "relative"
-
-    ranks: ClassVar[bool] = True
-    quick: ClassVar[bool] = True
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""

@@ -25,6 +25,9 @@ EMPTY_ANSWER: Final = "empty"
 """``error_type`` of a rollout that ended without any output."""
 REWARDER_BROKE: Final = "rewarder_broke"
 """``error_type`` of a rollout whose reward is missing because of a fault; a grader that abstains is no fault."""
+REWARDER_LATE: Final = "rewarder_late"
+"""``error_type`` of a rollout whose reward is missing because a rewarder ran past its limit. A resumed or replayed run keeps
+it, also where the rewarder is in time now."""
 
 _ROUNDING: Final = 1e-9
 

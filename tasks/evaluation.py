@@ -7,12 +7,12 @@ arm.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, NamedTuple, Self
 
-from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.outcomes import is_highest, is_lowest, scored_rewards
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
@@ -159,10 +159,9 @@ class LearningEvidence:
             if result.halves:
                 self._pairs.setdefault((result.key.epoch, champion), []).append(_pair_of_halves(result))
 
-    def against(self, champion: str, failed: Collection[int]) -> PairedEvidence:
-        """Return the evidence against this champion, without epochs whose evidence is void."""
-        sound = (pairs for (epoch, of), pairs in self._pairs.items() if of == champion and epoch not in failed)
-        every = [pair for pairs in sound for pair in pairs]
+    def against(self, champion: str) -> PairedEvidence:
+        """Return the evidence against this champion."""
+        every = [pair for (_, of), pairs in self._pairs.items() if of == champion for pair in pairs]
         return _evidence(every, identical=not every)
 
 

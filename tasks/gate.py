@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.rewarders.statistics.sequential import Capital, paired_confidence_sequence
 from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.text import pluralize

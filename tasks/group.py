@@ -16,9 +16,19 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.base import UNIT, Abstained, Attempt, Range, Verdict
-from tfgrpo.rewarders.scoring import score_group, total_range
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Outcome, Refused, RewardScore, Scored, Signal, Ungraded, classify
+from tfgrpo.rewarders.composite import total_range
+from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, Verdict
+from tfgrpo.stores.outcomes import (
+    REWARDER_BROKE,
+    REWARDER_LATE,
+    Outcome,
+    Refused,
+    RewardScore,
+    Scored,
+    Signal,
+    Ungraded,
+    classify,
+)
 from tfgrpo.stores.telemetry.names import Attributes
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
@@ -59,8 +69,6 @@ class _Graded:
     halves: tuple[GroupComparison, ...]
     """Of each half in itself; empty for a group that is not split."""
     judging: Spend
-    timed_out: str | None
-    """The fault of a rewarder that exceeded its time limit."""
 
 
 async def run_group(spec: GroupSpec, runtime: Runtime, carrier: Mapping[str, str] | None = None) -> GroupResult:
@@ -103,7 +111,6 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         judgements=reflection.judgements,
         reflection_failure=learning.failure,
         learning=learning.usage,
-        rewarder_fault=graded.timed_out,
         judging=judging.usage,
         budget_refused=refused or learning.budget_refused,
         fatal=fatal or learning.fatal,
@@ -136,9 +143,9 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
         answered = [
             Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
             for rollout in rollouts
-            if rollout.loss is None
+            if rollout.loss is None and rollout.rollout_id not in spec.late
         ]
-        raw = await score_group(runtime.rewarders, judge.context(answered), runtime.threads)
+        raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(answered))
         scores = scrubbed(raw, runtime.scrub)
         known = dict(zip((attempt.rollout_id for attempt in answered), scores.verdicts, strict=True))
         comparison, halves = _compared(spec, scores.totals, runtime)
@@ -148,12 +155,13 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
             name = rollout.rollout_id
             verdicts, reward = known.get(name, ()), scores.totals.get(name)
             given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-            outcomes[name] = rollout.loss or _outcome(verdicts, given[name], reward)
+            late = Ungraded(REWARDER_LATE, spec.late[name]) if name in spec.late else None
+            outcomes[name] = rollout.loss or late or _outcome(verdicts, given[name], reward)
             if rollout.span is not None:
                 rank = _own(name, comparison, halves).ranks.get(name)
                 rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=rank)
                 observe_scores(rollout.span, given[name], runtime.rewarders)
-    return _Graded(rollouts, given, outcomes, comparison, halves, judge.spend, scores.timed_out)
+    return _Graded(rollouts, given, outcomes, comparison, halves, judge.spend)
 
 
 def _compared(
@@ -197,7 +205,9 @@ def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], rewar
         return Scored(reward, scores)
     silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
-    return Ungraded(REWARDER_BROKE if any(verdict.broke for verdict in silent) else "rewarder", reason)
+    late = any(verdict.late for verdict in silent)
+    broke = any(verdict.broke for verdict in silent)
+    return Ungraded(REWARDER_LATE if late else REWARDER_BROKE if broke else "rewarder", reason)
 
 
 async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
@@ -118,6 +119,8 @@ class GroupSpec:
     """Text of the first half; None for a group that is not split."""
     arms: tuple[Arm, Arm] = ("baseline", "candidate")
     """Arms of the two halves, in the keys of their rollouts."""
+    late: Mapping[str, str] = field(default_factory=dict)
+    """Rollouts whose rewarder was late when the run first reached them, with the reason: they stay without a reward."""
 
     @property
     def halves(self) -> tuple[Attempts, ...]:
@@ -232,8 +235,6 @@ class GroupResult:
     reflection_failure: ReflectionFailure | None
     learning: Usage
     """Of the reflection."""
-    rewarder_fault: str | None
-    """Set when a rewarder ran over its time limit: the epoch's evidence is void (requirement 63)."""
     budget_refused: str | None
     """Set when the ledger refused any call of the group."""
     fatal: str | None

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.table import Row, table
 from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.rewarders.statistics.summary import Floats
 from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
 from tfgrpo.tasks.gate import Carried, decide_gate

@@ -21,7 +21,7 @@ from tfgrpo.pipelines.server.listening import serve
 from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.settings.addresses import is_loopback
-from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 
@@ -49,7 +49,8 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
-    runner = GraderRunner(timeout_s=options.grader_timeout)
+    runner = ScoreRunner(timeout_s=options.grader_timeout)
+    runner.warm(each.graders for each in config.datasets.values())
     service = DataService(config, runner)
     say = partial(console.say, wrap=False)
     for warning in telemetry.warnings:
@@ -112,8 +113,8 @@ def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: st
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:
     yield f"data server at {url}, {'with' if token else 'without'} a token; {url}/docs describes it"
     for name, dataset in config.datasets.items():
-        ours = dataset.graders
-        names = [*(each.name for each in ours.additive), "format", *(each.name for each in ours.multiplicative)]
+        parts, gates = dataset.graders.parts, dataset.graders.gates
+        names = [*(each.scorer.rewarder_id for each in parts[:-1]), "format", *(gate.rewarder_id for gate in gates)]
         yield f"  dataset {name}: {len(dataset.records)} records, graded by {', '.join(names)}"
     for stage in config.stages:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in stage.shares.items())

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.rewarders.base import UNIT, Range
+from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import Arm, Scored, is_highest

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.report.figures import percent
-from tfgrpo.rewarders.base import declares
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import REWARDER_BROKE
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 class CalibrationTally:
     """Adds up what each group shows of each judge. Keeps counts, no scores."""
 
-    def __init__(self, rewarders: Sequence[WeightedRewarder]) -> None:
+    def __init__(self, rewarders: Sequence[Weighted]) -> None:
         self._truth: str | None = None
         self._found: dict[str, RankCalibration] = {}
-        if any(declares(each.rewarder, "asks_model") for each in rewarders):
+        if any(each.scorer.asks_model for each in rewarders):
             # A run without judges does without their modules.
             from tfgrpo.rewarders.judge.calibration import (  # noqa: PLC0415
                 RankCalibration,

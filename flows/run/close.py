@@ -21,7 +21,7 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.saturation import saturation
 from tfgrpo.pipelines.plan.spec_checks import check_spec
-from tfgrpo.rewarders.base import Range
+from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import (
     Interval,
     bootstrap_interval,
@@ -183,8 +183,7 @@ def _stages(session: Session) -> list[dict[str, Any]]:
     stages: list[dict[str, Any]] = []
     for stage in session.settings.stages:
         if stage.name == "learn":
-            ended, failed = len(session.books.epochs), len(session.books.failed_epochs)
-            stages.append({"name": "learn", "epochs": ended, "failed_epochs": failed})
+            stages.append({"name": "learn", "epochs": len(session.books.epochs)})
             continue
         try:
             found = check_spec(session.paths.root)

@@ -21,7 +21,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import starting_library, store_of
 from tfgrpo.flows.run.index import RunEntry, runs_of
-from tfgrpo.flows.run.loop.books import Books, voided_groups
+from tfgrpo.flows.run.loop.books import Books, late_rollouts
 from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
@@ -30,7 +30,7 @@ from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.settings.layers import describe
-from tfgrpo.rewarders.judge.model import judge_loads
+from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
@@ -101,7 +101,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             timing=stopwatch(runtime.ledger),
             difficulty=_difficulty(prepared),
             replay_of=None if request.replay is None else plan.paths,
-            voided=voided_groups(plan.paths.run(run_id)),
+            late=late_rollouts(plan.paths.run(run_id)),
         )
         undo.pop_all()
     observer.run_started(plan, run_id, warnings)
@@ -251,7 +251,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
         "judges": [
             {"model": plan.models.judge(load.options.model), "instructions": sha256_hex(load.instructions)}
             for weighted in plan.rewarders
-            for load in judge_loads(weighted.rewarder, plan.group_size)
+            for load in judge_loads(weighted.scorer, plan.group_size)
         ],
     }
 

@@ -60,9 +60,8 @@ def _rows(
 ) -> Iterator[Iterable[dict[str, Any]]]:
     """Yield what a task has of the run, in the order of ``_COMPARED``."""
     run = task.run(session.run_id)
-    # Without void groups: a rewarder that timed out may be in time in the replay.
-    yield (row for row in read_rows(run.rollouts) if row.get("group_id") not in session.voided)
-    yield (row for row in read_rows(run.groups) if row.get("group_id") not in session.voided)
+    yield read_rows(run.rollouts)
+    yield read_rows(run.groups)
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
     yield (row for row in read_rows(task.accounts) if row.get("run_id") == session.run_id)

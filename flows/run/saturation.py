@@ -97,8 +97,7 @@ def _lower(run: RunPaths, before: Sequence[RunPaths], confidence: float) -> bool
 
 def _means(runs: Sequence[RunPaths]) -> list[float]:
     rows = (row for run in runs for row in read_rows(run.groups) if row.get("phase") == "train")
-    sound = (row for row in rows if not row.get("rewarder_fault"))
-    return [reward for reward in map(_reward, sound) if reward is not None]
+    return [reward for reward in map(_reward, rows) if reward is not None]
 
 
 def _reward(row: Mapping[str, Any]) -> float | None:

@@ -22,7 +22,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
-from tfgrpo.pipelines.plan.rewarders import build_rewarders, mix_of
+from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -31,11 +31,12 @@ from tfgrpo.pipelines.settings.tree import RewarderSettings, Settings
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.powl import footprint_to_value
 from tfgrpo.rewarders.powl.event_log import is_event_log
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
-from tfgrpo.rewarders.registry import COMPARING_MODELS, COMPARING_REWARDERS
-from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders
+from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
@@ -193,9 +194,9 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
         raise SettingsError(problems)
 
 
-def _built(settings: Settings) -> tuple[WeightedRewarder, ...]:
-    built = build_rewarders(settings, mix_of(settings))
-    check_rewarders(built, group_size=settings.selection.k)
+def _built(settings: Settings) -> tuple[Weighted, ...]:
+    built = build_scorers(settings, mix_of(settings))
+    check_scorers(built, group_size=settings.selection.k)
     return built
 
 
@@ -207,7 +208,7 @@ def _has_reference(item: Item) -> bool:
 def _without_reference(item: Item, settings: Settings) -> list[Problem]:
     """Return a problem for each rewarder that would abstain for lack of a reference, and leave no reward to choose by."""
     counting = {entry.name for entry in settings.rewarders if entry.weight > 0}
-    bare = counting & COMPARING_REWARDERS if not item.answer.strip() else set()
+    bare = counting & COMPARING if not item.answer.strip() else set()
     if not _has_reference(item):
         bare |= counting & COMPARING_MODELS
     accepted = "--reference FILE, an item with an answer, or rewarders that need none"

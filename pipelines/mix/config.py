@@ -19,7 +19,7 @@ from tfgrpo.pipelines.mix.forms import MixEntry, MixForm, MixStage, Reading
 from tfgrpo.pipelines.mix.records import Records
 from tfgrpo.pipelines.problems import shown
 from tfgrpo.pipelines.settings.pipeline_file import read_yaml
-from tfgrpo.rewarders.graders.combine import GraderSet
+from tfgrpo.rewarders.composite import Composite
 from tfgrpo.stores.errors import PipelineError, Problem
 
 __all__ = ["MixConfig", "MixDataset", "MixEntry", "MixStage", "load_mix_config"]
@@ -30,7 +30,7 @@ class MixDataset:
     """One dataset: its records and their graders."""
 
     id: str
-    graders: GraderSet
+    graders: Composite
     records: Records
     reference_warnings: tuple[str, ...] = ()
 

@@ -29,15 +29,18 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 from tfgrpo.pipelines.mix.records import Records, index_records
 from tfgrpo.pipelines.plan.rewarders import ReferenceCount
 from tfgrpo.pipelines.problems import did_you_mean, shown
-from tfgrpo.rewarders.graders.base import Grader
-from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
-from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader, load_python_grader, refuse_no_grader
-from tfgrpo.rewarders.graders.remote import Address, RemoteGrader, Retries, TokenVariable
+from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
+from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
 from tfgrpo.rewarders.options import Whole, accepts, refusal
+from tfgrpo.rewarders.registry import build_scorer, known_scorers, refuse_no_scorer
+from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
 
 _ACCEPTED: Final = {"model_type": "a mapping", "dict_type": "a mapping", "tuple_type": "a list"}
 _AUTOMATIC: Final = "reasoning_format"
+_SET: Final = "graders"
+_SOURCES: Final = ("import", "path", "builtin")
+_KEYS: Final = (*_SOURCES, "init_kwargs", "isolate")
 _GRACE_S: Final = 1.0
 """Added to a grader's own time limit, so that it can report the timeout itself."""
 
@@ -57,39 +60,41 @@ class Reading:
         self.dataset_ids = _names(content.get("datasets"))
         self._declared = _names(content.get("external_graders")) | _names(content.get("python_graders"))
         self._file, self._check = file, check_records
+        self._format = build_scorer(_AUTOMATIC)
         root = content["paths"].get("data_root") if isinstance(content.get("paths"), dict) else None
         self._root = file.parent / root if isinstance(root, str) and root.strip() else None
-        self._graders: dict[str, NamedGrader] = {}
+        self._scorers: dict[str, AnyScorer] = {}
 
-    def add(self, name: str, grader: Grader, timeout_s: float | None = None) -> None:
-        """Add a grader, in the place of another of its name. ``timeout_s``: its own time limit."""
-        self._graders[name] = NamedGrader(name, grader, timeout_s=None if timeout_s is None else timeout_s + _GRACE_S)
+    def add(self, name: str, scorer: AnyScorer, timeout_s: float | None = None) -> None:
+        """Add a scorer, in the place of another of its name. ``timeout_s``: its own time limit."""
+        if isinstance(scorer, Scorer) and timeout_s is not None:
+            scorer = replace(scorer, limit_s=timeout_s + _GRACE_S)
+        self._scorers[name] = replace(scorer, rewarder_id=name)
 
     def load(self, name: str, entry: object) -> None:
-        """Add the grader of an entry of ``python_graders``, or its problems."""
+        """Add the scorer of an entry of ``python_graders``, or its problems."""
         source = f"{self._file}: python_graders.{name}"
         try:
             if not isinstance(entry, dict):
                 raise PipelineError.one(source, "nothing" if entry is None else shown(entry), "a mapping")
-            built = load_python_grader(entry, name=name, folder=self._file.parent, source=source)
-            if self._check:
-                named = next(f"{kind}: {entry[kind]}" for kind in ("import", "path", "builtin") if entry.get(kind))
-                refuse_no_grader(built, f"{source}.{named}")
+            key, built = load_python_grader(entry, name=name, folder=self._file.parent, source=source)
+            if self._check and isinstance(built, Scorer):
+                refuse_no_scorer(built, f"{source}.{key}: {entry[key]}")
             self.add(name, built)
         except PipelineError as error:
             self.problems += error.problems
 
     def use(self, name: str) -> str:
-        """Build a grader that a dataset names, if it is a built-in one."""
-        if name in self._declared or name in self._graders:
+        """Build a scorer that a dataset names, if it is a built-in one."""
+        if name in self._declared or name in self._scorers:
             return name
         if name == _AUTOMATIC:
             raise refusal("no mention of it: the format grader is added to every dataset")
-        if name not in BUILT_IN:
-            known = did_you_mean(name, (BUILT_IN.keys() - {_AUTOMATIC}) | self._declared)
+        if name not in known_scorers():
+            known = did_you_mean(name, ({*known_scorers()} - {_AUTOMATIC}) | self._declared)
             raise refusal(f"{known}, or a grader declared under python_graders or external_graders")
         try:
-            self.add(name, build_grader(name))
+            self.add(name, build_scorer(name))
         except PipelineError as error:
             given, accepted = error.problems[0].given, error.problems[0].accepted
             if given == "nothing":  # of an option without default; else a library is not installed
@@ -98,10 +103,10 @@ class Reading:
             raise refusal(accepted, f"{name!r} with {given}") from None
         return name
 
-    def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> GraderSet:
-        """Return the graders of a dataset."""
-        additive = tuple(replace(self._graders[name], weight=weight) for name, weight in weights)
-        return GraderSet(additive, tuple(self._graders[name] for name in gates))
+    def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> Composite:
+        """Return the graders of a dataset, the format grader last."""
+        parts = (*(Weighted(self._scorers[name], weight) for name, weight in weights), Weighted(self._format))
+        return Composite(parts, tuple(self._scorers[name] for name in gates), rewarder_id=_SET, whole=True)
 
     def index(self, written: str, graders: Iterable[str]) -> Data | None:
         """Index the file at a path; None for a relative one without a root, and for one with bad lines."""
@@ -109,8 +114,9 @@ class Reading:
             return None
         path = Path(written) if self._root is None else self._root / written
         # References are counted while the lines are checked: reading the records again would parse each twice.
-        named = {name: self._graders[name].grader for name in graders if name in self._graders}
-        counts = {name: ReferenceCount(each.unusable) for name, each in named.items() if hasattr(each, "unusable")}
+        named = {name: self._scorers[name] for name in graders if name in self._scorers}
+        checks = {name: each.unusable for name, each in named.items() if isinstance(each, Scorer)}
+        counts = {name: ReferenceCount(check) for name, check in checks.items() if check is not None}
 
         def count(where: str, record: object) -> None:
             for each in counts.values():
@@ -125,6 +131,46 @@ class Reading:
                 raise refusal(own[0].accepted, f"{str(path)!r}: {own[0].given}") from None
             return None
         return records, tuple(f"{name}: {each}" for name, each in counts.items() if each.unusable)
+
+
+def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, source: str) -> tuple[str, AnyScorer]:
+    """Return the scorer that an entry of ``python_graders`` describes, and the key that names it.
+
+    ``spec`` holds exactly one of ``import: module:attr``, ``path: file.py:attr`` and ``builtin: alias``, and possibly
+    ``init_kwargs`` and ``isolate``. A file is relative to ``folder``; it may import its siblings, and is run once for each
+    entry that names it. ``source`` is the place of the entry in messages. Raises ``PipelineError`` with everything that is
+    wrong.
+    """
+    problems = [Problem(f"{source}.{key}", "an unknown key", ", ".join(_KEYS)) for key in spec if key not in _KEYS]
+    options, isolate = spec.get("init_kwargs"), spec.get("isolate", True)
+    if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
+        problems.append(Problem(f"{source}.init_kwargs", f"a {type(options).__name__}", "options by name"))
+        options = {}
+    if not isinstance(isolate, bool):
+        problems.append(Problem(f"{source}.isolate", shown(isolate), "true or false"))
+    chosen = [key for key in _SOURCES if spec.get(key)]
+    if len(chosen) != 1:
+        given = " and ".join(chosen) or "none of them"
+        raise PipelineError([*problems, Problem(source, given, f"exactly one of {', '.join(_SOURCES)}")])
+    key, text = chosen[0], spec[chosen[0]]
+    try:
+        built = _built(key, text, options or {}, name=name, folder=folder, where=f"{source}.{key}")
+    except PipelineError as error:
+        raise PipelineError([*problems, *error.problems]) from error
+    if problems:
+        raise PipelineError(problems)
+    return key, built if isolate else unisolated(built)
+
+
+def _built(key: str, text: object, options: Mapping[str, Any], *, name: str, folder: Path, where: str) -> AnyScorer:
+    if key == "builtin":
+        if not isinstance(text, str) or text not in known_scorers():
+            raise PipelineError.one(where, repr(text), ", ".join(known_scorers()))
+        return build_scorer(text, options, source=where, key=": init_kwargs")
+    if not isinstance(text, str) or not all(text.rpartition(":")):
+        raise PipelineError.one(where, repr(text), "module:attr" if key == "import" else "file.py:attr")
+    own = folder if key == "path" else None
+    return build_scorer(text, options, source=where, key=": init_kwargs", folder=own, entry=name)
 
 
 def _names(section: object) -> frozenset[str]:
@@ -292,8 +338,8 @@ class MixForm(Form):
     @classmethod
     def _remote(cls, graders: dict[str, _External] | None, info: Info) -> None:
         for name, each in (graders or {}).items():
-            grader = RemoteGrader(**each.model_dump(exclude={"type"}, exclude_none=True))
-            info.context.add(name, grader, grader.timeout_s)
+            options = each.model_dump(exclude={"type"}, exclude_none=True)
+            info.context.add(name, build_scorer("remote", options), each.timeout_s)
 
     @field_validator("python_graders")
     @classmethod

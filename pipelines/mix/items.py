@@ -23,13 +23,10 @@ from tfgrpo.pipelines.plan.data import Split, split_items
 from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, DatasetSettings, FieldMap
-from tfgrpo.rewarders.base import Abstained, RewardContext, Verdict
-from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
-from tfgrpo.rewarders.graders.running import TIMEOUT_S, GraderRunner
+from tfgrpo.rewarders.composite import ByDataset, Composite
+from tfgrpo.rewarders.scorer import RewardContext
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import DatasetError, Problem, RewardError
-from tfgrpo.stores.outcomes import RewardScore
 
 _SHOWN = 5
 
@@ -155,40 +152,17 @@ def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
         )
 
 
-class DatasetGraders:
-    """The rewarder of a run on a mix: scores a group by the graders of its item's dataset, as the data server does."""
+def dataset_graders(config: MixConfig) -> ByDataset:
+    """Return the scorer of a run on a mix: an item is scored by the graders of its dataset, as the data server does."""
 
-    rewarder_id = DATASET_GRADERS
-    limits_itself = True
-    """A timeout of a grader costs only the attempt that it was grading."""
-
-    def __init__(self, config: MixConfig) -> None:
-        self._config = config
-        self._runner = GraderRunner()
-
-    async def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """Return one verdict for each attempt. Raise ``RewardError`` for an item of no dataset of the mix."""
+    def route(context: RewardContext) -> tuple[Composite, RewardContext]:
         try:
-            dataset_id, record = record_of(self._config, context.item_id)
+            dataset_id, record = record_of(config, context.item_id)
         except (DatasetError, OSError) as error:
-            raise RewardError(f"{self.rewarder_id}: {error}") from error
-        inputs = [
-            GraderInput.of(context.item_id, record, attempt.output, attempt.tokens, attempt.index)
-            for attempt in context.outputs
-        ]
-        limit_s = context.time_limit_s or TIMEOUT_S
-        grades = await grade_items(self._runner, self._config.datasets[dataset_id].graders, inputs, limit_s)
-        return tuple(self._verdict(grade) for grade in grades)
+            raise RewardError(str(error)) from error
+        return config.datasets[dataset_id].graders, replace(context, record=record, parse="think")
 
-    def close(self) -> None:
-        """Close the graders' threads and connections."""
-        self._runner.close()
-
-    def _verdict(self, grade: ItemGrade) -> Verdict:
-        parts = ", ".join(f"{name} {reward:g}" for name, reward in grade.parts.items())
-        if grade.reward is None:
-            return Abstained(self.rewarder_id, grade.reasons, grade.broke)
-        return RewardScore(self.rewarder_id, grade.reward, parts)
+    return ByDataset(DATASET_GRADERS, route, tuple(each.graders for each in config.datasets.values()))
 
 
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:

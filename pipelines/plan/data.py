@@ -19,7 +19,7 @@ from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_cohorts
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS, LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.rewarders.registry import COMPARING_REWARDERS
+from tfgrpo.rewarders.registry import COMPARING
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.text import pluralize
 
@@ -188,7 +188,7 @@ def _paths(settings: Settings) -> list[str]:
 
 def _refuse_without_answers(settings: Settings, read: Sequence[Dataset]) -> None:
     """Refuse data without answers for a rewarder that compares with them: every paid rollout would be ungraded."""
-    comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING_REWARDERS]
+    comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
     bare = [dataset for dataset in read if not dataset.answers]
     if comparing and bare:
         field, other = settings.dataset.fields.answer, f"no {comparing[0]} rewarder"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
-from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_rewarders, mix_of, try_graders
+from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
 from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups, sealed_cohort
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
@@ -25,9 +25,8 @@ from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.rewarders.base import Range
-from tfgrpo.rewarders.judge.model import judge_loads
-from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, total_range
+from tfgrpo.rewarders.composite import check_scorers, judge_loads, total_range
+from tfgrpo.rewarders.scorer import Range, Weighted
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
@@ -46,7 +45,7 @@ class BasePlan:
     settings: Settings
     models: ModelChoice
     pack: LoadedPack
-    rewarders: tuple[WeightedRewarder, ...]
+    rewarders: tuple[Weighted, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -197,7 +196,7 @@ def _ahead(
         pack=base.pack,
         cohorts=cohorts if measuring is None and not sealed else (),
         evaluation=evaluation.items if sweeps else (),
-        judges=lambda size: [load for each in base.rewarders for load in judge_loads(each.rewarder, size)],
+        judges=lambda size: [load for each in base.rewarders for load in judge_loads(each.scorer, size)],
         measured=list(islice(cycle(cohorts[0].items), groups)),
     )
     return found, groups
@@ -223,13 +222,13 @@ def load_pack(settings: Settings, name: str) -> LoadedPack:
     )
 
 
-def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
-    built = build_rewarders(settings, mix)
-    try_graders(settings, built)
+def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
+    built = build_scorers(settings, mix)
+    try_scorers(settings, built)
     if any(weighted.weight > 0.0 for weighted in built):  # without one the guard rails refuse
         learning = settings.tfgrpo
         smallest = min(learning.group_size, settings.gate.group_size) if learning.enabled else 1
-        check_rewarders(built, group_size=smallest)
+        check_scorers(built, group_size=smallest)
     return built
 
 

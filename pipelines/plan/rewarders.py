@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -10,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
-from tfgrpo.rewarders.base import Rewarder, members_of
-from tfgrpo.rewarders.gt import MATCH_OF, GroundTruthRewarder, options_for_references
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.composite import AnyScorer, unisolated, walk
+from tfgrpo.rewarders.gt import MATCH_OF, GroundTruth, options_for_references
+from tfgrpo.rewarders.registry import build_scorer, refuse_no_scorer
+from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.rewarders.text.columns import read_column
 from tfgrpo.stores.errors import PipelineError, Problem
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
     from tfgrpo.pipelines.plan.data import RunData
-    from tfgrpo.rewarders.graders.base import Grader
 
 _EXAMPLES: Final = 3
 _COUNTED: Final = 100_000
@@ -37,55 +37,58 @@ def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | Non
     return load_mix_config(settings.dataset.mix, check_records=check_records)
 
 
-def build_rewarders(settings: Settings, mix: MixConfig | None) -> tuple[WeightedRewarder, ...]:
+def build_scorers(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
     """Return every rewarder of the settings, in their order. Raise ``PipelineError`` with all problems."""
     checks = ProblemCollector()
     built = [
-        WeightedRewarder(rewarder, entry.weight, entry.timeout_s, entry.score_range)
+        Weighted(scorer, entry.weight, entry.timeout_s, entry.score_range)
         for number, entry in enumerate(settings.rewarders)
-        for rewarder in checks.run(_rewarder, entry, mix, f"rewarders.{number}")
+        for scorer in checks.run(_scorer, entry, mix, f"rewarders.{number}")
     ]
     checks.raise_problems()
     return tuple(built)
 
 
-def rewarders_of(settings: Settings) -> tuple[WeightedRewarder, ...]:
+def scorers_of(settings: Settings) -> tuple[Weighted, ...]:
     """Return the rewarders of a planned run; the records of a mix are not checked again."""
     needed = any(entry.name == DATASET_GRADERS for entry in settings.rewarders)
-    return build_rewarders(settings, mix_of(settings, check_records=False) if needed else None)
+    return build_scorers(settings, mix_of(settings, check_records=False) if needed else None)
 
 
-def _rewarder(entry: RewarderSettings, mix: MixConfig | None, source: str) -> Rewarder:
+def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyScorer:
     if entry.name != DATASET_GRADERS:
-        return build_rewarder(entry.name, entry.options, source=source)
+        made = build_scorer(entry.name, entry.options, source=source)
+        return made if entry.isolate else unisolated(made)
     if mix is None:
         accepted = "it together with --data-config, whose datasets name their graders"
         raise PipelineError.one(f"{source}: name", repr(entry.name), accepted)
     if entry.options:
         accepted = "no options: the graders are those of the mix"
         raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
-    from tfgrpo.pipelines.mix.items import DatasetGraders  # noqa: PLC0415 - as above
+    from tfgrpo.pipelines.mix.items import dataset_graders  # noqa: PLC0415 - as above
 
-    return DatasetGraders(mix)
-
-
-def close_rewarders(rewarders: Sequence[WeightedRewarder]) -> None:
-    """Close threads and connections of the rewarders, ignoring errors: they may be a user's, and every reward is in."""
-    for weighted in rewarders:
-        close = getattr(weighted.rewarder, "close", None)
-        if callable(close):
-            with suppress(Exception):
-                close()
+    return dataset_graders(mix)
 
 
-def try_graders(settings: Settings, rewarders: Sequence[WeightedRewarder]) -> None:
-    """Call each of the user's graders once with a made-up item. Raise ``PipelineError`` for those that do not grade."""
+async def close_scorers(scorers: Iterable[AnyScorer]) -> None:
+    """Close the connections and objects of scorers, ignoring errors: they may be a user's, and every reward is in."""
+    for scorer in scorers:
+        for _, each in walk(scorer):
+            close = each.close if isinstance(each, Scorer) else None
+            if close is not None:
+                with suppress(Exception):
+                    closed = close()
+                    if inspect.isawaitable(closed):
+                        await closed
+
+
+def try_scorers(settings: Settings, scorers: Sequence[Weighted]) -> None:
+    """Ask each of the user's graders once about a made-up attempt. Raise ``PipelineError`` for those that do not grade."""
     checks = ProblemCollector()
-    for number, (entry, weighted) in enumerate(zip(settings.rewarders, rewarders, strict=True)):
-        for grader in _graders_of(weighted.rewarder):
-            from tfgrpo.rewarders.graders.loading import refuse_no_grader  # noqa: PLC0415 - see _graders_of
-
-            checks.run(refuse_no_grader, grader, f"rewarders.{number}: {entry.name}")
+    for number, (entry, weighted) in enumerate(zip(settings.rewarders, scorers, strict=True)):
+        for _, each in walk(weighted.scorer):
+            if isinstance(each, Scorer) and entry.name != DATASET_GRADERS:
+                checks.run(refuse_no_scorer, each, f"rewarders.{number}: {entry.name}")
     checks.raise_problems()
 
 
@@ -94,15 +97,15 @@ class ReferenceReading:
     """Settings and rewarders of a run whose rewarders read references as those of its dataset ask for."""
 
     settings: Settings
-    rewarders: tuple[WeightedRewarder, ...]
+    rewarders: tuple[Weighted, ...]
     lines: tuple[str, ...] = ()
     """How each rewarder that compares reads the references."""
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings, rewarders: tuple[WeightedRewarder, ...], data: RunData) -> ReferenceReading:
+    def of(cls, settings: Settings, rewarders: tuple[Weighted, ...], data: RunData) -> ReferenceReading:
         """Decide what only the references can tell. Raise ``PipelineError`` for a rewarder that can use none of them."""
-        comparing = any(_comparisons(weighted.rewarder) for weighted in rewarders)
+        comparing = any(_comparisons(weighted.scorer) for weighted in rewarders)
         if data.mix is not None or not comparing:  # a mix names its graders itself, and counts as it is loaded
             return cls(settings, rewarders)
         every = islice(chain(data.split.learn, data.split.held_out), _COUNTED)
@@ -114,21 +117,21 @@ class ReferenceReading:
         )
         if entries != settings.rewarders:
             settings = settings.model_copy(update={"rewarders": entries})
-            rewarders = build_rewarders(settings, None)
+            rewarders = build_scorers(settings, None)
         lines = tuple(
-            f"{weighted.rewarder.rewarder_id} ({weighted.rewarder.match}): {weighted.rewarder.readings(answers)}"
+            f"{weighted.scorer.rewarder_id} ({gt.match}): {gt.readings(answers)}"
             for weighted in rewarders
-            if isinstance(weighted.rewarder, GroundTruthRewarder) and answers
+            if isinstance(gt := weighted.scorer.made_from, GroundTruth) and answers
         )
         return cls(settings, rewarders, lines, _counted(rewarders, items))
 
 
-def _counted(rewarders: Sequence[WeightedRewarder], items: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return a warning for each rewarder that cannot use some references. Raise ``PipelineError`` for one that can use none."""
     problems: list[Problem] = []
     warnings: list[str] = []
     for weighted in rewarders:
-        for name, unusable in _comparisons(weighted.rewarder):
+        for name, unusable in _comparisons(weighted.scorer):
             count = ReferenceCount(unusable)
             for item_id, answer in items:
                 count.add(item_id, answer)
@@ -177,19 +180,7 @@ class ReferenceCount:
         return f"{self.unusable:,} of {self.total:,} references that it cannot use: {'; '.join(self._examples)}"
 
 
-def _comparisons(rewarder: Rewarder) -> list[tuple[str, Callable[[Any], str | None]]]:
-    """Return name and check of every scorer in a rewarder that compares with references."""
-    members = [each for member in members_of(rewarder) for each in _comparisons(member)]
-    checks = (getattr(scorer, "unusable", None) for scorer in (rewarder, *_graders_of(rewarder)))
-    return members + [(rewarder.rewarder_id, check) for check in checks if check is not None]
-
-
-def _graders_of(rewarder: Rewarder) -> Iterator[Grader]:
-    for member in members_of(rewarder):
-        yield from _graders_of(member)
-    if hasattr(rewarder, "graders"):
-        # Imported for a rewarder that may be one: a run without graders does without their thirty modules.
-        from tfgrpo.rewarders.graders.rewarder import GraderRewarder  # noqa: PLC0415
-
-        if isinstance(rewarder, GraderRewarder):
-            yield from (each.grader for each in rewarder.graders.members)
+def _comparisons(scorer: AnyScorer) -> list[tuple[str, Callable[[Any], str | None]]]:
+    """Return name and check of every scorer in this one that compares with references."""
+    checks = ((each.rewarder_id, each.unusable) for _, each in walk(scorer) if isinstance(each, Scorer))
+    return [(name, check) for name, check in checks if check is not None]

@@ -19,8 +19,7 @@ from tfgrpo.pipelines.server.access import require_token
 from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
 from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, Say, grade_lines, metered
 from tfgrpo.pipelines.server.replies import answer, bad_body, refused
-from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, SampleRequest
-from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, ItemGrade, SampleRequest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.telemetry.setup import Telemetry

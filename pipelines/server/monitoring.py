@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tfgrpo.pipelines.server.service import GradeItem
-from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.pipelines.server.service import GradeItem, ItemGrade
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 

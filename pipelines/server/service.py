@@ -9,17 +9,65 @@ Files are read and completions parsed in threads, and graders run in their runne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel, StrictBool
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
-from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.combine import ItemGrade, grade_items
-from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.composite import Composite
+from tfgrpo.rewarders.judge.model import JudgeModel
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
 from tfgrpo.stores.errors import DatasetError
+from tfgrpo.stores.outcomes import RewardScore
+
+
+@dataclass(frozen=True, slots=True)
+class ItemGrade:
+    """The combined grade of one item."""
+
+    reward: float | None
+    """None: ungraded, for the reasons in ``errors``. Otherwise finite, and neither clamped nor rounded."""
+    parts: Mapping[str, float]
+    """Rewards by name of the grader, neither weighted nor multiplied. A second grader of a name is ``name#2``."""
+    errors: Mapping[str, str]
+    """Reasons of missing parts, by the same names."""
+    broke: bool = False
+    """A grader failed, rather than the item."""
+    late: bool = False
+    """A grader took too long."""
+
+    @property
+    def reasons(self) -> str:
+        """All errors in one line, with the names of the graders."""
+        errors = self.errors.items()
+        return "; ".join(why if why.startswith(f"{name}: ") else f"{name}: {why}" for name, why in errors)
+
+    @classmethod
+    def of(cls, graders: Composite, verdicts: Verdicts) -> ItemGrade:
+        """Return the grade by the verdict of each grader, gates first."""
+        gates = len(graders.gates)
+        # On the wire the parts of the sum come first.
+        ordered = [*verdicts[gates:], *verdicts[:gates]]
+        counts: Counter[str] = Counter()
+        labelled = []
+        for verdict in ordered:
+            counts[verdict.rewarder_id] += 1
+            number = counts[verdict.rewarder_id]
+            labelled.append((verdict.rewarder_id if number == 1 else f"{verdict.rewarder_id}#{number}", verdict))
+        parts = {name: verdict.score for name, verdict in labelled if isinstance(verdict, RewardScore)}
+        lost = [(name, verdict) for name, verdict in labelled if isinstance(verdict, Abstained)]
+        errors = {name: verdict.reason for name, verdict in lost}
+        reward = graders.mixed(verdicts)
+        if reward is None and not errors:
+            errors = {"reward": "the combined reward is no finite number"}
+        return cls(reward, parts, errors, any(each.broke for _, each in lost), any(each.late for _, each in lost))
+
 
 _LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})
 
@@ -54,11 +102,12 @@ class GradeRequest(BaseModel):
 class DataService:
     """One mix, its random stream and its graders."""
 
-    def __init__(self, config: MixConfig, runner: GraderRunner) -> None:
-        """The runner is shared and closed by the caller."""
+    def __init__(self, config: MixConfig, runner: ScoreRunner, judge: JudgeModel | None = None) -> None:
+        """The runner is shared and closed by the caller. ``judge``: the model that judges ask, if there is one."""
         self.config = config
         self._sampler = MixSampler(config)
         self._runner = runner
+        self._judge = judge
 
     def meta(self) -> dict[str, Any]:
         """Return the length of the whole mix and its stages."""
@@ -71,32 +120,56 @@ class DataService:
         return [_as_json(sample) for sample in drawn]
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
-        """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id."""
+        """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id.
+
+        The items of one sample are a group.
+        """
         places = [locate(self.config, item.sample_id) for item in items]
-        inputs = await asyncio.to_thread(lambda: list(map(self._input, items, places)))
+        groups: dict[tuple[str, int], list[int]] = {}
+        for at, place in enumerate(places):
+            groups.setdefault(place, []).append(at)
+        contexts = await asyncio.to_thread(
+            lambda: {place: self._context(items, place, at) for place, at in groups.items()}
+        )
         grades = [_LOST] * len(items)  # as those stay whose record cannot be read
-        readable: dict[str, dict[int, GraderInput]] = {}
-        for at, (given, (dataset_id, _)) in enumerate(zip(inputs, places, strict=True)):
-            if given is not None:
-                readable.setdefault(dataset_id, {})[at] = given
 
         async def grade_dataset(dataset_id: str) -> None:
+            own = {place: each for place, each in contexts.items() if place[0] == dataset_id and each is not None}
             graders = self.config.datasets[dataset_id].graders
-            graded = await grade_items(self._runner, graders, list(readable[dataset_id].values()))
-            for at, grade in zip(readable[dataset_id], graded, strict=True):
-                grades[at] = grade
+            graded = await self._runner.mixed(graders, list(own.values()))
+            for place, rows in zip(own, graded, strict=True):
+                for at, verdicts in zip(groups[place], rows, strict=True):
+                    grades[at] = ItemGrade.of(graders, verdicts)
 
-        await asyncio.gather(*map(grade_dataset, readable))
+        await asyncio.gather(*map(grade_dataset, dict.fromkeys(dataset_id for dataset_id, _ in groups)))
         return grades
 
-    def _input(self, item: GradeItem, place: tuple[str, int]) -> GraderInput | None:
-        """Return the input of the graders; None for a record that is unreadable."""
+    def _context(self, items: Sequence[GradeItem], place: tuple[str, int], at: Sequence[int]) -> RewardContext | None:
+        """Return the completions of one sample as a group; None for a record that is unreadable."""
         dataset_id, number = place
         try:
             record = self.config.datasets[dataset_id].records[number]
         except (DatasetError, OSError):
             return None
-        return GraderInput.of(item.sample_id, record, item.completion, item.completion_tokens, item.completion_index)
+        fields = record if isinstance(record, Mapping) else {}
+        answer, metadata = fields.get("answer"), fields.get("metadata")
+        return RewardContext(
+            fixture_path=f"{self.config.datasets[dataset_id].records.path}#{number}",
+            item_id=items[at[0]].sample_id,
+            prompt=str(fields.get("prompt") or ""),
+            answer=answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer),
+            outputs=tuple(
+                Attempt(
+                    f"{items[each].sample_id}#{index}", index, items[each].completion, items[each].completion_tokens
+                )
+                for index, each in enumerate(at)
+            ),
+            metadata=metadata if isinstance(metadata, Mapping) else {},
+            judge=self._judge,
+            record=record,
+            parse="think",
+            completion_indices=tuple(items[each].completion_index for each in at),
+        )
 
 
 def _as_json(sample: MixSample) -> dict[str, Any]:

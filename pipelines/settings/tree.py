@@ -92,6 +92,8 @@ class RewarderSettings(Section):
     """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
     score_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_check_range)] | None = None
     """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
+    isolate: bool = True
+    """Run code of your own in a process of its own, which is ended past its limit. False: in a thread."""
     options: Annotated[dict[str, JsonValue], AfterValidator(refuse_secrets)] = Field(default_factory=dict)
     """Options of the rewarder, which refuses unknown ones. Values may be nested."""
 

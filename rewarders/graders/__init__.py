@@ -1,16 +1,14 @@
-"""Graders of single completions: loading, running and combining them."""
+"""Graders of single completions: the form they are written in, the built-in ones, and services elsewhere."""
 
-from tfgrpo.rewarders.graders.base import Grader, GradeResult, GraderInput, grader
+from tfgrpo.rewarders.graders.base import Grader, grader
+from tfgrpo.rewarders.scorer import GradeResult, GraderInput
 
 __all__ = [
     "GradeResult",
     "Grader",
     "GraderInput",
+    "base",
     "builtin",
-    "combine",
     "grader",
-    "loading",
     "remote",
-    "rewarder",
-    "running",
 ]

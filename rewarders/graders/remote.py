@@ -21,10 +21,10 @@ from pydantic import AfterValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.base import Grade, GraderInput, NotGraded
 from tfgrpo.rewarders.graders.base import field as of_record
-from tfgrpo.rewarders.graders.grades import matched
+from tfgrpo.rewarders.matching import matched
 from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 if TYPE_CHECKING:
@@ -154,17 +154,17 @@ class RemoteGrader(Options):
     shows_unknown: ClassVar[bool] = False
     _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
-    async def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[Grade]:
-        """Return one grade for each input, in order.
+    async def grade(self, name: str, inputs: Sequence[GraderInput]) -> Verdicts:
+        """Return one verdict on each input, in order, in the name of a scorer.
 
         Raises ``RewarderTimeout`` without a complete response in time, ``GraderUnavailable`` when the service cannot be
         reached, refuses, or sends no results.
         """
-        samples = [_sample(item) for item in inputs]
+        samples = [_sample(name, item) for item in inputs]
         bodies = [sample for sample in samples if isinstance(sample, bytes)]
         sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
-        grades = iter(matched(sent, await self._post(bodies), strict=True) if sent else ())
-        return [next(grades) if isinstance(sample, bytes) else sample for sample in samples]
+        verdicts = iter(matched(name, sent, await self._post(bodies), strict=True) if sent else ())
+        return tuple(next(verdicts) if isinstance(sample, bytes) else sample for sample in samples)
 
     async def aclose(self) -> None:
         """Close the connections that are open on the running event loop."""
@@ -217,8 +217,8 @@ class RemoteGrader(Options):
         return self.url.partition("?")[0].partition("#")[0]
 
 
-def _sample(item: GraderInput) -> bytes | NotGraded:
-    """Return the item as JSON, or its grade when it has none: the record is a user's, and may contain NaN."""
+def _sample(name: str, item: GraderInput) -> bytes | Verdict:
+    """Return the item as JSON, or the verdict on it when it has none: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
         **{name: of_record(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
@@ -231,7 +231,7 @@ def _sample(item: GraderInput) -> bytes | NotGraded:
     try:
         return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return NotGraded(described(ValueError(f"its record cannot be sent as JSON: {error}")), "ValueError")
+        return Abstained(name, described(ValueError(f"its record cannot be sent as JSON: {error}")), broke=True)
 
 
 def _as_dict(value: object) -> dict[Any, Any]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from itertools import combinations, permutations
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.base import Rewarder, declares, members_of
-from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.composite import AnyScorer, walk
+from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.judge.reading import Preference
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import RewardScore
 
 _WON: Final = {"first": 1, "tie": 0, "second": -1}
@@ -159,28 +159,27 @@ def vote_agreement(votes: Iterable[Sequence[float]]) -> RankCalibration:
 # --- groups of a run
 
 
-def judged_paths(rewarders: Sequence[WeightedRewarder]) -> tuple[str, ...]:
-    """Return the paths of scores that are a model's opinion, in the order of the rewarders.
+def judged_paths(scorers: Sequence[Weighted]) -> tuple[str, ...]:
+    """Return the paths of scores that are a model's opinion, in the order of the scorers.
 
     Judges, composites with a judge and the judges within; and ranks of totals with a judgement but without the truth.
     """
     paths = [
         path
-        for weighted in rewarders
-        for path, each in _walk(weighted.rewarder)
-        if declares(each, "asks_model") and not _holds_truth(each)
+        for weighted in scorers
+        for path, each in walk(weighted.scorer)
+        if each.asks_model and not _holds_truth(each)
     ]
-    counting = [weighted.rewarder for weighted in rewarders if weighted.weight > 0]
-    opinion = any(declares(rewarder, "asks_model") for rewarder in counting)
-    if opinion and not any(_holds_truth(rewarder) for rewarder in counting):
-        paths += [weighted.rewarder.rewarder_id for weighted in rewarders if declares(weighted.rewarder, "ranks")]
+    counted = [weighted.scorer for weighted in scorers if weighted.weight > 0]
+    if any(each.asks_model for each in counted) and not any(map(_holds_truth, counted)):
+        paths += [weighted.scorer.rewarder_id for weighted in scorers if weighted.scorer.ranks]
     return tuple(paths)
 
 
-def true_path(rewarders: Sequence[WeightedRewarder]) -> str | None:
+def true_path(scorers: Sequence[Weighted]) -> str | None:
     """Return the path of the comparison with the items' answers; None without one."""
-    found = (each for weighted in rewarders for each in _walk(weighted.rewarder))
-    return next((path for path, rewarder in found if isinstance(rewarder, GroundTruthRewarder)), None)
+    found = (each for weighted in scorers for each in walk(weighted.scorer))
+    return next((path for path, each in found if isinstance(each.made_from, GroundTruth)), None)
 
 
 def scores_by_path(scores: Sequence[RewardScore]) -> dict[str, RewardScore]:
@@ -229,13 +228,5 @@ def _nested(score: RewardScore, above: str) -> Iterator[tuple[str, RewardScore]]
             yield from _nested(inner, f"{path}/")
 
 
-def _walk(rewarder: Rewarder, above: str = "") -> Iterator[tuple[str, Rewarder]]:
-    """Yield a rewarder and those within it, each with its path."""
-    path = f"{above}{rewarder.rewarder_id}"
-    yield path, rewarder
-    for member in members_of(rewarder):
-        yield from _walk(member, f"{path}/")
-
-
-def _holds_truth(rewarder: Rewarder) -> bool:
-    return any(isinstance(each, GroundTruthRewarder) for _, each in _walk(rewarder))
+def _holds_truth(scorer: AnyScorer) -> bool:
+    return any(isinstance(each.made_from, GroundTruth) for _, each in walk(scorer))

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import ClassVar
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import SCORE_FORM, JudgeOptions
 from tfgrpo.rewarders.judge.reading import ReadScore, read_score
-from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, quoted, reply_rows
+from tfgrpo.rewarders.judge.voting import Vote, Voter, distinct, quoted, reply_rows
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -32,8 +32,6 @@ class JudgeRewarder:
     rewarder_id: str = "judge"
     instructions: str = field(init=False, repr=False)
     """The system message of every call."""
-
-    asks_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         instructions = SCORE_FORM.system(self.options.rubric_text, self.options.scale)

@@ -5,7 +5,7 @@ The implementation is responsible for ledger, journal, rate limits and seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -81,9 +81,3 @@ class JudgeLoad:
     def calls_high(self) -> int:
         """Calls when every question is repeated as often as allowed; a repetition carries the earlier answers."""
         return self.questions * (1 + self.options.retries)
-
-
-def judge_loads(rewarder: object, group_size: int) -> Sequence[JudgeLoad]:
-    """Return the load of a rewarder for one group, one entry for each judge; empty when it calls no model."""
-    loads: Callable[[int], Sequence[JudgeLoad]] | None = getattr(rewarder, "judge_loads", None)
-    return loads(group_size) if loads is not None else ()

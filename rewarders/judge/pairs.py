@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Verdict
+from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import PAIR_FORM, JudgeOptions
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
-from tfgrpo.rewarders.judge.voting import Vote, Voter, all_of, distinct, reply_rows
+from tfgrpo.rewarders.judge.voting import Vote, Voter, distinct, reply_rows
 from tfgrpo.rewarders.relative import Variant, relative_values
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
@@ -138,10 +139,6 @@ class PairwiseRewarder:
     rewarder_id: str = "relative"
     instructions: str = field(init=False, repr=False)
     """The system message of every call."""
-
-    asks_model: ClassVar[bool] = True
-    compares: ClassVar[bool] = True
-    """Cannot score a group of one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "instructions", PAIR_FORM.system(self.options.rubric_text))

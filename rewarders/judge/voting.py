@@ -6,14 +6,14 @@ A lost vote is a value with its reason, never a number. Errors that end the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeModel, JudgeQuestion, JudgeReply
 from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, messages, shortened
 from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 
@@ -95,16 +95,6 @@ class Voter(Generic[T]):
         except RepairExhausted as error:
             reason = error.attempts[-1][1]
         return Vote(None, reason, tuple(replies))
-
-
-async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await everything concurrently. When one raises, the others still finish first: their answers are paid for."""
-    done = await asyncio.gather(*work, return_exceptions=True)
-    for result in done:
-        if isinstance(result, BaseException):
-            raise result
-    # Nothing is left out here; the condition is for the type checker.
-    return [result for result in done if not isinstance(result, BaseException)]
 
 
 def distinct(outputs: Sequence[Attempt]) -> dict[str, Attempt]:

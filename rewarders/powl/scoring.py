@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias, get_args
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext, Rewarder, Verdict, abstain_on_all
 from tfgrpo.rewarders.options import Flag, Name, Options
 from tfgrpo.rewarders.powl import (
     Activity,
@@ -36,6 +35,7 @@ from tfgrpo.rewarders.powl import (
 from tfgrpo.rewarders.powl.footprints import MODES, Mode
 from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
 from tfgrpo.rewarders.powl.text import without_wrapping
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.errors import OptionError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -67,7 +67,7 @@ class ModelRewarder(Options):
         try:
             measured = iter(self.measure(context, [each for each in parsed if not isinstance(each, PowlError)]))
         except PowlError as error:
-            return abstain_on_all(self, context, first_line(error))
+            return abstain_on_all(self.rewarder_id, context, first_line(error))
         verdicts: list[Verdict] = []
         for model in parsed:
             given = (0.0, f"no process model: {first_line(model)}") if isinstance(model, PowlError) else next(measured)
@@ -144,7 +144,7 @@ def powl_group_consensus(
     return ModelRewarder(rewarder_id, aliases, partial(_agreement, mode=mode, aggregate=aggregate), compares=True)
 
 
-POWL_REWARDERS: Final[Mapping[str, Callable[..., Rewarder]]] = MappingProxyType(
+POWL_REWARDERS: Final[Mapping[str, Callable[..., ModelRewarder]]] = MappingProxyType(
     {
         build.__name__: build
         for build in (powl_equal, powl_footprint, powl_group_consensus, powl_self_consistency, powl_valid)

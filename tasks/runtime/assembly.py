@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from tfgrpo.pipelines.plan.rewarders import close_rewarders, rewarders_of
+from tfgrpo.pipelines.plan.rewarders import close_scorers, scorers_of
 from tfgrpo.pipelines.settings.model import ModelRole, ModelSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
@@ -60,8 +61,11 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     clients = {} if context.replay else await open_clients(context, ledger)
     for client in clients.values():
         resources.push_async_callback(client.aclose)
-    rewarders = rewarders_of(settings)
-    resources.push_async_callback(asyncio.to_thread, close_rewarders, rewarders)
+    rewarders = scorers_of(settings)
+    runner = ScoreRunner()
+    resources.callback(runner.close)
+    resources.push_async_callback(close_scorers, [each.scorer for each in rewarders])
+    runner.warm(each.scorer for each in rewarders)
     listed = context.mcp_tools
     if listed is None:
         listed = await asyncio.to_thread(listed_tools, settings.actor)
@@ -80,6 +84,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         ),
         actor=actor,
         rewarders=rewarders,
+        scorers=runner,
         pack=load_prompt_pack(context.pack_id, context.packs_root),
         journal=journal,
         ledger=ledger,

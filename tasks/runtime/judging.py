@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout
 from tfgrpo.stores.runs.journal import CallKey

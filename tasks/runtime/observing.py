@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from tfgrpo.rewarders.base import UNIT, declared_range
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.scorer import UNIT, Weighted
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.telemetry.setup import SpanHandle, Telemetry
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
@@ -48,14 +47,14 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
 def observe_scores(
     span: SpanHandle,
     scores: Sequence[RewardScore],
-    rewarders: Sequence[WeightedRewarder],
+    rewarders: Sequence[Weighted],
     rollout_index: int | None = None,
 ) -> None:
     """Add an event for every score, labelled where it is an end of the range that its rewarder declares.
 
     ``rollout_index`` names the attempt on a span of several attempts.
     """
-    ranges = {each.rewarder.rewarder_id: declared_range(each.rewarder, each.score_range) for each in rewarders}
+    ranges = {each.scorer.rewarder_id: each.range for each in rewarders}
     for score in scores:
         label: Literal["pass", "fail"] | None = None
         if (

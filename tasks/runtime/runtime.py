@@ -19,7 +19,8 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import canonical_json, derive_seed, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
@@ -120,14 +121,16 @@ class Runtime:
     model: ChatModel
     """For every role, with the journal in front."""
     actor: Actor
-    rewarders: tuple[WeightedRewarder, ...]
+    rewarders: tuple[Weighted, ...]
+    scorers: ScoreRunner
+    """Runs the rewarders."""
     pack: LoadedPack
     journal: Journal | None
     ledger: Ledger
     slots: asyncio.Semaphore
     """Bounds the actors in flight."""
     threads: RewarderThreads
-    """For blocking code: rewarders, synchronous tools and agents."""
+    """For blocking code: synchronous tools and agents."""
     scrub: Scrub = replace_surrogates
     """Removes the API keys from text of foreign code, before it is recorded or shown."""
     gateway: Gateway = field(default_factory=Gateway)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
-from tfgrpo.rewarders.base import Abstained, Attempt
 from tfgrpo.rewarders.powl import Activity, Operator, Silent
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.repairing import corrected
-from tfgrpo.rewarders.scoring import GroupScores, score_group
+from tfgrpo.rewarders.runner import GroupScores
+from tfgrpo.rewarders.scorer import Abstained, Attempt
 from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
@@ -82,7 +82,7 @@ async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
     candidates = tuple(await asyncio.gather(*work))
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
-    raw = await score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))), runtime.threads)
+    raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))))
     scores = scrubbed(raw, runtime.scrub)
     comparison = compare(scores.totals)
     grades = grades_of(usable, scores, comparison)

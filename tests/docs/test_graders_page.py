@@ -10,14 +10,14 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
+from tfgrpo.rewarders.graders.rewarder import Parse
 
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import Grader, GraderInput
 from tfgrpo.rewarders.graders.base import parse_completion
-from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
-from tfgrpo.rewarders.graders.rewarder import Parse
 from tfgrpo.rewarders.registry import build_rewarder
 
 PAGE = "docs/graders.md"

@@ -14,10 +14,10 @@ from tfgrpo.flows.run.champion import lessons_for, rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
-from tfgrpo.stores.errors import BudgetRefused, RewarderTimeout, RunAborted
+from tfgrpo.stores.errors import BudgetRefused, RunAborted
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.outcomes import REWARDER_BROKE, Arm, Failed, GroupKey, Phase, Ungraded
+from tfgrpo.stores.outcomes import REWARDER_BROKE, REWARDER_LATE, Arm, Failed, GroupKey, Phase, Ungraded
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
 
@@ -94,7 +94,8 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
         size=size,
         temperature=settings.temperature.eval if key.phase == "eval" else settings.temperature.train,
         pack=pack,
-        reflect=key.phase == "train" and settings.enabled and group_id not in session.voided,
+        reflect=key.phase == "train" and settings.enabled,
+        late=session.late.get(group_id, {}),
     )
 
 
@@ -143,7 +144,7 @@ def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupR
 
 
 def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
-    """Write a batch, which is final even after a timeout of a rewarder. Failures go into the journal first."""
+    """Write a batch, which is final. Failures go into the journal first."""
     session.books.items(spec.item for spec in specs)
     for result in results:
         for rollout in result.rollouts:
@@ -162,19 +163,9 @@ def record_failure(session: Session, failure: Failed | ReflectionFailure) -> Non
     journal.append_failure(failure.call_key, failure.error_type, failure.reason)
 
 
-def raise_timeout(results: Sequence[GroupResult]) -> None:
-    """Raise ``RewarderTimeout`` if a rewarder timed out, which voids the evidence of the epoch."""
-    fault = next((result.rewarder_fault for result in results if result.rewarder_fault), None)
-    if fault:
-        raise RewarderTimeout(fault)
-
-
 def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
     order = {spec.group_id: index for index, spec in enumerate(specs)}
-    ordered = sorted(arrived, key=lambda result: order[result.group_id])
-    # A timeout that was recorded when the run first reached a group stays.
-    faults = [result.rewarder_fault or session.voided.get(result.group_id) for result in ordered]
-    results = [replace(result, rewarder_fault=fault) for result, fault in zip(ordered, faults, strict=True)]
+    results = sorted(arrived, key=lambda result: order[result.group_id])
     for result in results:
         if result.fatal:
             raise RunAborted(result.fatal)
@@ -188,10 +179,11 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
 
 def _refuse_broken_batch(session: Session, results: Sequence[GroupResult]) -> None:
     outcomes = [rollout.outcome for result in results for rollout in result.rollouts]
+    faults = (REWARDER_BROKE, REWARDER_LATE)
     broken = [
         outcome
         for outcome in outcomes
-        if isinstance(outcome, Failed) or (isinstance(outcome, Ungraded) and outcome.error_type == REWARDER_BROKE)
+        if isinstance(outcome, Failed) or (isinstance(outcome, Ungraded) and outcome.error_type in faults)
     ]
     limit = session.settings.tfgrpo.max_lost_share
     if outcomes and len(broken) / len(outcomes) > limit:

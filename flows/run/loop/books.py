@@ -18,42 +18,38 @@ from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.experiences.accounts import contradictions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import json_of, mapping_of, to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
-from tfgrpo.stores.outcomes import Phase, Refused, Scored, scored_rewards
+from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, Ungraded, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
-from tfgrpo.stores.text import replace_surrogates
+from tfgrpo.stores.text import pluralize, replace_surrogates
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
 
-def voided_groups(paths: RunPaths) -> dict[str, str]:
-    """Return the recorded groups for which a rewarder timed out, with the reason.
-
-    A resumed or replayed run keeps the recorded timeouts, also where the rewarder is in time now.
-    """
-    found: dict[str, str] = {}
-    for row in (mapping_of(json_of(line)) for line in read_lines(paths.groups)):
-        if row.get("rewarder_fault") is not None and isinstance(row.get("group_id"), str):
-            found[row["group_id"]] = row["rewarder_fault"]
+def late_rollouts(paths: RunPaths) -> dict[str, dict[str, str]]:
+    """Return the recorded rollouts for which a rewarder was late, with the reason, by group."""
+    found: dict[str, dict[str, str]] = {}
+    for row in (mapping_of(json_of(line)) for line in read_lines(paths.rollouts)):
+        outcome = mapping_of(row.get("outcome"))
+        if outcome.get("error_type") == REWARDER_LATE:
+            found.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = str(outcome.get("reason"))
     return found
 
 
 class Books:
     """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
-    def __init__(self, paths: RunPaths, run_id: str, rewarders: Sequence[WeightedRewarder] = ()) -> None:
+    def __init__(self, paths: RunPaths, run_id: str, rewarders: Sequence[Weighted] = ()) -> None:
         self.manifest = ManifestFile(paths.manifest)
         self.epochs: list[EpochEnd] = []
-        self.failed_epochs: dict[int, str] = {}
-        """Reason by epoch."""
         self.rollouts = 0
         """Completed rollouts, including those of an abandoned batch."""
         self.lost_rollouts = 0
@@ -110,6 +106,14 @@ class Books:
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
             self._add(rollout)
+        late = [
+            each for each in rollouts if isinstance(each.outcome, Ungraded) and each.outcome.error_type == REWARDER_LATE
+        ]
+        if late and isinstance(late[0].outcome, Ungraded):
+            # Requirement 63: a rewarder that does not answer is on record as a failure, beside what it cost.
+            reason = f"{pluralize(len(late), 'attempt')} without a reward: {late[0].outcome.reason}"
+            self._metrics.append_failure(self._run_id, late[0].key.epoch, reason)
+            self.manifest.warn(f"epoch {late[0].key.epoch}: {reason}")
         for result in results:
             self.judges.add(result)
             reasons = (reason.removesuffix(AFTER_SHORTENING) for _, reason in result.rejected)
@@ -120,12 +124,6 @@ class Books:
         made = [rollout.outcome for rollout in result.rollouts if not isinstance(rollout.outcome, Refused)]
         self.rollouts += len(made)
         self.lost_rollouts += len(made) - len(scored_rewards(made))
-
-    def epoch_failed(self, epoch: int, reason: str) -> None:
-        """Record that the evidence of an epoch is void because a rewarder timed out (requirement 63)."""
-        self.failed_epochs[epoch] = reason
-        self._metrics.append_failure(self._run_id, epoch, reason)
-        self.manifest.warn(f"epoch {epoch} failed, its evidence is void: {reason}")
 
     def epoch_ended(self, end: EpochEnd, learning: LearningState) -> None:
         """Write the summary of an epoch into metrics and manifest, with warnings for its losses."""
@@ -156,7 +154,6 @@ class Books:
                 }
                 for end in self.epochs
             ],
-            "failed_epochs": {str(epoch): reason for epoch, reason in self.failed_epochs.items()},
             "experiences_written": learning.stored,
             "library": [entry.experience_id for entry in learning.candidate.entries],
             "accounts": _accounts(learning),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from time import perf_counter
 
 from tfgrpo.flows.console.figures import EpochSums
 from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.sampling import Cohort
-from tfgrpo.stores.errors import RewarderTimeout, RunAborted
+from tfgrpo.stores.errors import RunAborted
 from tfgrpo.stores.experiences.accounts import append_events
 from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.telemetry.setup import OpenSpan
@@ -36,24 +35,17 @@ def draw_items(session: Session, epoch: int) -> Cohort:
 def open_epoch(
     session: Session, epoch: int, phase: Phase, groups: int, *, last: int | None = None
 ) -> Iterator[EpochSums]:
-    """Start an epoch of ``groups`` groups, and close its books at the end. ``last`` is the number of the last epoch.
-
-    A ``RewarderTimeout`` ends the epoch as failed, and the library is again what it was before.
-    """
+    """Start an epoch of ``groups`` groups, and close its books at the end. ``last`` is the number of the last epoch."""
     learning, settings = session.learning, session.settings.tfgrpo
     temperature = settings.temperature.eval if phase == "eval" else settings.temperature.train
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
     sums = EpochSums(start, session.plan.score_range)
-    learning.losses, before, began = sums.learning, copy(learning), perf_counter()
+    learning.losses, began = sums.learning, perf_counter()
     session.observer.epoch_started(start)
     try:
         with _span(session, start):
             yield sums
-    except RewarderTimeout as error:
-        learning.restore(before)
-        session.books.epoch_failed(epoch, str(error))
     finally:
-        # Whatever ends the epoch; of a void one nothing is left to write.
         append_events(session.task.accounts, learning.unwritten)
         learning.unwritten = ()
     end = sums.end(learning.candidate)
@@ -68,7 +60,7 @@ def open_epoch(
     )
     session.telemetry.collect()
     session.observer.epoch_ended(end)
-    if phase == "train" and sums.rollouts.lost and not sums.scored and epoch not in session.books.failed_epochs:
+    if phase == "train" and sums.rollouts.lost and not sums.scored:
         # The rest of the run would be paid for without a chance to learn or judge.
         raise RunAborted(
             f"not one of {pluralize(sums.rollouts.lost, 'rollout')} of epoch {epoch} brought a reward, so that "
@@ -81,11 +73,9 @@ def refuse_unscored(session: Session) -> None:
     books = session.books
     if not books.lost_rollouts or books.lost_rollouts < books.rollouts:
         return
-    late = next(iter(books.failed_epochs.values()), None)
-    again = "; a resumed run does not ask again for a late reward, another run with a longer timeout_s does"
     raise RunAborted(
         f"not one of {pluralize(books.lost_rollouts, 'rollout')} brought a reward, so that nothing was learned or judged; "
-        + (f"most often {books.epochs[-1].lost_mostly}" if late is None else f"{late}{again}")
+        f"most often {books.epochs[-1].lost_mostly}"
     )
 
 

@@ -147,11 +147,6 @@ class LearningState:
             self.measured = (*self.measured, *lines)
             self.effects = effects_of(self.measured, self.evidence.night)
 
-    def restore(self, before: LearningState) -> None:
-        """Forget what was learned since."""
-        for name in ("library", "champion", "candidate", "evidence", "accounts", "left", "unwritten"):
-            setattr(self, name, getattr(before, name))
-
     def _rebuild(self, evidence: Evidence) -> None:
         self.evidence = evidence = replace(evidence, events=telling(evidence.events))
         self.accounts = accounts_of(evidence.records, evidence.events, evidence.night, evidence.most)

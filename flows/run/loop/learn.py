@@ -17,7 +17,6 @@ from tfgrpo.flows.run.loop.batches import (
     cohort_groups,
     group_spec,
     prompts,
-    raise_timeout,
     record_batch,
     record_failure,
     run_batch,
@@ -63,7 +62,7 @@ def learn(session: Session) -> GateDecision:
     swept = sweep(session, session.learning.champion, session.successor)
     refuse_unscored(session)
     retire(session)
-    return promote(session, swept, evidence.against(session.baseline.library_id, session.books.failed_epochs))
+    return promote(session, swept, evidence.against(session.baseline.library_id))
 
 
 def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:
@@ -98,12 +97,9 @@ def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvid
         closing(accept_batches(session, batches)) as arriving,
     ):
         for accepted in arriving:
-            raise_timeout(accepted)
             sums.add(accepted)
             for result in accepted:
                 arms[result.key.arm][result.key.item] = Tried.of(result.rollouts)
-    if epoch in session.books.failed_epochs:
-        return PairedEvidence((), (), identical=False)
     return pair_arms(arms["champion"], arms["champion"] | arms["candidate"], identical=not any(differ))
 
 
@@ -114,7 +110,6 @@ def measure(session: Session) -> None:
         for groups in cohort_groups(session, cohort, 1, "eval", "champion"):
             results = run_batch(session, groups)
             record_batch(session, groups, results)
-            raise_timeout(results)
             sums.add(results)
     refuse_unscored(session)
 
@@ -125,14 +120,12 @@ def curate(
     """Curate a batch and store the new records, all or none.
 
     ``meanwhile`` runs while the model answers, and before anything is stored. Raises ``BudgetRefused`` or
-    ``RunAborted`` when nothing could be decided (a resumed run curates the batch again), and ``RewarderTimeout`` after
-    ``meanwhile`` for a batch whose evidence is void.
+    ``RunAborted`` when nothing could be decided: a resumed run curates the batch again.
     """
     _warn_of_scale(session, results)
     said = any(result.proposals or result.judgements for result in results)
-    if not said or any(result.rewarder_fault for result in results):
+    if not said:
         meanwhile()
-        raise_timeout(results)
         return
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
     curation = _ask(session, specs, results, meanwhile)

@@ -78,8 +78,8 @@ class Session:
     """Item statistics from earlier runs; None without a curriculum."""
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
-    voided: Mapping[str, str] = field(default_factory=dict)
-    """Groups whose recorded evidence is void, with the reason; see ``books.voided_groups``."""
+    late: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Recorded rollouts whose rewarder was late, with the reason, by group; see ``books.late_rollouts``."""
 
     @property
     def telemetry(self) -> Telemetry:

@@ -10,15 +10,16 @@ from typing import Annotated, Final
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, final_answer, metadata
+from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionLengthCap(Options, ItemGrader):
+class CompletionLengthCap(Options, ItemScorer):
     """1.0 up to the cap, ``min_reward`` above it. Raises ``PipelineError`` for unusable options."""
 
     max_completion_tokens: Annotated[FiniteNumber, Field(gt=0), accepts("a finite number greater than 0")]
@@ -36,7 +37,7 @@ class CompletionLengthCap(Options, ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class JsonValid(Options, ItemGrader):
+class JsonValid(Options, ItemScorer):
     """1.0 when ``json.loads`` reads the whole completion, reasoning included, and all required is in it, else 0.0.
 
     ``NaN`` and ``Infinity`` pass, as they do in ``json.loads``; extreme nesting and integers of more than 4,300 digits do
@@ -61,7 +62,7 @@ class JsonValid(Options, ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class LatexOnly(Options, ItemGrader):
+class LatexOnly(Options, ItemScorer):
     r"""1.0 when the final answer starts and ends as a formula, with text between, else 0.0.
 
     A formula is ``$…$``, ``$$…$$``, ``\(…\)``, ``\[…\]``, ``\boxed{…}`` or ``\begin{e}…\end{e}``. Only the outermost ends
@@ -80,7 +81,7 @@ class LatexOnly(Options, ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningFormat(Options, ItemGrader):
+class ReasoningFormat(Options, ItemScorer):
     """1.0 for one ``<think>…</think>`` block at the start, a new line, and a final text; less for deviations.
 
     Parts, on the stripped completion and its first open and close tag: an open tag 0.125, at the very start another

@@ -7,17 +7,18 @@ from typing import Annotated, Final
 from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion
+from tfgrpo.rewarders.graders.base import answer_or_completion
 from tfgrpo.rewarders.graders.base import field as record_field
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
 from tfgrpo.rewarders.options import Flag, Options, Texts, accepts
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
 from tfgrpo.rewarders.text.references import LabelReference, Reference, TextReference, label_reference, options_of
 
 _LABELS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
 
 
 @dataclass(frozen=True, slots=True)
-class CategoryMatch(Options, ItemGrader):
+class CategoryMatch(Options, ItemScorer):
     """The first rule that holds: equal 1.0, equal in lower case 0.8, contains it 0.5, another allowed label 0.3, else 0.0.
 
     The expected label is the record's ``answer``, else its ``expected_category``, and is not stripped; the response is.
@@ -47,7 +48,7 @@ class CategoryMatch(Options, ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelMatch(Options, ItemGrader):
+class LabelMatch(Options, ItemScorer):
     """1.0 when the answer states the expected label and no other, else 0.0.
 
     A letter is stated as ``(B)``, ``B) Paris``, "the answer is B", or by the text of its option in the prompt; yes and no

@@ -1,93 +1,101 @@
-"""Grader of mathematical equality, by the library math-verify (extra ``math``) in a child process.
+"""Scorer of mathematical equality, by the library math-verify (extra ``math``), for worker processes only.
 
-LaTeX can keep a computer algebra system busy for ever: no signal and no other thread interrupts ``$9^{9^9}$``. So the
-system ends the child when an item takes too long, and the next item gets a new child.
+LaTeX can keep a computer algebra system busy for ever: no signal and no other thread interrupts ``$9^{9^9}$``. So the system
+ends the worker when an item takes too long, and the item has no score.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import subprocess
-import sys
-import threading
-import weakref
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, Final, cast
+import logging
+from typing import Any
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, field, final_answer
+from tfgrpo.rewarders.graders.base import field, final_answer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
 from tfgrpo.stores.errors import PipelineError, RewardError
 
-_CHILD: Final = Path(__file__).with_name("math_verify_child.py")
+_SAME = 1e-12
+"""Greatest relative difference of equal numbers: the library rounds to six decimals, to which 2^-98 and 2^-99 are equal."""
 
 
-class MathVerify(ItemGrader):
+class MathVerify(ItemScorer):
     """0.0 without a LaTeX formula in the final answer, 1.0 when it equals the record's ``answer``, else 0.5.
 
-    Parsed and compared by math-verify, strictly, each within 2 seconds: a formula that takes longer counts as absent, a
-    comparison as unequal. The reference has to be LaTeX as well: a bare ``5`` has no formula.
-
-    Raises ``PipelineError`` when the library is not installed. One item is compared at a time. Grading raises
-    ``RewardError`` for an item that ended the child.
+    Parsed and compared by math-verify, strictly. The reference has to be LaTeX as well: a bare ``5`` has no formula. Raises
+    ``PipelineError`` when the library is not installed, and ``RewardError`` for a formula that takes too much memory.
     """
 
     def __init__(self) -> None:
         if importlib.util.find_spec("math_verify") is None:
             accepted = 'this grader with its library installed: pip install "tfgrpo[math]"'
             raise PipelineError.one("", "no math-verify", accepted)
-        self._lock = threading.Lock()
-        self._child: _Child | None = None
 
-    def __reduce__(self) -> tuple[type[MathVerify], tuple[()]]:
-        return type(self), ()
+    def prepare(self) -> None:
+        """Import the library, which takes a second, before any clock runs."""
+        _library()
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        answer = final_answer(item)
-        if answer is None:
+        answer, gold = final_answer(item), field(item, "answer")
+        found = parsed(answer) if answer is not None else []
+        if not found:
             return 0.0
-        gold = field(item, "answer")
-        with self._lock:
-            if self._child is None:
-                self._child = _Child()
-            try:
-                return self._child.ask(answer, gold if isinstance(gold, str) else "")
-            except BaseException:
-                self._child.end()
-                self._child = None
-                raise
+        return 1.0 if verified(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
+
+    def unusable(self, reference: object) -> str | None:
+        """Return why no output can be compared with a reference; None if one can. A look at the signs of LaTeX suffices."""
+        has_formula = isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))
+        return None if has_formula else "no LaTeX formula in it"
 
 
-class _Child:
-    """One child process, for one item at a time. It ends with its owner, or with this process."""
-
-    def __init__(self) -> None:
-        # -P: the modules beside the child's file are not to be found under their bare names.
-        command = [sys.executable, "-P", str(_CHILD)]
-        self._process = subprocess.Popen(  # noqa: S603  our own file, by the interpreter that runs us
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="ascii"
-        )
-        self._stdin, self._stdout = (cast("IO[str]", pipe) for pipe in (self._process.stdin, self._process.stdout))
-        self.end = weakref.finalize(self, _end, self._process, self._stdin, self._stdout)
-
-    def ask(self, answer: str, gold: str) -> float:
-        """Return the score. Raises ``RewardError`` when the child ended."""
-        try:
-            self._stdin.write(json.dumps([answer, gold]) + "\n")
-            self._stdin.flush()
-            # Without a time limit here: the child has one of processor time, and ends itself.
-            reply = self._stdout.readline()
-        except OSError as error:
-            raise RewardError(f"math_verify: its process ended: {error}") from error
-        if not reply:
-            raise RewardError("math_verify: too much work or memory for one answer; its process was ended")
-        return float(reply)
+def formulas_equal(one: str, other: str) -> bool:
+    """Return whether two formulas are equal. Raise ``RewardError`` for a reference ``other`` that is none."""
+    found, gold = (parsed(f"${each.strip(' $')}$") for each in (one, other))
+    if not gold:
+        raise RewardError("the reference is no formula that math-verify reads")
+    difference = _relative_difference(found, gold)
+    return verified(gold, found) if difference is None else difference <= _SAME
 
 
-def _end(process: subprocess.Popen[str], *pipes: IO[str]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in pipes:
-        with suppress(OSError):  # an unread question
-            pipe.close()
+def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
+    """Return the relative difference of two numbers in closed form; None for formulas with variables."""
+    if not one or not other or not all(getattr(each[0], "is_number", False) for each in (one, other)):
+        return None
+    left, right = (complex(each[0].evalf(30)) for each in (one, other))
+    size = max(abs(left), abs(right))
+    return abs(left - right) / size if size else 0.0
+
+
+def parsed(text: str) -> list[Any]:
+    """Return what the library reads in a text; nothing for text without a formula."""
+    math_verify, wanted = _library()
+    try:
+        # Without the library's own limits, which are by the clock and count as no formula.
+        return list(math_verify.parse(text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
+    except (MemoryError, RecursionError) as error:
+        raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
+    except Exception:  # noqa: BLE001 - the library raises many types for what it cannot read
+        return []
+
+
+def verified(gold: list[Any], found: list[Any]) -> bool:
+    """Return whether two parsed formulas are equal."""
+    math_verify, _ = _library()
+    try:
+        return bool(math_verify.verify(gold, found, timeout_seconds=None, raise_on_error=True))
+    except (MemoryError, RecursionError) as error:
+        raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
+    except Exception:  # noqa: BLE001 - as above
+        return False
+
+
+def _library() -> tuple[Any, list[Any]]:
+    import math_verify  # noqa: PLC0415 - imports sympy
+    from math_verify.parser import NormalizationConfig  # noqa: PLC0415
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limits are off
+    # The library's defaults would also rewrite formulas that are malformed, and prefer a stated answer to a box.
+    rewritten = NormalizationConfig(
+        basic_latex=True, units=True, malformed_operators=False, nits=False, boxed="all", equations=False
+    )
+    return math_verify, [math_verify.LatexExtractionConfig(boxed_match_priority=0, normalization_config=rewritten)]

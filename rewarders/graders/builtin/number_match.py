@@ -12,8 +12,9 @@ from typing import Annotated, Final
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import CLOSE, OPEN, GraderInput, ItemGrader, field, final_answer
+from tfgrpo.rewarders.graders.base import field, final_answer
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, accepts
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark, Number, reference_number
 from tfgrpo.rewarders.text.references import NumberReference, same_text, shown
@@ -27,7 +28,7 @@ _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49
 
 
 @dataclass(frozen=True, slots=True)
-class NumberMatch(Options, ItemGrader):
+class NumberMatch(Options, ItemScorer):
     r"""1.0 when the number that the answer states has the value of the record's ``answer``, else 0.0.
 
     A number may have thousands separators, signs, decimals, fractions, percent, magnitudes and ``\boxed{}``. Marked answers
@@ -85,7 +86,7 @@ def reference_value(gold: object, decimal: DecimalMark = ".") -> Number | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MathExact(Options, ItemGrader):
+class MathExact(Options, ItemScorer):
     """1.0 when any number of the final answer is written as the first number of the record's ``answer``, else 0.0.
 
     Without a final answer, or when the record's ``answer`` is no string with a number, the score is 0.0.
@@ -104,7 +105,7 @@ class MathExact(Options, ItemGrader):
 
 
 @dataclass(frozen=True, slots=True)
-class NumberOnly(Options, ItemGrader):
+class NumberOnly(Options, ItemScorer):
     """1.0 when the final answer is a single number; less for other characters around its first number.
 
     Up to 9, 19, 29, 39 and 49 other characters score 0.5, 0.4, 0.3, 0.2 and 0.1. The value is ignored.

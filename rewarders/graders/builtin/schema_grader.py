@@ -18,8 +18,9 @@ from xml.etree.ElementTree import ParseError, XMLParser
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader, answer_or_completion, metadata
+from tfgrpo.rewarders.graders.base import answer_or_completion, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import json_of
 
@@ -34,7 +35,7 @@ ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaGrader(Options, ItemGrader):
+class SchemaGrader(Options, ItemScorer):
     """Checks a completion against ``metadata.schema``, a JSON object written as a string."""
 
     reward_if_no_schema: Annotated[FiniteNumber, accepts("a finite number")] = 0.0

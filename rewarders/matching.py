@@ -1,0 +1,232 @@
+"""Match the results of a scorer with the attempts that it was asked about.
+
+Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own attempt
+the score, and no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import islice
+from numbers import Real
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, Final, TypeVar
+
+from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import GraderUnavailable, RewardError
+from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.text import pluralize
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+MAX_SCORE: Final = 1e100
+"""Greatest score either way: sums of squares of greater ones overflow, which would cost the run its manifest."""
+_SHOWN: Final = 60
+_ABSENT: Final = object()
+REJECTS: Final = " (it does not take what it is called with)"
+_HERE: Final = Path(__file__).resolve().parent
+NO_RESULT: Final = "returned no result for it"
+
+
+def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> T | D:
+    """Return the result of a call into user code, or ``default`` when it raises."""
+    try:
+        return call(*arguments)
+    except Exception:  # noqa: BLE001  the class is a user's, and so is what it raises
+        return default
+
+
+def failed(name: str, error: BaseException) -> Abstained:
+    """Return the verdict for an exception, with its text in one line. A ``RewardError`` concerns the attempt alone."""
+    broke = not isinstance(error, RewardError) or isinstance(error, GraderUnavailable)
+    return Abstained(name, described(error) + (REJECTS if _rejects(error) else ""), broke)
+
+
+def _rejects(error: BaseException) -> bool:
+    """Return whether an error means that code takes no such call, rather than that it cannot score this attempt."""
+    if not isinstance(error, TypeError | AttributeError):
+        return False
+    if "GraderInput" in str(error):
+        return True
+    *_, (frame, _) = walk_tb(error.__traceback__) if error.__traceback__ else [(None, 0)]
+    return frame is not None and Path(frame.f_code.co_filename).resolve().parent == _HERE
+
+
+def as_verdict(name: str, value: object) -> Verdict:
+    """Read a value as the verdict on one attempt: a verdict, a number of any kind, a boolean, or an object with a reward.
+
+    Numbers as text are read as numbers. None, NaN and anything else abstain. The score of a bare number has no evidence yet.
+    """
+    if isinstance(value, BaseException):
+        return failed(name, value)
+    if isinstance(value, RewardScore | Abstained):
+        return _checked(name, value)
+    reward, details = _reward_of(value)
+    if reward is None:
+        return Abstained(name, "returned None" if value is None else "the result has no reward")
+    if isinstance(reward, RewardScore | Abstained):
+        return _checked(name, reward)
+    return _number(name, reward, details)
+
+
+def _reward_of(value: object) -> tuple[object, object]:
+    """Return the reward of a result, and its details if it is a mapping that has more."""
+    if isinstance(value, Mapping):
+        found = next((value[key] for key in ("reward", "score") if key in value), None)
+        more = {
+            key: each for key, each in value.items() if key not in ("reward", "score", "sample_id", "completion_index")
+        }
+        return found, more or None
+    reward = unless_it_raises(_ABSENT, getattr, value, "reward", _ABSENT)
+    if reward is _ABSENT:
+        reward = (
+            value
+            if isinstance(value, Real | Decimal | str)
+            else unless_it_raises(value, getattr, value, "score", value)
+        )
+    return reward, None
+
+
+def _number(name: str, reward: object, details: object) -> Verdict:
+    number = unless_it_raises(None, float, reward)
+    if number is None:
+        return Abstained(name, f"the reward {_short(reward)} is no number", broke=True)
+    if not math.isfinite(number) or abs(number) > MAX_SCORE:
+        return Abstained(name, f"the reward {_short(reward)} is no finite number of at most {MAX_SCORE:g}", broke=True)
+    kept = unless_it_raises(None, _json, details) if details is not None else None
+    return RewardScore(name, number, "", kept)
+
+
+def _checked(name: str, verdict: Verdict) -> Verdict:
+    """Return a verdict in the name of its scorer, with evidence in one line and details that are JSON."""
+    if isinstance(verdict, Abstained):
+        return Abstained(name, " ".join(str(verdict.reason).split()), verdict.broke, verdict.late)
+    score: object = verdict.score
+    if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
+        return Abstained(name, f"the score {score!r} is no finite number of at most {MAX_SCORE:g}", broke=True)
+    try:
+        details = None if verdict.details is None else _json(verdict.details)
+    except RewardError as error:
+        return Abstained(name, str(error), broke=True)
+    return RewardScore(name, float(score), " ".join(str(verdict.evidence).split()), details)
+
+
+def _json(details: object) -> FrozenDict:
+    """Return details as frozen JSON, which a record needs. Raises ``RewardError``."""
+    try:
+        kept = frozen(details)
+        canonical_json(kept)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RewardError(f"details of a score that are no JSON: {error}") from None
+    if not isinstance(kept, FrozenDict):
+        raise RewardError(f"details of a score that are a {type(details).__name__}, expected a mapping")
+    return kept
+
+
+def group_verdicts(name: str, answer: object, count: int) -> Verdicts:
+    """Return the verdicts on a group from the return value of its scorer. Raises ``RewardError`` unless one for each."""
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise RewardError(f"returned {type(answer).__name__}, expected one verdict for each attempt")
+    values = list(islice(answer, 2 * count + 1))
+    if len(values) != count:
+        raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
+    return tuple(as_verdict(name, value) for value in values)
+
+
+def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict: bool = False) -> Verdicts:
+    """Return the verdict on each input from the return value of a batch. Raises ``RewardError`` when it is no list.
+
+    Results belong to the inputs with their name: ``sample_id`` and ``completion_index``, else one of the two alone. The
+    first of several inputs of one name gets the first result of that name. Without usable names the order counts. An input
+    without a result, or with two that differ, has no score.
+
+    ``strict``: names of results always count; the order counts only where no result has a name.
+    """
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise RewardError(f"returned a {type(answer).__name__}, expected a list of results")
+    # A user's generator may be endless; twice as many show that one item has two results.
+    results = list(islice(answer, 2 * len(inputs) + 1))
+    by_sample = strict and any(_sample_name(result) is not None for result in results)
+    for names in (_full_name, _sample_name) if by_sample else (_full_name, _sample_name, _index_name):
+        found = _by_name(name, [names(item) for item in inputs], [names(result) for result in results], results, strict)
+        if found is not None:
+            return found
+    named = next((result for result in results if _full_name(result) != (None, None)), None)
+    if strict and named is not None:
+        return (_missing(name, named),) * len(inputs)
+    verdicts = [as_verdict(name, result) for result in results[: len(inputs)]]
+    return (*verdicts, *[_missing(name)] * (len(inputs) - len(verdicts)))
+
+
+def _missing(name: str, foreign: object = None) -> Abstained:
+    """Return the verdict on an input without a result. ``foreign``: a result for an unknown item, if there is one."""
+    if foreign is None:
+        return Abstained(name, NO_RESULT)
+    sample, index = _sample_name(foreign), _index_name(foreign)
+    whose = f"completion_index {_short(index)}" if sample is None else _short(sample)
+    if sample is not None and index is not None:
+        whose += f", completion_index {_short(index)}"
+    return Abstained(name, f"{NO_RESULT}, but one for {whose}, which it was not asked for")
+
+
+def _by_name(
+    name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object], strict: bool
+) -> Verdicts | None:
+    """Return verdicts by name; None when the names of the results are useless."""
+    known = Counter(wanted)
+    named = Counter(each for each in given if each is not None)
+    # One name for all results of several inputs is a constant of the scorer's and tells nothing.
+    one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
+    if one_for_all or not known.keys() & named.keys():
+        return None
+    verdicts: dict[Hashable, list[Verdict]] = {}
+    for whose, result in zip(given, results, strict=True):
+        verdicts.setdefault(whose, []).append(as_verdict(name, result))
+    strays = (result for whose, result in zip(given, results, strict=True) if whose not in known)
+    missing = _missing(name, next((each for each in strays if _full_name(each) != (None, None)), None))
+    turns = {each: iter(_for_each(name, verdicts.get(each, []), count, missing)) for each, count in known.items()}
+    return tuple(next(turns[each]) for each in wanted)
+
+
+def _for_each(name: str, verdicts: Sequence[Verdict], count: int, missing: Abstained) -> Sequence[Verdict]:
+    """Return the verdicts on the inputs of one name."""
+    if len(verdicts) > count:
+        same = len(set(verdicts)) == 1
+        return list(verdicts[:count]) if same else [Abstained(name, "returned two different results for it")] * count
+    return [*verdicts, *[missing] * (count - len(verdicts))]
+
+
+def _full_name(holder: object) -> tuple[Hashable, Hashable]:
+    return _sample_name(holder), _index_name(holder)
+
+
+def _sample_name(holder: object) -> Hashable:
+    return _hashable(_field(holder, "sample_id"))
+
+
+def _index_name(holder: object) -> Hashable:
+    return _hashable(_field(holder, "completion_index"))
+
+
+def _hashable(value: Any) -> Hashable:
+    return value if isinstance(value, str | int | float) and value != "" else None
+
+
+def _field(holder: object, name: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(name, _ABSENT)
+    return unless_it_raises(_ABSENT, getattr, holder, name, _ABSENT)
+
+
+def _short(value: object) -> str:
+    text = unless_it_raises(f"of type {type(value).__name__}", repr, value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

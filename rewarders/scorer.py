@@ -1,0 +1,296 @@
+"""Scorers: what they look at, what they return, and how one is described.
+
+A **scorer** gives each attempt a finite number, or says why it has none. Its *scope* is what one call looks at: one attempt
+(``item``), many independent ones (``batch``), or the attempts of one item together (``group``). Its *place* is where it runs:
+``inline`` on the event loop, in a ``thread``, in a worker ``process``, or as a coroutine of the run's event ``loop``, which
+is for what waits for a service or a model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from tfgrpo.stores.errors import OptionError, RewardError
+from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.outcomes import RewardScore
+
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.composite import AnyScorer
+    from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeModel
+    from tfgrpo.stores.experiences.record import ExperienceRecord
+
+Scope: TypeAlias = Literal["item", "batch", "group"]
+Place: TypeAlias = Literal["inline", "thread", "process", "loop"]
+Parse: TypeAlias = Literal["auto", "think", "whole"]
+Range: TypeAlias = tuple[float, float]
+"""Lowest and highest score of a scorer."""
+UNIT: Final[Range] = (0.0, 1.0)
+ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
+
+OPEN: Final = "<think>"
+CLOSE: Final = "</think>"
+
+
+def parse_completion(text: str) -> tuple[str | None, str | None]:
+    """Return reasoning and answer, split at the first ``<think>`` and the first ``</think>``; None when empty or absent.
+
+    The tags are literal: no attributes, no other case. Without both, or with the first close before the first open, there
+    is neither reasoning nor answer. Text before the block is ignored, and later tags belong to the answer.
+    """
+    opened = text.find(OPEN)
+    closed = text.find(CLOSE)
+    if opened < 0 or closed < opened:
+        return None, None
+    reasoning = text[opened + len(OPEN) : closed].strip()
+    answer = text[closed + len(CLOSE) :].strip()
+    return reasoning or None, answer or None
+
+
+def split_output(output: str, parse: Parse) -> tuple[str | None, str | None]:
+    """Return reasoning and answer of an output: as ``parse_completion``, whole, or whichever the tags ask for."""
+    if parse == "think" or (parse == "auto" and OPEN in output):
+        return parse_completion(output)
+    reasoning, close, answer = output.partition(CLOSE) if parse == "auto" else ("", "", "")
+    return (reasoning.strip() or None, answer.strip() or None) if close else (None, output.strip() or None)
+
+
+@dataclass(frozen=True, slots=True)
+class GraderInput:
+    """One completion and the record of the sample that it was generated for: what scorers of single attempts see."""
+
+    sample_id: str
+    record: Mapping[str, Any]
+    """The whole record of the dataset, unknown keys included. A malformed one may be any JSON value."""
+    completion: str
+    """As generated, not stripped."""
+    reasoning: str | None
+    answer: str | None
+    """Final answer after the reasoning block; None when the completion has no such block or no text after it."""
+    completion_tokens: int | None = None
+    completion_index: int | None = None
+    """Index of the completion in the batch, if the caller sets it; returned with the result."""
+
+    @classmethod
+    def of(
+        cls,
+        sample_id: str,
+        record: Mapping[str, Any],
+        completion: str,
+        completion_tokens: int | None = None,
+        completion_index: int | None = None,
+    ) -> GraderInput:
+        """Return the input for a completion, split into reasoning and answer."""
+        return cls(sample_id, record, completion, *parse_completion(completion), completion_tokens, completion_index)
+
+
+@dataclass(slots=True)
+class GradeResult:
+    """The reward of one item. Mutable: grader files of the existing system change the rewards that they made."""
+
+    sample_id: str
+    reward: float
+    completion_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished attempt as scorers of groups see it."""
+
+    rollout_id: str
+    index: int
+    output: str
+    """Final text of the rollout."""
+    tokens: int | None
+    """Completion tokens, None when unknown; the cheaper of equal attempts ranks first."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the attempt: its model if it was parsed already, its steps and calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardContext:
+    """The attempts of one item, with all that a scorer may compare them with (requirement 34)."""
+
+    fixture_path: str
+    """Dataset file and item id of the reference, as ``path#id``."""
+    item_id: str
+    prompt: str
+    answer: str
+    """Reference answer of the item; empty when the item has none."""
+    outputs: tuple[Attempt, ...]
+    """Attempts of one group with an output, in index order."""
+    alternatives: tuple[str, ...] = ()
+    """Further accepted answers."""
+    experiences: tuple[ExperienceRecord, ...] = ()
+    """Records in this group's prompt."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of the item."""
+    prior_scores: Mapping[str, float] = field(default_factory=dict)
+    """Weighted totals so far by rollout id, which ``relative`` ranks."""
+    judge: JudgeModel | None = field(default=None, compare=False, repr=False)
+    """Language model of scorers that call one; None without any."""
+    time_limit_s: float | None = None
+    """Seconds for the group. None: no limit."""
+    record: Mapping[str, Any] | None = None
+    """The whole record of a data mix; None: one is made of prompt, answer and metadata."""
+    parse: Parse = "auto"
+    """How outputs are split into reasoning and answer, unless the scorer says otherwise."""
+    completion_indices: tuple[int | None, ...] = ()
+    """What a client called each completion; none: their indices."""
+
+    def inputs(self, parse: Parse | None = None) -> list[GraderInput]:
+        """Return each attempt as scorers of single attempts see it."""
+        record: Mapping[str, Any] | None = self.record
+        if record is None:
+            answer = [self.answer, *self.alternatives] if self.alternatives else self.answer or None
+            record = {"prompt": self.prompt, "answer": answer, "metadata": dict(self.metadata)}
+        indices = self.completion_indices or tuple(attempt.index for attempt in self.outputs)
+        return [
+            GraderInput(
+                self.item_id, record, each.output, *split_output(each.output, parse or self.parse), each.tokens, index
+            )
+            for each, index in zip(self.outputs, indices, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """The scorer has no score; the rollout becomes ``ungraded``."""
+
+    rewarder_id: str
+    reason: str
+    broke: bool = False
+    """The scorer failed, rather than the attempt, and the total depends on it."""
+    late: bool = False
+    """It ran past its limit."""
+    undecided: bool = False
+    """The scorer's ``second`` may have a score."""
+
+    @property
+    def message(self) -> str:
+        """The reason with the name of the scorer."""
+        name = f"{self.rewarder_id}: "
+        return self.reason if self.reason.startswith(name) else name + self.reason
+
+
+Verdict: TypeAlias = RewardScore | Abstained
+Verdicts: TypeAlias = tuple[Verdict, ...]
+
+
+def abstain_on_all(name: str, context: RewardContext, reason: str) -> Verdicts:
+    """Return an abstention for every attempt of the group."""
+    return (Abstained(name, reason),) * len(context.outputs)
+
+
+class ItemScorer(ABC):
+    """A scorer of single attempts, written as a class."""
+
+    per_item: bool = True
+
+    @abstractmethod
+    def score_one(self, item: GraderInput) -> float | Verdict:
+        """Return the score of one attempt. Raise ``RewardError`` where it has none."""
+
+    def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
+        """Return a result for each input, in order: the form of graders elsewhere."""
+        return [GradeResult(item.sample_id, self._number(item), item.completion_index) for item in inputs]
+
+    def _number(self, item: GraderInput) -> float:
+        score = self.score_one(item)
+        if isinstance(score, Abstained):
+            raise RewardError(score.reason)
+        return score.score if isinstance(score, RewardScore) else score
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How a worker process makes a scorer again: the arguments of ``tfgrpo.rewarders.registry.build_scorer``, and where."""
+
+    name: str
+    options: Mapping[str, Any]
+    folder: str
+    """Directory that files are relative to."""
+    entry: str = ""
+    """Entry of a data mix, for which a file is run once more; empty for a pipeline."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scorer:
+    """One way to score attempts.
+
+    ``call`` takes one ``GraderInput`` (scope ``item``), a list of them (``batch``), or a ``RewardContext`` (``group``), and
+    returns a score, one result for each, or one verdict for each attempt.
+    """
+
+    rewarder_id: str
+    """Name of its scores in records."""
+    call: Callable[[Any], Any]
+    scope: Scope = "item"
+    place: Place = "inline"
+    score_range: Range = UNIT
+    needs_answer: bool = False
+    """Abstains on an item without a reference answer."""
+    per_item: bool = True
+    """Of a batch: no score depends on the others, so that one of a failed batch is asked about alone."""
+    ranks: bool = False
+    """Runs after the others and reads their totals from ``context.prior_scores``."""
+    compares: bool = False
+    """Cannot score a single attempt."""
+    asks_model: bool = False
+    """Its time is that of calls to a model, whose limit it keeps itself."""
+    parse: Parse | None = None
+    limit_s: float | None = None
+    """Most seconds of one call. None: the runner's, or that of its use."""
+    cpu_s: float | None = None
+    """Seconds of processor time for one call in a worker process. None: its limit."""
+    source: Source | None = None
+    """How a worker process makes it; None for one that only this process has."""
+    second: Scorer | None = None
+    """Asked about attempts that this one leaves undecided."""
+    unusable: Callable[[Any], str | None] | None = None
+    """Why no output can be compared with a reference; None for a scorer that compares with none."""
+    judge_loads: Callable[[int], Sequence[JudgeLoad]] | None = None
+    """Its questions to a model for one group of a size."""
+    close: Callable[[], Any] | None = None
+    made_from: object = None
+    """The object that ``call`` is a method of."""
+
+    @property
+    def members(self) -> tuple[AnyScorer, ...]:
+        """None: only a composite has members."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A scorer with its share in a total, and its limit."""
+
+    scorer: AnyScorer
+    weight: float = 1.0
+    """Relative to the other weights. 0: recorded, not counted."""
+    timeout_s: float | None = None
+    """Seconds for one call. None: 30, or 600 for one that calls a model."""
+    score_range: Range | None = None
+    """Lowest and highest score. None: as the scorer declares."""
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.weight, allow_nan=False) and self.weight >= 0):
+            raise OptionError(f"weight is {self.weight}", "a finite number of at least 0")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise OptionError(f"timeout_s is {self.timeout_s}", "more than 0")
+
+    @property
+    def range(self) -> Range:
+        """The range in force."""
+        return self.scorer.score_range if self.score_range is None else self.score_range
+
+
+def declared_range(holder: object, override: Sequence[Any] | None = None) -> Range:
+    """Return ``override``, else the ``score_range`` of an object, else 0 to 1. Raises ``OptionError`` for an invalid one."""
+    ends = getattr(holder, "score_range", UNIT) if override is None else override
+    numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(is_number(end, allow_nan=False) for end in ends)
+    if not numbers or not ends[0] < ends[1]:
+        raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
+    return float(ends[0]), float(ends[1])
