@@ -280,9 +280,11 @@ def _of_items(problem: Problem, name: str) -> Problem:
     if not found:
         return problem
     given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
-    return replace(
-        problem, source=f"items[{int(line[1:]) - 1}]" if line[1:].isdecimal() else f"items{line}", given=given
-    )
+    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
+    if listed is None:
+        return replace(problem, source=f"items{line}", given=given)
+    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
+    return replace(problem, source=f"{names}{listed[2]}", given=given)
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:

@@ -6,12 +6,16 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
 
 _MAX_PROBLEMS: Final = 50
+_MAX_EQUAL: Final = 3
+"""Most problems with equal words that are listed one by one."""
+_DETAILS: Final = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\d[\d.,]*)(?:, )?")
 _MAX_SHOWN = 80
 _MAX_SUGGESTIONS = 30
 _MAX_NAMES = 20
@@ -56,25 +60,64 @@ class ProblemCollector:
             raise type(self._errors[0])(tuple(problems)) from None
 
 
+@dataclass(slots=True)
+class _EqualProblems:
+    """Problems in equal words, whatever the names and figures in them."""
+
+    first: list[tuple[int, Problem]] = field(default_factory=list)
+    """The first ones, with their numbers among all."""
+    count: int = 0
+
+    def lines(self) -> list[tuple[int, Problem, int]]:
+        """Return number, problem and how many it stands for: one for all if they are many."""
+        if self.count <= _MAX_EQUAL:
+            return [(number, problem, 1) for number, problem in self.first]
+        number, problem = self.first[0]
+        source = _several([each.source for _, each in self.first], self.count - _MAX_EQUAL)
+        given = {each.given for _, each in self.first}
+        return [
+            (
+                number,
+                replace(problem, source=source, given=problem.given + " (the first)" * (len(given) > 1)),
+                self.count,
+            )
+        ]
+
+
 class CappedProblems:
-    """The problems of one source: the first fifty, and the number of all."""
+    """The problems of one source: equal ones as one, the first fifty, and the number of all."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._first: list[Problem] = []
+        self._kinds: dict[tuple[str, str], _EqualProblems] = {}
 
     def add(self, problem: Problem) -> None:
         """Record a problem."""
+        words = (problem.accepted, _DETAILS.sub("", problem.given))
+        if words in self._kinds or len(self._kinds) < _MAX_PROBLEMS:
+            equal = self._kinds.setdefault(words, _EqualProblems())
+            equal.count += 1
+            if equal.count <= _MAX_EQUAL:
+                equal.first.append((self.total, problem))
         self.total += 1
-        if self.total <= _MAX_PROBLEMS:
-            self._first.append(problem)
 
     def raise_problems(self, error: type[ConfigError], source: str) -> None:
         """Raise the problems with one that counts the others, if there are any."""
-        if more := self.total - len(self._first):
-            self._first.append(Problem(source, f"{more} more problems", f"{self.total} problems fewer"))
-        if self._first:
-            raise error(self._first)
+        lines = sorted((line for equal in self._kinds.values() for line in equal.lines()), key=itemgetter(0))
+        problems = [problem for _, problem, _ in lines[:_MAX_PROBLEMS]]
+        if more := self.total - sum(count for *_, count in lines[:_MAX_PROBLEMS]):
+            problems.append(Problem(source, f"{more} more problems", f"{self.total} problems fewer"))
+        if problems:
+            raise error(problems)
+
+
+def _several(sources: Sequence[str], more: int) -> str:
+    """Return several sources as one: ``items.csv: lines 2, 3, 4 and 17 more``."""
+    files, _, lines = zip(*(source.rpartition(":") for source in sources), strict=True)
+    if len({*files}) > 1 or not files[0] or not all(map(str.isdecimal, lines)):
+        return f"{', '.join(sources)} and {more:,} more"
+    numbers = [*dict.fromkeys(lines)]
+    return f"{files[0]}: {'lines' if len(numbers) > 1 else 'line'} {', '.join(numbers)} and {more:,} more"
 
 
 def shown(value: object) -> str:

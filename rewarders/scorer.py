@@ -118,11 +118,11 @@ class RewardContext:
     item_id: str
     prompt: str
     answer: str
-    """Reference answer of the item; empty when the item has none."""
+    """Reference answer of the item, the first of several; empty when the item has none."""
     outputs: tuple[Attempt, ...]
     """Attempts of one group with an output, in index order."""
     alternatives: tuple[str, ...] = ()
-    """Further accepted answers."""
+    """Further reference answers of the item, each as right as the first."""
     experiences: tuple[ExperienceRecord, ...] = ()
     """Records in this group's prompt."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -153,6 +153,11 @@ class RewardContext:
             )
             for each, index in zip(self.outputs, indices, strict=True)
         ]
+
+
+def reference_text(answer: str, alternatives: Sequence[str]) -> str:
+    """Return the reference answers as a model is shown them."""
+    return f"{answer}\nalso accepted: {'; '.join(alternatives)}" if alternatives else answer
 
 
 @dataclass(frozen=True, slots=True)

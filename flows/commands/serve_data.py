@@ -22,7 +22,7 @@ from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, PipelineError, Problem, SettingsError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 
 _MEBIBYTE: Final = 2**20
@@ -82,6 +82,8 @@ def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixCo
     token = token_of(options, env, problems)
     try:
         config = load_mix_config(Path(options.config))
+        if empty := [*config.undrawable()]:
+            raise PipelineError(empty)
     except ConfigError as error:
         raise type(error)((*problems, *error.problems)) from None
     if problems:

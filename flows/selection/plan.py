@@ -89,7 +89,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     checks.raise_problems()
     task, pack, graded, stage = tasks[0], packs[0], named[0], None
     # A reference in the request counts before that of the item.
-    item = items[0] if answers[0] is None else replace(items[0], answer=answers[0])
+    item = items[0] if answers[0] is None else replace(items[0], answer=answers[0], alternatives=())
     if graded is None:
         stage = _stage(settings, item, task, simulated=simulated)
         graded = _graded(settings, stage, item, given=answers[0] is not None)

@@ -1,19 +1,18 @@
 """Read a dataset into items, report every bad row at once, and warn of what is unusual.
 
 An unknown kind of file, a missing column, a repeated id or a line that does not parse is an error with ``path:line``.
-Equal prompts, unused columns and missing answers are warnings. A large dataset is indexed instead of kept in memory.
+Equal prompts and missing answers are warnings. A large dataset is indexed instead of kept in memory.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, texts_of
-from tfgrpo.pipelines.datasets.sources import Row, RowSource, first_part, open_source
-from tfgrpo.pipelines.problems import CappedProblems, did_you_mean
+from tfgrpo.pipelines.datasets.items import Item, ItemIndex, StoredItems, equals, ids_of, item_of, item_texts, texts_of
+from tfgrpo.pipelines.datasets.sources import Row, RowSource, open_source
+from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import pluralize
@@ -83,7 +82,6 @@ class _Reader:
         self._chars_left = held_chars
         self._first_with_id: dict[str, int] = {}
         self.problems = CappedProblems()
-        self._columns: Counter[tuple[str, ...]] = Counter()
         self._answers = 0
         self._domains: set[str] = set()
 
@@ -104,7 +102,7 @@ class _Reader:
             first = f"of line {line}" if same_file else f"at {self._source.where(position, line)}"
             self.problems.add(Problem(where, f"the id {item.id!r} {first} again", "an id of its own for every item"))
         index.add(item, position=row.position, line=row.line)
-        self._count(item, row)
+        self._count(item)
 
     def dataset(self) -> Dataset:
         """Return the dataset. Raise ``DatasetError`` with all problems."""
@@ -116,29 +114,25 @@ class _Reader:
         items = stored if self._kept is None else tuple(self._kept)
         return Dataset(name, items, tuple(self._warnings(items)), self._answers, frozenset(self._domains))
 
-    def _count(self, item: Item, row: Row) -> None:
+    def _count(self, item: Item) -> None:
         self._answers += bool(item.answer.strip())
         self._domains.add(item.domain)
-        self._columns[tuple(row.values)] += 1
         if self._kept is not None:
-            self._chars_left -= len(item.prompt) + len(item.answer) + len(item.system_prompt)
+            self._chars_left -= sum(map(len, item_texts(item)))
             self._kept.append(item)
             if self._chars_left < 0:
                 self._kept = None  # from here on items are read again when they are used
 
     def _warnings(self, items: Sequence[Item]) -> Iterator[str]:
-        path, fields = self._source.name, self._source.fields
+        path = self._source.name
+        yield from self._source.warnings
         same, ids = equals(texts_of(items)), ids_of(items)
-        for group in same[:_SHOWN]:
-            yield f"{path}: items {', '.join(ids[each] for each in group[:_SHOWN])} ask the same in the same words"
-        if (more := len(same) - _SHOWN) > 0:
-            yield f"{path}: {more} more sets of items ask the same in the same words"
-        unused: Counter[str] = Counter()
-        for columns, count in self._columns.items():
-            used = {first_part(name, columns) for name in fields.names}
-            unused.update({name: count for name in columns if name not in used})
-        for name, count in sorted(unused.items()):
-            known = did_you_mean(name, fields.names)
-            yield f"{path}: the field {name!r} of {pluralize(count, 'item')} is not used; used are {known}"
+        shown = "; ".join(", ".join(ids[each] for each in group[:_SHOWN]) for group in same[:_SHOWN])
+        if len(same) == 1:
+            more = f" and {len(same[0]) - _SHOWN:,} more" if len(same[0]) > _SHOWN else ""
+            yield f"{path}: items {shown}{more} ask the same in the same words"
+        elif same:
+            more = f" and {len(same) - _SHOWN:,} more" if len(same) > _SHOWN else ""
+            yield f"{path}: {len(same):,} sets of items ask the same in the same words: {shown}{more}"
         if without := len(items) - self._answers:
-            yield f"{path}: {without} of {pluralize(len(items), 'item')} without an answer to compare with"
+            yield f"{path}: {without:,} of {pluralize(len(items), 'item')} without an answer to compare with"

@@ -16,13 +16,14 @@ from typing import Any, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.problems import quoted_names
-from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.canonical import key_digest
+from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template, template_parts
+from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
 
 _CHUNK = 256
 """Items read together by an iteration over all."""
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,19 @@ class Item:
     id: str
     prompt: str
     answer: str
-    """Empty when there is no reference answer."""
+    """The first accepted answer; empty when there is no reference answer."""
     system_prompt: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     source: str = ""
     """``path:line`` it was read from."""
+    alternatives: tuple[str, ...] = ()
+    """Further accepted answers, in the order of the dataset."""
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """All accepted answers; empty when there is no reference answer."""
+        return (self.answer, *self.alternatives) if self.answer.strip() else ()
 
 
 def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source: str) -> Item:
@@ -46,24 +54,34 @@ def item_of(values: Mapping[str, Any], fields: FieldMap, *, number: int, source:
     Raise ``DatasetError`` naming the field.
     """
     text = partial(_text, values, source)
+    answer, *alternatives = _answers(values, source, fields.answer)
     return Item(
-        id=str(number) if fields.id is None else text(fields.id, numbers=True, remedy=fields.remedy(fields.id)),
-        prompt=text(fields.prompt, remedy=fields.remedy(fields.prompt)),
-        answer=text(fields.answer, numbers=True),
+        id=str(number) if fields.id is None else text(fields.id, numbers=True, required=fields),
+        prompt=text(fields.prompt, required=fields),
+        answer=answer,
         system_prompt=text(fields.system_prompt),
-        metadata=_metadata(values, source, fields.metadata),
+        metadata=_metadata(values, source, fields),
         domain=text(fields.domain),
         source=source,
+        alternatives=tuple(alternatives),
     )
 
 
-def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = False, remedy: str = "") -> str:
-    """Return a field as text: absent and null are empty, unless there is a ``remedy``; a number becomes its text."""
-    value = _value(values, name)
-    accepted = f"{'text or a number' if numbers else 'text'} in the field {name!r}"
+def _text(
+    values: Mapping[str, Any], source: str, name: str, *, numbers: bool = False, required: FieldMap | None = None
+) -> str:
+    """Return a field as text. Absent and null are empty, unless ``required``; a number becomes its text."""
+    template = is_template(name)
+    value = _filled(values, source, name) if template else _lookup(values, name)
+    what = f"the columns of the template {name!r}" if template else f"the field {name!r}"
+    remedy = required.remedy(columns_of(name)[0]) if required is not None else ""
+    accepted = f"{'text or a number' if numbers else 'text'} in {what}"
     if value is None and remedy:
+        known = name in values or template
         given = (
-            f"null in the field {name!r}" if name in values else f"no {name!r} among the fields {quoted_names(values)}"
+            f"{'nothing' if template else 'null'} in {what}"
+            if known
+            else f"no {name!r} among the fields {quoted_names(values)}"
         )
         raise DatasetError.one(source, given, f"{accepted}, {remedy}")
     if value is None:
@@ -72,28 +90,78 @@ def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = 
         value = str(value)
     if not isinstance(value, str):
         given = str(value) if isinstance(value, float) else type(value).__name__
-        raise DatasetError.one(source, f"{given} in the field {name!r}", accepted)
+        raise DatasetError.one(source, f"{given} in {what}", accepted)
     if remedy and not value.strip():
         raise DatasetError.one(source, f"no {name!r}", f"{accepted} that is not empty")
     return value
 
 
-def _metadata(values: Mapping[str, Any], source: str, name: str) -> Mapping[str, Any]:
-    value = _value(values, name)
-    if value is not None and not isinstance(value, dict):
-        given = f"{type(value).__name__} in the field {name!r}"
-        raise DatasetError.one(source, given, f"a JSON object in the field {name!r}")
-    return value or {}
+def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]:
+    """Return the accepted answers, at least one, which is empty without a reference. Of a list every entry is one."""
+    value = _filled(values, source, name) if is_template(name) else _lookup(values, name)
+    try:
+        if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
+            return [_as_text(value)]
+        return [*dict.fromkeys(text for text in map(_as_text, value) if text.strip())] or [""]
+    except ValueError:
+        given = str(value) if isinstance(value, float) else "NaN or infinity"
+        raise DatasetError.one(
+            source, f"{given} in the field {name!r}", f"text or a number in the field {name!r}"
+        ) from None
 
 
-def _value(values: Mapping[str, Any], name: str) -> object:
-    """Return the column of exactly this name, else the value at the dotted path; None if absent."""
+def _as_text(value: object) -> str:
+    """Return a value as people write it; null is empty, a list or an object is its JSON. Raise ``ValueError`` for NaN."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else str(value) if is_number(value, allow_nan=False) else canonical_json(value)
+
+
+def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None:
+    """Return a template with its columns filled in; None when all of them are empty."""
+    columns = {name: _lookup(values, name, _ABSENT) for name in columns_of(template)}
+    if missing := [name for name, value in columns.items() if value is _ABSENT]:
+        given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
+        raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
+    try:
+        texts = {name: _as_text(value) for name, value in columns.items()} | {"": ""}
+    except ValueError:
+        raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
+    if not any(text.strip() for text in texts.values()):
+        return None
+    return "".join(literal + texts[name] for literal, name in template_parts(template))
+
+
+def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
+    """Return the columns that no field takes, as far as they hold anything, and over them the metadata object."""
+    own = _lookup(values, fields.metadata)
+    if own is not None and not isinstance(own, dict):
+        given = f"{type(own).__name__} in the field {fields.metadata!r}"
+        raise DatasetError.one(source, given, f"a JSON object in the field {fields.metadata!r}")
+    columns = {name: value for name, value in values.items() if name not in fields.withheld and value not in (None, "")}
+    for name in fields.withheld if columns else ():
+        columns.pop(first_part(name, values), None)
+    return {**columns, **(own or {})}
+
+
+def _lookup(values: Mapping[str, Any], name: str, default: object = None) -> Any:
+    """Return the column of exactly this name, else the value at the dotted path; ``default`` if absent.
+
+    A number in the path is a position in a list; another name takes that of every object in the list.
+    """
     if name in values or "." not in name:
-        return values.get(name)
+        return values.get(name, default)
     value: object = values
     for key in name.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+        if isinstance(value, Mapping):
+            value = value.get(key, _ABSENT)
+        elif isinstance(value, list) and key.isdecimal():
+            value = value[int(key)] if int(key) < len(value) else _ABSENT
+        elif isinstance(value, list):
+            value = [each[key] for each in value if isinstance(each, Mapping) and key in each] or _ABSENT
+        else:
+            return default
+    return default if value is _ABSENT else value
 
 
 def text_digest(item: Item) -> int:
@@ -107,9 +175,10 @@ def content_digest(item: Item) -> int:
 
 
 def item_texts(item: Item) -> list[str]:
-    """Return the fields that actors, rewarders and graders read; metadata last, and only if there is any."""
+    """Return the fields that actors, rewarders and graders read; alternatives and metadata last, if there are any."""
+    alternatives = [json.dumps(item.alternatives)] if item.alternatives else []
     metadata = [json.dumps(dict(item.metadata), sort_keys=True, default=str)] if item.metadata else []
-    return [item.id, item.prompt, item.answer, item.system_prompt, *metadata]
+    return [item.id, item.prompt, item.answer, item.system_prompt, *alternatives, *metadata]
 
 
 _numbers = partial(array, "Q")

@@ -67,8 +67,19 @@ class MixConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the data, as sentences."""
-        return tuple(warning for dataset in self.datasets.values() for warning in dataset.warnings)
+        """Warnings about the data and the stages, as sentences."""
+        never = [repr(stage.name) for stage in self.stages[:-1] if stage.until_step <= 0]
+        idle = [f"never in force, because until_step is not above 0: {', '.join(never)}"] if never else []
+        return (*idle, *(warning for dataset in self.datasets.values() for warning in dataset.warnings))
+
+    def undrawable(self) -> Iterator[Problem]:
+        """Yield a problem for every dataset that a stage draws from and that has no record to draw."""
+        for name, dataset in self.datasets.items():
+            stage = next((stage.name for stage in self.stages if stage.shares.get(name, 0.0) > 0.0), None)
+            if stage is not None and not dataset.records.servable:
+                given = f"no record that can be served, although the stage {stage!r} draws from it"
+                accepted = "at least one record with a prompt, or a weight of 0 in every stage"
+                yield Problem(f"{self.path}: datasets.{name}.path", given, accepted)
 
     def stage_at(self, iteration: int) -> MixStage:
         """Return the first stage whose boundary is above ``iteration``, else the last one."""
@@ -79,7 +90,7 @@ def load_mix_config(path: str | Path, *, check_records: bool = True) -> MixConfi
     """Read a mix with all that it names. Raise one ``PipelineError`` with all problems.
 
     ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to
-    that root. Each dataset has an index of 20 bytes a record, and an open file descriptor.
+    that root. Each dataset has an index of 28 bytes a record, and an open file descriptor.
 
     The user's graders are called once with a made-up item. ``check_records=False`` skips that and the parsing of the
     datasets, after an earlier check.

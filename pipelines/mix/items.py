@@ -144,7 +144,9 @@ def mix_advice(mix: LearningMix, settings: LearningSettings) -> Iterator[str]:
     yield from mix.config.warnings
     steps = list(_all_steps(settings, mix.stride))
     reached = {id(mix.config.stage_at(step)) for step in steps}
-    missed = [stage.name for stage in mix.config.stages if id(stage) not in reached]
+    stages = mix.config.stages
+    last = stages[-1]
+    missed = [each.name for each in stages if id(each) not in reached and (each.until_step > 0 or each is last)]
     if missed:
         yield (
             f"the run goes from step 0 to {steps[-1]} of the {mix.config.total_iterations} of its mix, one batch after "

@@ -109,8 +109,8 @@ class ReferenceReading:
         if data.mix is not None or not comparing:  # a mix names its graders itself, and counts as it is loaded
             return cls(settings, rewarders)
         every = islice(chain(data.split.learn, data.split.held_out), _COUNTED)
-        items = [(item.id, item.answer) for item in every if item.answer.strip()]
-        answers = [answer for _, answer in items]
+        items = [(item.id, item.accepted) for item in every if item.accepted]
+        answers = [answer for _, accepted in items for answer in accepted]
         entries = tuple(
             entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
             for entry in settings.rewarders
@@ -126,17 +126,17 @@ class ReferenceReading:
         return cls(settings, rewarders, lines, _counted(rewarders, items))
 
 
-def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
     """Return a warning for each rewarder that cannot use some references. Raise ``PipelineError`` for one that can use none."""
     problems: list[Problem] = []
     warnings: list[str] = []
     for weighted in rewarders:
         for name, unusable in _comparisons(weighted.scorer):
             count = ReferenceCount(unusable)
-            for item_id, answer in items:
-                count.add(item_id, answer)
+            for item_id, accepted in items:
+                count.add(item_id, accepted)
             if count.none_usable and weighted.weight > 0.0:
-                problems.append(Problem(f"rewarders: {name}", str(count), _fitting([answer for _, answer in items])))
+                problems.append(Problem(f"rewarders: {name}", str(count), _fitting([each for _, each in items])))
             elif count.unusable:
                 warnings.append(f"{name}: {count}; their items are not graded")
     if problems:
@@ -144,8 +144,8 @@ def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, str]]) ->
     return tuple(warnings)
 
 
-def _fitting(answers: Sequence[str]) -> str:
-    column = read_column(answers)
+def _fitting(answers: Sequence[tuple[str, ...]]) -> str:
+    column = read_column([accepted[0] for accepted in answers])
     return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"
 
 
@@ -158,18 +158,19 @@ class ReferenceCount:
         self.total = self.unusable = 0
         self._examples: list[str] = []
 
-    def add(self, where: str, reference: object) -> None:
-        """Count the reference of the item at ``where``."""
+    def add(self, where: str, accepted: Sequence[object]) -> None:
+        """Count the item at ``where`` by its accepted answers, one of which suffices."""
         self.total += 1
-        reason = self._unusable(reference)
-        if reason is not None:
+        reasons = [self._unusable(reference) for reference in accepted]
+        if all(reason is not None for reason in reasons):
             self.unusable += 1
             if len(self._examples) < _EXAMPLES:
-                self._examples.append(f"{where} has {reference!r:.60}: {reason}")
+                self._examples.append(f"{where} has {accepted[0]!r:.60}: {reasons[0]}")
 
     def add_record(self, where: str, record: object) -> None:
         """Count the ``answer`` of a record of a data mix."""
-        self.add(where, record.get("answer") if isinstance(record, dict) else None)
+        answer = record.get("answer") if isinstance(record, dict) else None
+        self.add(where, answer if isinstance(answer, list) and answer else [answer])
 
     @property
     def none_usable(self) -> bool:

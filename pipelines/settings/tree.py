@@ -7,6 +7,9 @@ help. Single values are checked here; combinations are checked in ``tfgrpo.pipel
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
+from functools import cache, cached_property
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
@@ -20,39 +23,106 @@ from tfgrpo.pipelines.settings.selection import SelectionSettings
 
 DATASET_GRADERS: Final = "dataset_graders"
 """Rewarder that grades an item by the graders of its dataset in the data mix."""
+_TEMPLATE_PIECE: Final = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
+
+
+@cache
+def template_parts(text: str) -> tuple[tuple[str, str], ...]:
+    """Return a template as pairs: literal text, and the column behind it, empty at the end. A plain name is one column.
+
+    Raise ``ValueError`` for text with braces that is no template.
+    """
+    if "{" not in text and "}" not in text:
+        return (("", text),)
+    parts, literal = list[tuple[str, str]](), ""
+    for piece in _TEMPLATE_PIECE.finditer(text):
+        name = (piece["name"] or "").strip()
+        if piece["name"] is None:
+            if piece[0] in {"{", "}"}:
+                raise ValueError("a template with {column}, and {{ or }} for a brace that is text")
+            literal += piece[0][:1] if piece[0] in {"{{", "}}"} else piece[0]
+        elif not name or "!" in name or ":" in name:
+            raise ValueError("a template with names of columns in braces, without !conversion or :format")
+        else:
+            parts.append((literal, name))
+            literal = ""
+    if not parts:
+        raise ValueError("the name of a column, or a template with at least one {column}")
+    return (*parts, (literal, ""))
+
+
+def is_template(text: str) -> bool:
+    """Return whether the value of a field is a template and no name."""
+    return "{" in text or "}" in text
+
+
+def columns_of(text: str) -> tuple[str, ...]:
+    """Return the columns that a field is read from, each once."""
+    return tuple(dict.fromkeys(column for _, column in template_parts(text) if column))
+
+
+def first_part(name: str, columns: Iterable[str]) -> str:
+    """Return the column of a name: the one of this name, else the first part of the dotted name."""
+    return name if name in columns else name.partition(".")[0]
+
+
+def _check_template(text: str) -> str:
+    template_parts(text)
+    return text
+
+
+def _refuse_template(text: str) -> str:
+    if is_template(text):
+        raise ValueError("the name of a column, which is no template")
+    return text
+
+
+_Column = Annotated[Text, AfterValidator(_check_template)]
 
 
 class FieldMap(Section):
-    """Column names of the dataset. A dotted name that no column has is a path into an object."""
+    """Columns of the dataset. A dotted name that no column has is a path into an object or a list."""
 
-    id: Text | None = "id"
-    """Unique name of the item. Required. None: the number of the row, from 0."""
-    prompt: Text = "prompt"
-    """Prompt for the actor. Required."""
-    answer: Text = "answer"
-    """Reference answer."""
-    system_prompt: Text = "system_prompt"
-    """Text before the prompt of this item."""
-    metadata: Text = "metadata"
-    """A JSON object that rewarders may read."""
-    domain: Text = "domain"
-    """Field of knowledge of the item."""
+    id: _Column | None = "id"
+    """Unique name of the item: a column, or a template such as ``{source}-{number}``. Required. None: the number of the row,
+    from 0."""
+    prompt: _Column = "prompt"
+    """Prompt for the actor: a column, or a template such as ``{question} A) {A} B) {B}``. Required."""
+    answer: _Column = "answer"
+    """Reference answer: a column, or a template. Of a list every entry is accepted."""
+    system_prompt: _Column = "system_prompt"
+    """Text before the prompt of this item: a column, or a template."""
+    metadata: Annotated[Text, AfterValidator(_refuse_template)] = "metadata"
+    """A JSON object that rewarders and agents may read, beside the columns that no field takes."""
+    domain: _Column = "domain"
+    """Field of knowledge of the item: a column, or a template."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Column names of all fields, without an id that is numbered."""
-        return tuple(name for name in self.model_dump().values() if name is not None)
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """Columns that a row must have: those of id and prompt, and those of every template."""
+        plain = [text for text in (self.id, self.prompt) if text is not None]
+        return tuple(dict.fromkeys(name for text in (*plain, *self._templates) for name in columns_of(text)))
 
-    @property
-    def required(self) -> list[str]:
-        """Column names of the required fields."""
-        return [name for name in (self.id, self.prompt) if name is not None]
+    @cached_property
+    def withheld(self) -> tuple[str, ...]:
+        """Columns that are no metadata: fields themselves, and what an answer is made of unless the prompt shows it."""
+        plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
+        shown = columns_of(self.prompt) if is_template(self.prompt) else ()
+        return (*plain, *(name for name in columns_of(self.answer) if name not in shown))
+
+    @cached_property
+    def _templates(self) -> dict[str, str]:
+        """Names of settings by template."""
+        return {text: name for name, text in self.model_dump().items() if text is not None and is_template(text)}
 
     def remedy(self, name: str) -> str:
-        """Return what to do about a required field that is missing, for a message."""
+        """Return what to do about a required column that is missing, for a message."""
         if name == self.id:
             return "another name by dataset.fields.id, or rows numbered by --set dataset.fields.id=none"
-        return "another name by dataset.fields.prompt"
+        if name == self.prompt:
+            return "another name by dataset.fields.prompt"
+        setting = next(field for text, field in self._templates.items() if name in columns_of(text))
+        return f"as the template dataset.fields.{setting} has it"
 
 
 class DatasetSettings(Section):

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from tfgrpo.rewarders.judge.model import JudgeModel, JudgeQuestion, JudgeReply
 from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, messages, shortened
 from tfgrpo.rewarders.repairing import corrected
-from tfgrpo.rewarders.scorer import Attempt, RewardContext
+from tfgrpo.rewarders.scorer import Attempt, RewardContext, reference_text
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 
@@ -59,8 +59,9 @@ class Voter(Generic[T]):
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
         options, context = self._options, self._context
         texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
+        reference = reference_text(context.answer, context.alternatives) if options.reference else None
         question = JudgeQuestion(
-            messages=messages(self._system, context.prompt, context.answer if options.reference else None, texts),
+            messages=messages(self._system, context.prompt, reference, texts),
             schema_name=self._form.name,
             schema=self._form.schema,
             rollout=rollout,

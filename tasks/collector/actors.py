@@ -95,6 +95,7 @@ class ActorCollector:
             metadata={
                 "item_id": item.id,
                 "answer": item.answer,
+                **({"alternatives": list(item.alternatives)} if item.alternatives else {}),
                 "domain": item.domain,
                 "run_id": self.runtime.context.run_id,
                 "epoch": spec.key.epoch,

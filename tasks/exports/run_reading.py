@@ -191,6 +191,7 @@ def _group(
             "task_id": facts.task_id,
             "item_id": head["item_id"],
             "answer": item["answer"] or None,
+            **({"alternatives": item["alternatives"]} if item.get("alternatives") else {}),
             "domain": item["domain"] or None,
             "epoch": head["epoch"],
             "phase": head["phase"],

@@ -61,6 +61,8 @@ class CurationInput:
     """Of the known lessons, by id."""
     effects: Mapping[str, str] = field(default_factory=dict)
     """Measured effects of lessons in words, by id."""
+    alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further reference answers by item id."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Domains of the batch's items by item id, as far as the dataset names them."""
 
@@ -275,7 +277,10 @@ class Curation:
 
     def _answers(self, change: Change) -> list[str]:
         items = dict.fromkeys(proposal.item_id for source in change.sources for proposal in source.sources)
-        return [self.batch.answers[item] for item in items if self.batch.answers.get(item)]
+        batch = self.batch
+        return [
+            text for item in items for text in (batch.answers.get(item, ""), *batch.alternatives.get(item, ())) if text
+        ]
 
     def _key(self, role: str, turn: int) -> CallKey:
         batch = self.batch

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfgrpo.prompt_packs.safety import Rejection, attack_in
 from tfgrpo.rewarders.advantages.group import best_first
+from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.runs.journal import CallKey
@@ -147,7 +148,7 @@ async def _reflect(contrast: Contrast, runtime: Runtime, spend: Spend) -> Reflec
         (lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in lessons[limit:]
     ]
     for turn, lesson in enumerate(lessons[:limit], start=1 + contrast.number * limit):
-        key, answers = replace(contrast.key, turn=turn, role="shorten"), (spec.item.answer,)
+        key, answers = replace(contrast.key, turn=turn, role="shorten"), spec.item.accepted
         screened = await screen_or_shorten(
             lesson.text, polarity=lesson.polarity, answers=answers, key=key, runtime=runtime, spend=spend
         )
@@ -264,7 +265,7 @@ def _payload(contrast: Contrast, attempts: Sequence[dict[str, Any]], runtime: Ru
         "max_words": runtime.max_words,
     }
     if runtime.context.settings.tfgrpo.show_ground_truth and item.answer:
-        payload["reference_answer"] = item.answer
+        payload["reference_answer"] = reference_text(item.answer, item.alternatives)
     return payload
 
 

@@ -38,6 +38,7 @@ class GroupJudge:
             experiences=self._spec.pack.experiences,
             metadata=item.metadata,
             judge=self,
+            alternatives=item.alternatives,
         )
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:

@@ -73,7 +73,7 @@ def test_numbers_of_numpy_are_numbers_in_items_and_settings():
     assert plan.settings.tfgrpo.epochs == 3
 
 
-def test_what_is_no_json_is_named_by_its_field_and_many_are_counted():
+def test_what_is_no_json_is_named_by_its_field_and_equal_ones_are_counted():
     deep = []
     for _ in range(5000):
         deep = [deep]
@@ -81,14 +81,16 @@ def test_what_is_no_json_is_named_by_its_field_and_many_are_counted():
     message = said(tfgrpo.learn, wrong, **SMALL)
     for number, field in enumerate(("answer", "raw", "metadata")):
         assert f"in the field '{field}'" in message.splitlines()[number]
-    assert "53 more problems" in message
-    assert len(message.splitlines()) == 51
+    assert message.splitlines()[3].startswith("items[3], items[4], items[5] and 97 more: got a value of type NoneType")
+    assert len(message.splitlines()) == 4
 
 
 def test_problems_of_stored_items_speak_of_items():
     message = said(tfgrpo.learn, [ROWS[0], ROWS[0], {"id": None, "prompt": "x"}], **SMALL)
     assert "items[1]: got the id '0' of items[0] again" in message
     assert "items[2]: got null in the field 'id'" in message
+    message = said(tfgrpo.learn, [{"id": number, "prompt": 5} for number in range(9)], **SMALL)
+    assert message.startswith("items[0], items[1], items[2] and 6 more: got int in the field 'prompt'")
 
 
 def test_an_unknown_keyword_names_the_nearest_of_python():
@@ -156,6 +158,36 @@ def test_a_rewarder_of_answer_and_output_is_refused_as_swapped():
     assert "got a function of (answer, output); accepted:" in said(
         tfgrpo.learn, ROWS, agent=double, rewarders=[contains], **SMALL
     )
+
+
+def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_files(tmp_path):
+    rows = [
+        {"nr": n, "question": f"{n} + {n}?", "A": "x", "note": f"n{n}", "answer": [f"{2 * n}", f"{2 * n}.0"]}
+        for n in range(20)
+    ]
+    asked, graded = [], []
+
+    def agent(prompt, item):
+        asked.append((prompt, dict(item.metadata)))
+        return double(prompt)
+
+    def scores(context):
+        graded.append((context.answer, context.alternatives, dict(context.metadata)))
+        return [0.5 for _ in context.outputs]
+
+    fields = {"dataset.fields.id": "q-{nr}", "dataset.fields.prompt": "{question}\nA) {A}"}
+    result = tfgrpo.learn(rows, agent=agent, rewarders=[scores], settings=fields, **SMALL)
+    assert {row["reward"] for row in result.rows()} == {0.5}
+    metadata = {n: {"nr": n, "question": f"{n} + {n}?", "A": "x", "note": f"n{n}"} for n in range(20)}
+    assert all(
+        (f"{seen['nr']} + {seen['nr']}?\nA) x", metadata[seen["nr"]]) == (prompt, seen) for prompt, seen in asked
+    )
+    for answer, alternatives, seen in graded:
+        assert (answer, alternatives) == (f"{2 * seen['nr']}", (f"{2 * seen['nr']}.0",))
+        assert seen == metadata[seen["nr"]]
+    stored = [json.loads(line) for line in (result.folder / "items.jsonl").read_text().splitlines()]
+    assert stored
+    assert all(row["alternatives"] == [f"{row['answer']}.0"] and row["item_id"].startswith("q-") for row in stored)
 
 
 def test_an_agent_that_cannot_see_its_item_is_warned_about():

@@ -95,6 +95,7 @@ class Books:
         self._items.append(
             # No line of UTF-8 can contain half a surrogate pair.
             {"item_id": item.id, **{name: replace_surrogates(getattr(item, name)) for name in fields}}
+            | {"alternatives": [*map(replace_surrogates, item.alternatives)]}
             for item in items
         )
 

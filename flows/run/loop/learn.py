@@ -171,6 +171,7 @@ def _ask(
         groups=tuple(results),
         library=learning.library.entries,
         answers={spec.item.id: spec.item.answer for spec in specs},
+        alternatives={spec.item.id: spec.item.alternatives for spec in specs},
         rejected_before=learning.remembered,
         accounts=learning.accounts,
         effects={name: effect_text(each) for name, each in learning.effects.items()},

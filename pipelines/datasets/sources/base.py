@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,18 @@ from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
 UTF16: Final = "text in UTF-16"
+_MARKS: Final = {
+    b"pk\x03\x04": "a zip archive, as .xlsx files are: save its sheet as CSV UTF-8, or unpack it",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet of an old Excel: save its sheet as CSV UTF-8",
+    b"\x1f\x8b": "data compressed by gzip: unpack it",
+    b"par1": "a Parquet file: let its name end in .parquet",
+    b"sqlite format 3": "a database of SQLite: export a table as CSV",
+    b"%pdf-": "a PDF",
+    b"version https://git-lfs": "a pointer of Git LFS in place of the data: git lfs pull",
+    b"<!doctype html": "a web page in place of the data",
+    b"<html": "a web page in place of the data",
+}
+"""What files are that are no text, or not the text that was meant, by their first bytes in lower case."""
 PREFIX: Final = "hf:"
 """Start of the name of a Hugging Face dataset."""
 
@@ -52,14 +64,14 @@ class RowSource(ABC):
             raise DatasetError([row])
         return [] if row is None else list(row.values)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what was assumed in order to read the source."""
+        return ()
+
     def where(self, position: int, line: int) -> str:  # noqa: ARG002 - only of joined sources it names the file
         """Return ``path:line`` of a row for messages."""
         return f"{self.name}:{line}"
-
-
-def first_part(name: str, columns: Iterable[str]) -> str:
-    """Return the column of a field: the one of this name, else the first part of the dotted name."""
-    return name if name in columns else name.partition(".")[0]
 
 
 def row_changed(where: str) -> DatasetError:
@@ -68,12 +80,14 @@ def row_changed(where: str) -> DatasetError:
 
 
 def other_encoding(first_bytes: bytes) -> str:
-    """Name the encoding of a file by its first four bytes; empty for UTF-8."""
-    if first_bytes in {codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE}:
+    """Name what a file is by its first bytes, at least four; empty for text in UTF-8."""
+    if first_bytes[:4] in {codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE}:
         return "text in UTF-32"
     if first_bytes.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return UTF16
-    return "no text, or UTF-16 without a byte order mark" if b"\0" in first_bytes else ""
+    if named := next((name for mark, name in _MARKS.items() if first_bytes.lstrip().lower().startswith(mark)), ""):
+        return named
+    return "no text, or UTF-16 without a byte order mark" if b"\0" in first_bytes[:4] else ""
 
 
 def absolute_suffix(name: str) -> str:

@@ -6,13 +6,14 @@ The files of a folder follow each other by name.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 from tfgrpo.pipelines.datasets.sources.base import (
     PREFIX,
@@ -24,8 +25,8 @@ from tfgrpo.pipelines.datasets.sources.base import (
     row_changed,
     unreadable,
 )
-from tfgrpo.pipelines.datasets.sources.csv_text import csv_delimiter, csv_header, csv_lines, csv_rows
-from tfgrpo.pipelines.datasets.sources.json_text import array_rows, is_array, jsonl_rows
+from tfgrpo.pipelines.datasets.sources.csv_text import csv_form, csv_header, csv_lines, csv_rows
+from tfgrpo.pipelines.datasets.sources.json_text import JsonForm, json_form
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem
 
@@ -33,20 +34,54 @@ _FILE_BITS: Final = 44
 """Bits of a position within one file of a folder: files of up to 16 TB."""
 _FILE_MASK: Final = (1 << _FILE_BITS) - 1
 _UTF16_BYTES: Final = 64_000_000
-"""Longest file in UTF-16, which is read into memory as a whole."""
+"""Longest file in UTF-16, in Windows-1252, or with the line ends of an old Mac: it is converted in memory."""
+_CHUNK: Final = 1 << 18
+_FIRST: Final = 64
+_FEW: Final = 20
+_SHOWN: Final = 3
+_SURELY_UTF8: Final = re.compile(
+    rb"[\xc2\xc3][\x80-\xbf]|\xe2[\x80-\x84][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}"
+    rb"|(?:[\xc4-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){2}"
+)
+"""Letters and signs in UTF-8, in sequences that texts in Windows-1252 do not have: read as that they would be garbled."""
+_UNDEFINED: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_LETTERS: Final = re.compile(rb"[\xc0-\xff]")
+_ASCII_LETTERS: Final = re.compile(rb"[A-Za-z]")
 _TEXT: Final = "text in UTF-8, or in UTF-16 with a byte order mark"
 _DELIMITERS = {".jsonl": "", ".ndjson": "", ".csv": ",;\t", ".tsv": "\t,;", ".json": ""}
 """Endings of text files, and the delimiters to try on their header; none for JSON."""
 _PARQUET = ".parquet"
+_REMEDIES = {
+    ".gz .bz2 .xz .zst .zip .tar .tgz .7z .rar": ": unpack it",
+    ".xlsx .xls .xlsm .xlsb .ods .numbers": ": save the sheet as CSV UTF-8",
+    ".txt .text .dat .log .md": ": let the name of JSON lines end in .jsonl, that of a table in .csv",
+    ".yaml .yml .xml .html .db .sqlite .sqlite3 .sql .pkl .pickle .npy .npz": ": write it as JSON lines",
+    ".arrow .feather .orc .avro": ": write it as Parquet, or give the folder that `save_to_disk` wrote",
+}
+"""What to do about files of other kinds, by their endings."""
 _ACCEPTED = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 
 
 _Rows: TypeAlias = Iterator[Row | Problem]
 
 
+class _Encoding(NamedTuple):
+    """How the bytes of a text file are read."""
+
+    name: str = "utf-8"
+    old_mac: bool = False
+    """Lines end in a carriage return alone."""
+    warning: str = ""
+
+    @property
+    def converted(self) -> bool:
+        """Whether the file is read into memory as a whole: only UTF-8 with other line ends is read as it is."""
+        return self.old_mac or self.name != "utf-8"
+
+
 @dataclass(frozen=True)
 class TextSource(RowSource):
-    """A text file in UTF-8 or UTF-16: JSON lines, a JSON array, or separated values. Positions are bytes."""
+    """A text file: JSON lines, a JSON array, or separated values. Positions are bytes of its text in UTF-8."""
 
     delimiters: str = ""
     """Delimiters to try on the header of separated values, the likeliest first; empty for JSON."""
@@ -61,7 +96,8 @@ class TextSource(RowSource):
         if not self.delimiters:
             return super().columns()
         with self._opened() as stream:
-            return csv_header(csv_lines(stream), csv_delimiter(stream, self.delimiters, self.fields))
+            form = csv_form(stream, self.delimiters, self.fields)
+            return [name for name in csv_header(csv_lines(stream), form) if name]
 
     def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
         """Yield rows by their first byte."""
@@ -74,39 +110,126 @@ class TextSource(RowSource):
                     raise row_changed(self.name)
                 yield row.values
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was assumed of the encoding."""
+        return (self._encoding.warning,) if self._encoding.warning else ()
+
     def _reader(self, stream: BinaryIO, *, again: bool = False) -> Callable[[BinaryIO, str], _Rows]:
         """Return a function that reads rows from where the stream stands: at its start, or ``again`` at a row."""
         if not self.delimiters:
-            return array_rows if is_array(stream) else jsonl_rows
-        delimiter = csv_delimiter(stream, self.delimiters, self.fields)
-        header = csv_header(csv_lines(stream), delimiter) if again else None
-        return partial(csv_rows, fields=self.fields, delimiter=delimiter, header=header)
+            stream.seek(self._json_form.start)
+            return self._json_form.rows
+        form = csv_form(stream, self.delimiters, self.fields)
+        header = csv_header(csv_lines(stream), form) if again else None
+        return partial(csv_rows, fields=self.fields, form=form, header=header)
+
+    @cached_property
+    def _json_form(self) -> JsonForm:
+        with self._opened() as stream:
+            return json_form(stream, self.name, self.fields.required)
+
+    @cached_property
+    def _encoding(self) -> _Encoding:
+        try:
+            with Path(self.name).open("rb") as stream:
+                return _encoding_of(stream, self.name)
+        except OSError as error:
+            raise unreadable(self.name, error) from None
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
+        encoding = self._encoding
         try:
             with Path(self.name).open("rb") as stream:
-                yield _as_utf8(stream, self.name)
+                yield _as_utf8(stream, self.name, encoding)
         except OSError as error:
             raise unreadable(self.name, error) from None
 
 
-def _as_utf8(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the text in UTF-8, behind its byte order mark. Raise ``DatasetError`` for other encodings than these two."""
-    first = stream.read(4)
-    stream.seek(len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0)
-    other = other_encoding(first)
-    if not other:
-        return stream
-    if other != UTF16:
+def _encoding_of(stream: BinaryIO, name: str) -> _Encoding:
+    """Return the encoding of a file. Raise ``DatasetError`` for what is no text, or text of which none can be sure."""
+    first = stream.read(_CHUNK)
+    other = other_encoding(first[:_FIRST])
+    if other and other != UTF16:
         raise DatasetError.one(name, other, _TEXT)
+    old_mac = b"\r" in first.partition(b"\n")[0].rstrip(b"\r")
+    if other:
+        return _Encoding("utf-16")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        chunk = first
+        while chunk:
+            decoder.decode(chunk)
+            chunk = stream.read(_CHUNK)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        stream.seek(0)
+        return _Encoding(
+            "cp1252", warning=_western(_held(stream, name, "text that is not UTF-8"), name, old_mac=old_mac)
+        )
+    return _Encoding(old_mac=old_mac)
+
+
+def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
+    """Return a warning about text that is read as Windows-1252. Raise ``DatasetError`` if it is probably not that."""
+    lines = [*enumerate(raw.split(b"\n"), start=1)]
+    foreign = [(number, line) for number, line in lines if not _is_utf8(line)]
+    number, text = foreign[0][0], b"".join(line for _, line in foreign)
+    garbled = next((at for at, line in lines if _SURELY_UTF8.search(line) or line.startswith(codecs.BOM_UTF8)), None)
+    undefined = next((at for at, line in foreign if _UNDEFINED.search(line)), None)
+    given = ""
+    if b"\0" in raw:
+        number, given = raw.partition(b"\0")[0].count(b"\n") + 1, "a zero byte, which is no text"
+    elif garbled is not None:
+        given = f"bytes that are no UTF-8, while line {garbled} is UTF-8: a file in two encodings"
+    elif old_mac:
+        given = (
+            "no UTF-8, and lines that end in a carriage return alone: probably Mac Roman (iconv -f MACINTOSH -t UTF-8)"
+        )
+    elif undefined is not None:
+        number, given = undefined, "bytes that neither UTF-8 nor Windows-1252 has"
+    elif len(_LETTERS.findall(text)) > _FEW + len(_ASCII_LETTERS.findall(text)):
+        given = "no UTF-8, and probably no Windows-1252: most of its letters would have accents"
+    if given:
+        raise DatasetError.one(f"{name}:{number}", given, _TEXT)
+    return (
+        f"{name}: line {number} is no UTF-8, so the file is read as Windows-1252 (cp1252), which Excel writes in Western "
+        f"Europe; `iconv -f CP1252 -t UTF-8 FILE` converts it, or save it as CSV UTF-8"
+    )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _held(stream: BinaryIO, name: str, what: str) -> bytes:
+    """Return the whole file. Raise ``DatasetError`` for one that is too long to be converted in memory."""
     raw = stream.read(_UTF16_BYTES + 1)
     if len(raw) > _UTF16_BYTES:
-        raise DatasetError.one(name, f"more than {_UTF16_BYTES:,} bytes of UTF-16", "a file of this size in UTF-8")
+        raise DatasetError.one(name, f"more than {_UTF16_BYTES:,} bytes of {what}", "a file of this size in UTF-8")
+    return raw
+
+
+def _as_utf8(stream: BinaryIO, name: str, encoding: _Encoding) -> BinaryIO:
+    """Return the text in UTF-8, behind its byte order mark, with line feeds."""
+    if not encoding.converted:
+        stream.seek(len(codecs.BOM_UTF8) if stream.read(3) == codecs.BOM_UTF8 else 0)
+        return stream
+    what = {"utf-16": "UTF-16", "cp1252": "text that is not UTF-8"}.get(encoding.name, "lines without line feeds")
+    raw = _held(stream, name, what)
     try:
-        return BytesIO(raw.decode("utf-16").encode())
+        text = raw.decode(encoding.name)
     except UnicodeDecodeError as error:
-        raise DatasetError.one(name, f"no UTF-16 at byte {error.start}", _TEXT) from None
+        raise DatasetError.one(name, f"no {encoding.name.upper()} at byte {error.start}", _TEXT) from None
+    text = text.removeprefix("\ufeff")
+    if "\r" in text.partition("\n")[0].rstrip("\r"):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return BytesIO(text.encode())
 
 
 @dataclass(frozen=True)
@@ -129,6 +252,17 @@ class JoinedSource(RowSource):
         answers = {number: iter([*self.files[number].values_at(wanted)]) for number, wanted in requested.items()}
         for position in positions:
             yield next(answers[position >> _FILE_BITS])
+
+    def columns(self) -> list[str]:
+        """Return the names of the first file."""
+        return self.files[0].columns()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of the files, of many the first ones."""
+        warnings = [warning for file in self.files for warning in file.warnings]
+        more = [f"{self.name}: {len(warnings) - _SHOWN:,} more files are read so"] if len(warnings) > _SHOWN else []
+        return (*warnings[:_SHOWN], *more)
 
     def where(self, position: int, line: int) -> str:
         """Return file and line."""
@@ -155,9 +289,10 @@ def _file(path: Path, fields: FieldMap) -> RowSource:
         return ParquetSource(str(path), fields)
     if kind in _DELIMITERS:
         return TextSource(str(path), fields, _DELIMITERS[kind])
-    ending = f"a file that ends in {path.suffix or 'nothing'!r}"
-    given = ending if path.exists() else f"no such file{absolute_suffix(str(path))}"
-    raise DatasetError.one(str(path), given, _ACCEPTED)
+    if not path.exists():
+        raise DatasetError.one(str(path), f"no such file{absolute_suffix(str(path))}", _ACCEPTED)
+    remedy = next((text for kinds, text in _REMEDIES.items() if kind in kinds.split()), "")
+    raise DatasetError.one(str(path), f"a file that ends in {path.suffix or 'nothing'!r}{remedy}", _ACCEPTED)
 
 
 def _folder(path: Path, fields: FieldMap) -> JoinedSource:

@@ -1,4 +1,4 @@
-"""Read JSON lines and JSON arrays as rows, from where a stream stands.
+"""Read JSON as rows, from where a stream stands: JSON lines, an array, an object that holds one, or objects in a row.
 
 A line that does not parse becomes a ``Problem``, and reading continues.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
-from typing import BinaryIO, Final
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final, Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.sources.base import Row
+from tfgrpo.pipelines.problems import quoted_names
+from tfgrpo.pipelines.settings.tree import first_part
 from tfgrpo.stores.errors import Problem
 
 _CHUNK: Final = 8192
@@ -21,19 +23,86 @@ _LITERAL: Final = 16
 """More characters than a literal or an escape has: an error this close to the end of the buffer may be caused by it."""
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ARRAY: Final = "a JSON array of objects"
+_COMMENT: Final = "a comment, which JSON does not have"
+_LINES: Final = "one JSON object on each line"
+_NO_ITEMS: Final = frozenset({"messages", "resourceSpans", "resource_spans"})
+"""Members of conversations and traces, whose lists hold no items."""
 _SCANNER: Final = json.JSONDecoder()
+
+
+class JsonForm(NamedTuple):
+    """How a text holds its objects."""
+
+    kind: Literal["lines", "array", "values"]
+    """One on a line, in an array, or one after another over several lines."""
+    start: int
+    """First byte of the rows."""
+    line: int = 1
+    """Its line."""
+    whole: bool = True
+    """Nothing follows them."""
+    problem: Problem | None = None
+    """Why it cannot be read as a whole."""
+
+    def rows(self, stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
+        """Yield every row from where the stream stands: at the start of the text, or at a row."""
+        if self.problem is not None:
+            yield self.problem
+        elif self.kind == "lines":
+            yield from jsonl_rows(stream, path)
+        elif self.kind == "values":
+            yield from value_rows(stream, path)
+        else:
+            yield from array_rows(stream, path, line=self.line, whole=self.whole)
+
+
+def json_form(stream: BinaryIO, path: str, required: Sequence[str]) -> JsonForm:
+    """Return the form of a text, whose first object is read for it.
+
+    A single object that is no item, because it lacks what is ``required``, holds the items in its one list of objects.
+    """
+    start, text = stream.tell(), _JsonText(stream)
+    form = JsonForm("array" if text.peek() == "[" else "lines", start)
+    if text.peek() in {"/", "#"}:
+        return form._replace(problem=Problem(f"{path}:{text.line}", _COMMENT, f"{_LINES}, or {_ARRAY}"))
+    if text.peek() == "{":
+        where, first = f"{path}:{text.line}", text.line
+        stream.seek(text.position)
+        line = stream.readline(_CHUNK)
+        over_several = JsonForm("values", start) if line.rstrip()[-1:] in {b"{", b"[", b",", b":"} else form
+        stream.seek(start)
+        text = _JsonText(stream)
+        try:
+            members = list(text.members())
+            form = JsonForm("values", start) if text.line > first else form
+            form = form if text.peek() else _single(members, required, form, where)
+        except ValueError:  # which the rows explain
+            form = over_several
+    return form
+
+
+def _single(members: Sequence[_Member], required: Sequence[str], form: JsonForm, where: str) -> JsonForm:
+    """Return the form of a text with one object only."""
+    names = [member.name for member in members]
+    if all(first_part(name, names) in names for name in required) or _NO_ITEMS & {*names}:
+        return form
+    lists = [member for member in members if member.objects]
+    if len(lists) == 1:
+        return JsonForm("array", lists[0].start, lists[0].line, whole=False)
+    accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
+    if lists:
+        given = f"a JSON object with several lists of objects: {quoted_names(each.name for each in lists)}"
+        return form._replace(problem=Problem(where, given, f"{accepted}: a file for each of them"))
+    if form.kind == "values":
+        return form._replace(problem=Problem(where, "a JSON object over several lines", accepted))
+    return form
 
 
 def jsonl_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
     """Yield one row a line in UTF-8; blank lines are skipped."""
-    position, first = stream.tell(), True
+    position = stream.tell()
     for number, line in enumerate(stream, start=1):
-        if first and line.strip() == b"{":
-            accepted = "one JSON object on each line, or a JSON array of objects"
-            yield Problem(f"{path}:{number}", "a JSON object over several lines", accepted)
-            return
         if line.strip():
-            first = False
             yield _line_row(line, f"{path}:{number}", number, position)
         position += len(line)
 
@@ -62,7 +131,8 @@ def strict_json(text: str) -> object:
     try:
         value: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error.msg} at column {error.colno}") from None
+        reason = _comment(error.doc, error.pos) or f"no JSON: {error.msg}"
+        raise ValueError(f"{reason} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("JSON nested without end") from None
     if "\\ud" in text or "\\uD" in text:
@@ -73,48 +143,87 @@ def strict_json(text: str) -> object:
     return value
 
 
-def is_array(stream: BinaryIO) -> bool:
-    """Return whether a text is a JSON array by its first character. The stream is rewound."""
-    start, text = stream.tell(), b""
-    while not text and (chunk := stream.read(_CHUNK)):
-        text = chunk.lstrip()
-    stream.seek(start)
-    return text.startswith(b"[")
-
-
-def array_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
+def array_rows(stream: BinaryIO, path: str, *, line: int = 1, whole: bool = True) -> Iterator[Row | Problem]:
     """Yield every object of the array, one in memory at a time. Stop after text that is no JSON.
 
     A stream that does not stand at the start of the array stands at an element: yield that one and those after it.
+    ``whole``: nothing may follow the array.
     """
-    text = _ArrayText(stream)
+    text = _JsonText(stream, line)
     try:
-        if text.peek() == "[":
-            text.take(1)
-        more = text.peek() != "]" or not text.take(1)
-        while more:
-            text.peek()
-            line, position = text.line, text.position
-            yield _object_row(text.value(), f"{path}:{line}", line, position, _ARRAY)
-            if text.peek() not in {",", "]"}:
-                raise ValueError("no JSON: ',' or ']' expected")
-            more = text.take(1) == ","
-        if text.peek():
+        for number, position, value in text.elements():
+            yield _object_row(value, f"{path}:{number}", number, position, _ARRAY)
+        if whole and text.peek():
             raise ValueError("more text behind the end of the array")
     except ValueError as error:
         yield Problem(f"{path}:{text.line}", str(error), _ARRAY)
 
 
-class _ArrayText:
+def value_rows(stream: BinaryIO, path: str) -> Iterator[Row | Problem]:
+    """Yield objects that follow each other over several lines. Stop after text that is no JSON."""
+    text = _JsonText(stream)
+    try:
+        while text.peek():
+            number, position = text.line, text.position
+            yield _object_row(text.value(), f"{path}:{number}", number, position, _LINES)
+    except ValueError as error:
+        yield Problem(f"{path}:{text.line}", str(error), _LINES)
+
+
+class _Member(NamedTuple):
+    """A member of an object, which is skipped."""
+
+    name: str
+    start: int
+    """First byte of its value."""
+    line: int
+    objects: bool
+    """Whether its value is a list of objects, at least one."""
+
+
+class _JsonText:
     """UTF-8 text of a stream, buffered as needed, with byte and line of the next character."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, line: int = 1) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._text = ""
         self._next = 0  # into the buffer, which is cut only when more is read: a cut for each element is quadratic
         self.position = stream.tell()
-        self.line = 1
+        self.line = line
+
+    def elements(self) -> Iterator[tuple[int, int, str]]:
+        """Yield line, first byte and text of the elements of an array, from its start or from an element."""
+        if self.peek() == "[":
+            self.take(1)
+        more = self.peek() != "]" or not self.take(1)
+        while more:
+            self.peek()
+            yield self.line, self.position, self.value()
+            more = self._another("]")
+
+    def members(self) -> Iterator[_Member]:
+        """Yield the members of an object without keeping their values."""
+        self.peek()
+        self.take(1)
+        more = self.peek() != "}" or not self.take(1)
+        while more:
+            if self.peek() != '"':
+                raise ValueError(_comment(self._text, self._next) or "no JSON: a name in double quotes expected")
+            name = str(strict_json(self.value()))
+            if self.peek() != ":":
+                raise ValueError("no JSON: ':' expected")
+            self.take(1)
+            kind, start, line = self.peek(), self.position, self.line
+            kinds = [value[:1] == "{" for _, _, value in self.elements()] if kind == "[" else [not self.value()]
+            yield _Member(name, start, line, bool(kinds) and all(kinds))
+            more = self._another("}")
+
+    def _another(self, end: str) -> bool:
+        """Move past a comma, or past the end."""
+        if self.peek() not in {",", end}:
+            raise ValueError(_comment(self._text, self._next) or f"no JSON: ',' or '{end}' expected")
+        return self.take(1) == ","
 
     def peek(self) -> str:
         """Skip white space and return the next character; empty at the end."""
@@ -140,7 +249,7 @@ class _ArrayText:
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self._text) - _LITERAL
                 if not cut or not self._read_more():
-                    raise ValueError(f"no JSON: {error.msg}") from None
+                    raise ValueError(_comment(error.doc, error.pos) or f"no JSON: {error.msg}") from None
             except RecursionError:
                 raise ValueError("JSON nested without end") from None
             else:
@@ -156,6 +265,11 @@ class _ArrayText:
             raise ValueError("no UTF-8") from None
         self._next = 0
         return bool(raw)
+
+
+def _comment(text: str, at: int) -> str:
+    """Return that there is a comment, if there is."""
+    return _COMMENT if text.startswith(("//", "/*", "#"), at) else ""
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -18,19 +18,26 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, RowSource, first_part, row_changed, unreadable
+from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, RowSource, row_changed, unreadable
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
 from tfgrpo.pipelines.problems import quoted_names
-from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 
 _BATCH = 1024
 _HUB_NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
+_NOT_TEXT = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
+"""Types of columns that are read only for a field: decoding them takes other libraries, and much memory."""
 _HUB_ACCEPTED = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
 class ParquetSource(RowSource):
     """A Parquet file."""
+
+    def columns(self) -> list[str]:
+        """Return the names of all columns."""
+        with self._opened() as file:
+            return list(file.schema_arrow.names)
 
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row. Raise ``DatasetError`` if pyarrow or a required column is missing."""
@@ -66,13 +73,19 @@ class ParquetSource(RowSource):
             raise DatasetError.one(self.name, " ".join(str(error).split())[:200], "a Parquet file") from None
 
     def _records(self, file: Any, groups: Sequence[int] | None) -> Iterator[Mapping[str, Any]]:
-        columns = _field_columns(self.name, file.schema_arrow.names, self.fields)
+        schema = file.schema_arrow
+        types = dict(zip(schema.names, map(str, schema.types), strict=True))
+        columns = _read_columns(self.name, types, self.fields)
         for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
             yield from batch.to_pylist()
 
 
 class HubSource(RowSource):
     """One split of a Hugging Face dataset."""
+
+    def columns(self) -> list[str]:
+        """Return the names of all columns."""
+        return list(self._whole.column_names)
 
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row. Raise ``DatasetError`` if the library, the dataset or a required column is missing."""
@@ -89,18 +102,22 @@ class HubSource(RowSource):
 
     @cached_property
     def _table(self) -> Any:
+        types = {name: str(feature) for name, feature in self._whole.features.items()}
+        return self._whole.select_columns(_read_columns(self.name, types, self.fields))
+
+    @cached_property
+    def _whole(self) -> Any:
         match = _HUB_NAME.fullmatch(self.name)
         if match is None:
             raise DatasetError.one("dataset.path", repr(self.name), _HUB_ACCEPTED)
         library = imported("datasets", self.name, extra="hf", package="datasets")
         try:
-            table = _loaded(library, match["path"], match["config"], match["split"] or "train")
+            return _loaded(library, match["path"], match["config"], match["split"] or "train")
         except DatasetError:
             raise
         except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
             given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise DatasetError.one(self.name, given, _HUB_ACCEPTED) from None
-        return table.select_columns(_field_columns(self.name, table.column_names, self.fields))
 
 
 def is_saved(folder: Path) -> bool:
@@ -126,7 +143,9 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
     if not isinstance(saved, library.DatasetDict):
         return saved
     if split not in saved:
-        raise DatasetError.one(f"{PREFIX}{path}", f"no split {split!r}", f"one of {', '.join(sorted(saved))}")
+        splits = sorted(saved)
+        accepted = f"one of {', '.join(splits)}, as {PREFIX}{path}#{splits[0]}"
+        raise DatasetError.one(f"{PREFIX}{path}", f"no split {split!r}", accepted)
     return saved[split]
 
 
@@ -139,21 +158,28 @@ def _rows(records: Iterable[Mapping[str, Any]], name: str, fields: FieldMap) -> 
 
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
-    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``."""
-    values: dict[str, Any] = to_jsonable_python(dict(record), fallback=str, bytes_mode="base64")
+    """Return a record as JSON values: dates as text, metadata text parsed. Raise ``ValueError``.
+
+    NaN is null, except in fields, which refuse it.
+    """
+    withheld = {first_part(name, record) for name in fields.withheld}
+    further = {name: value for name, value in record.items() if name not in withheld}
+    own = {name: value for name, value in record.items() if name in withheld}
+    values: dict[str, Any] = to_jsonable_python(own, fallback=str, bytes_mode="base64")
+    values |= to_jsonable_python(further, fallback=str, bytes_mode="base64", inf_nan_mode="null")
     metadata = values.get(fields.metadata)
     if isinstance(metadata, str):
         values[fields.metadata] = strict_json(metadata)
     return values
 
 
-def _field_columns(name: str, columns: Sequence[str], fields: FieldMap) -> list[str]:
-    """Return the columns that contain fields. Raise ``DatasetError`` for required ones that are missing."""
+def _read_columns(name: str, types: Mapping[str, str], fields: FieldMap) -> list[str]:
+    """Return the columns to read. Raise ``DatasetError`` for required ones that are missing."""
     if problems := [
-        Problem(name, f"no column {each!r} among {quoted_names(columns)}", f"a column {each!r}, {fields.remedy(each)}")
+        Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
         for each in fields.required
-        if first_part(each, columns) not in columns
+        if first_part(each, types) not in types
     ]:
         raise DatasetError(problems)
-    wanted = {first_part(each, columns) for each in fields.names}
-    return [column for column in columns if column in wanted]
+    needed = {first_part(each, types) for each in (*fields.required, *fields.withheld)}
+    return [column for column, kind in types.items() if column in needed or not _NOT_TEXT.search(kind)]

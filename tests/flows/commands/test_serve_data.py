@@ -218,6 +218,36 @@ def test_what_only_this_machine_can_reach_needs_no_token(host, kept):
     assert is_loopback(host) is kept
 
 
+@pytest.mark.parametrize("lines", ["", "\n\n", '{"answer": "42"}\n[1]\n'])
+def test_a_dataset_that_is_drawn_from_and_has_nothing_to_draw_is_refused(tmp_path, capsys, lines):
+    path = mix(tmp_path)
+    (tmp_path / "plain.jsonl").write_text(lines)
+    [problem] = refused(capsys, path)
+    assert problem == {
+        "source": f"{path}: datasets.plain.path",
+        "given": "no record that can be served, although the stage 'second' draws from it",
+        "accepted": "at least one record with a prompt, or a weight of 0 in every stage",
+    }
+    first = {"name": "first", "until_step": 10, "datasets": [{"id": "sums", "weight": 1}, {"id": "plain", "weight": 0}]}
+    mix(tmp_path, stages=[first])
+    (tmp_path / "plain.jsonl").write_text(lines)
+    assert in_this_process(path, "--json") == (0, [200])
+
+
+def test_a_stage_that_is_never_in_force_is_a_warning(tmp_path, capsys):
+    stages = [
+        {"name": name, "until_step": step, "datasets": [{"id": "sums", "weight": 1}]}
+        for name, step in (("a", 0), ("b", 9))
+    ]
+    assert in_this_process(mix(tmp_path, stages=stages), "--json") == (0, [200])
+    said = capsys.readouterr()
+    told = "never in force, because until_step is not above 0: 'a'"
+    assert json.loads(said.out)["warnings"] == [told]
+    assert f"warning: {told}" in " ".join(said.err.split())
+    assert in_this_process(mix(tmp_path, stages=stages[:1]), "--json") == (0, [200])
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+
+
 def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsys):
     path = mix(tmp_path, seed="x", more={})
     options = [

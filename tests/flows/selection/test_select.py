@@ -197,6 +197,13 @@ def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
     assert plan(prompt="x", reference=str(path)).spec.item.answer == "42\n"
 
 
+def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "a", "prompt": "x", "answer": ["2", "two"]}\n')
+    assert plan(item=f"{path}#a").spec.item.accepted == ("2", "two")
+    assert plan(item=f"{path}#a", answer="3").spec.item.accepted == ("3",)
+
+
 @pytest.mark.parametrize(
     ("asked", "source", "told"),
     [

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset, shipped_dataset
+from tfgrpo.pipelines.problems import CappedProblems
+from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.errors import DatasetError
+from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
 
@@ -95,8 +97,8 @@ def test_bad_lines_are_all_named_by_file_and_line(write_jsonl: Callable[..., Pat
             '{"id": "b"}',
             '{"id": "", "prompt": "x"}',
             '{"id": "c", "prompt": 3}',
-            '{"id": "d", "prompt": "x", "answer": true}',
-            '{"id": "e", "prompt": "x", "answer": ["a"]}',
+            '{"id": "d", "prompt": ["x"], "answer": true}',
+            '{"id": false, "prompt": "x", "answer": ["a"]}',
             '{"id": "f", "prompt": "x", "metadata": "text"}',
             '{"id": "a", "prompt": "again"}',
             '{"id": "g", "id": "h", "prompt": "x"}',
@@ -114,7 +116,8 @@ def test_bad_lines_are_all_named_by_file_and_line(write_jsonl: Callable[..., Pat
     assert "got no 'prompt'" in told["7"]
     assert "got no 'id'" in told["8"]
     assert "int in the field 'prompt'; accepted: text in the field 'prompt'" in told["9"]
-    assert "bool in the field 'answer'; accepted: text or a number" in told["10"]
+    assert "list in the field 'prompt'; accepted: text" in told["10"]
+    assert "bool in the field 'id'; accepted: text or a number" in told["11"]
     assert "a JSON object in the field 'metadata'" in told["12"]
     assert "the id 'a' of line 1 again; accepted: an id of its own for every item" in told["13"]
     assert "the key 'id' twice" in told["14"]
@@ -127,11 +130,21 @@ def test_a_whole_surrogate_pair_is_a_character(write_jsonl: Callable[..., Path])
     assert load_dataset(write_jsonl(['{"id": "a", "prompt": "\\ud83d\\ude00", "answer": "x"}']))[0].prompt == "😀"
 
 
-def test_bytes_that_are_no_utf8_are_named_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"id": "\xff"}\n')
-    assert refusal(path) == [f"{path}:2: got no UTF-8 at byte 8; accepted: a line in UTF-8"]
-    assert refusal(csv_file(tmp_path, b"id,prompt\na,\xff\n"))[0].endswith("accepted: a file in UTF-8")
+@pytest.mark.parametrize("name", ["items.jsonl", "items.json", "items.csv"])
+def test_text_of_a_western_windows_is_read_with_a_warning_that_names_its_first_line(tmp_path: Path, name: str) -> None:
+    text = "id,prompt,answer\na,What?,42\nb,Größe – „naïf“?,5 €\n"
+    if name != "items.csv":
+        rows = [GOOD, {"id": "b", "prompt": "Größe – „naïf“?", "answer": "5 €"}]
+        text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    path = tmp_path / name
+    path.write_bytes(text.encode("cp1252"))
+    held, stored = read_dataset(path), read_dataset(path, held_chars=0)
+    assert [(item.prompt, item.answer) for item in held.items] == [("What?", "42"), ("Größe – „naïf“?", "5 €")]
+    assert list(stored.items) == list(held.items)
+    line = 3 if name == "items.csv" else 2
+    assert held.warnings == stored.warnings
+    assert held.warnings[0].startswith(f"{path}: line {line} is no UTF-8, so the file is read as Windows-1252 (cp1252)")
+    assert "`iconv -f CP1252 -t UTF-8 FILE` converts it" in held.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -218,12 +231,36 @@ def test_a_missing_file_is_reported_with_its_absolute_path(
     assert f" at {tmp_path / 'data' / name}; accepted: " in told
 
 
-def test_fifty_bad_lines_are_shown_and_the_rest_counted(write_jsonl: Callable[..., Path]) -> None:
-    path = write_jsonl(["{x"] * 87)
-    told = refusal(path)
-    assert len(told) == 51
-    assert told[0].startswith(f"{path}:1:")
-    assert told[-1].startswith(f"{path}: got 37 more problems")
+def test_equal_problems_are_one_line_with_a_count(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    path = write_jsonl([GOOD, *[{"id": number, "prompt": number} for number in range(3_000)], "{x", "{y", "{z"])
+    many, *few = refusal(path)
+    told = "got int in the field 'prompt'; accepted: text in the field 'prompt'"
+    assert many == f"{path}: lines 2, 3, 4 and 2,997 more: {told}"
+    assert [line.partition(": got no JSON")[0] for line in few] == [f"{path}:{line}" for line in (3_002, 3_003, 3_004)]
+    (told,) = refusal(write_jsonl([{**GOOD, "prompt": str(number)} for number in range(1_000)], "same.jsonl"))
+    assert "same.jsonl: lines 2, 3, 4 and 996 more: got the id 'a' of line 1 again; " in told
+    (told,) = refusal(write_jsonl([{"nr": 1, "prompt": "x"}, *[{"nr": 1, "q": 2, "prompt": "x"}] * 9], "names.jsonl"))
+    assert "lines 1, 2, 3 and 7 more: got no 'id' among the fields 'nr', 'prompt' (the first); accepted: " in told
+
+
+def test_equal_problems_of_several_files_are_one_line(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+    for number in range(5):
+        write_jsonl([{"id": str(number)}], f"{number}.jsonl")
+    (told,) = refusal(tmp_path)
+    names = [f"{tmp_path / f'{number}.jsonl'}:1" for number in range(3)]
+    assert told.startswith(f"{', '.join(names)} and 2 more: got no 'prompt' among the fields 'id'; ")
+
+
+def test_fifty_different_problems_are_shown_and_the_rest_counted() -> None:
+    letters = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefghij"]
+    problems = CappedProblems()
+    for number, word in enumerate(letters):
+        problems.add(Problem(f"f:{number}", f"no {word}", "a word"))
+    with pytest.raises(DatasetError) as caught:
+        problems.raise_problems(DatasetError, "f")
+    told = [str(problem) for problem in caught.value.problems]
+    assert (len(told), told[0]) == (51, "f:0: got no aa; accepted: a word")
+    assert told[-1].startswith("f: got 30 more problems")
 
 
 @pytest.mark.parametrize("name", ["items.xlsx", "items.txt", "items", "items.jsonl.gz"])
@@ -248,19 +285,216 @@ def test_a_file_without_items_is_refused(tmp_path: Path, name: str, text: str) -
     assert "got no items" in refusal(tmp_path / name)[0]
 
 
+CHOICE = "{question}\nA) {A}\nB) {B}"
+
+
+def test_a_template_makes_a_field_of_several_columns_in_every_format(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    fields = FieldMap(
+        id="{set}-{nr}", prompt=CHOICE, answer="{key}) {{{unit}}}", system_prompt="Be {tone}.", domain="{set}/x"
+    )
+    row = {
+        "set": "s",
+        "nr": 1,
+        "question": "Q?",
+        "A": "x",
+        "B": 2.5,
+        "key": "B",
+        "unit": "km",
+        "tone": "brief",
+        "n": True,
+    }
+    header = ",".join(row)
+    sources = [
+        write_jsonl([row]),
+        csv_file(tmp_path, f"{header}\ns,1,Q?,x,2.5,B,km,brief,true\n"),
+    ]
+    for path in sources:
+        for item in (load_dataset(path, fields)[0], read_dataset(path, fields, held_chars=0).items[0]):
+            assert (item.id, item.prompt, item.answer) == ("s-1", "Q?\nA) x\nB) 2.5", "B) {km}")
+            assert (item.system_prompt, item.domain) == ("Be brief.", "s/x")
+    assert load_dataset(sources[0], FieldMap(id="nr", prompt="{n} {{}} {nr}"))[0].prompt == "true {} 1"
+
+
+def test_names_in_a_template_are_columns_or_paths_into_objects_and_lists(write_jsonl: Callable[..., Path]) -> None:
+    ask, steps = {"text": "Q?", "by": None}, [{"do": "p"}, {"do": "q"}]
+    path = write_jsonl([{"ask": ask, "choices": ["x", "y"], "a.b": 7, "tags": ["s", 1], "steps": steps}])
+    for template, expected in {
+        "{ask.text} {ask.by}|": "Q? |",
+        "A) {choices.0} B) {choices.1}": "A) x B) y",
+        "{a.b} {tags}": '7 ["s",1]',
+        "{ ask.text }{steps.do}": 'Q?["p","q"]',
+        "{ask}": '{"by":null,"text":"Q?"}',
+    }.items():
+        assert load_dataset(path, FieldMap(id=None, prompt=template))[0].prompt == expected
+
+
+def test_columns_that_a_template_lacks_are_one_error_that_names_them(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    fields = FieldMap(prompt=CHOICE, domain="{kind}")
+    path = csv_file(tmp_path, "id,question,A\n" + "1,x,y\n" * 9)
+    needed = "'id', 'question', 'A', 'B' and 'kind', as the template dataset.fields.prompt has it"
+    assert refusal(path, fields) == [
+        f"{path}:1: got a header without 'B': 'id', 'question', 'A'; accepted: a header with {needed}"
+    ]
+    path = write_jsonl([{"id": number, "question": "x"} for number in range(50)])
+    (told,) = refusal(path, fields)
+    assert told.startswith(f"{path}: lines 1, 2, 3 and 47 more: got no 'A', 'B' among the fields 'id', 'question'; ")
+    assert told.endswith(f"accepted: a value for every column of the template {CHOICE!r}")
+    (told,) = refusal(
+        write_jsonl([{"choices": ["x"], "id": 1}]), FieldMap(prompt="{choices.0} {choices.1} {choices.x}")
+    )
+    assert "got no 'choices.1', 'choices.x' among the fields 'choices', 'id'" in told
+
+
+def test_an_empty_column_of_a_template_is_empty_and_a_template_of_empty_columns_is_no_field(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    fields = FieldMap(prompt=CHOICE, answer="{value} {unit}", system_prompt="Hint: {hint}")
+    csv_path = csv_file(tmp_path, "id,question,A,B,value,unit,hint\n1,Q?,x,,,,\n2,,,,5,km,h\n")
+    jsonl = write_jsonl(
+        [
+            {"id": 1, "question": "Q?", "A": "x", "B": None, "value": "", "unit": None, "hint": " "},
+            {"id": 2, "question": None, "A": "", "B": " ", "value": 5, "unit": "km", "hint": "h"},
+        ]
+    )
+    for path, line in ((csv_path, 3), (jsonl, 2)):
+        (told,) = refusal(path, fields)
+        assert told.startswith(
+            f"{path}:{line}: got nothing in the columns of the template {CHOICE!r}; accepted: text in "
+        )
+    first = load_dataset(csv_file(tmp_path, "id,question,A,B,value,unit,hint\n1,Q?,x,,,,\n"), fields)[0]
+    assert (first.prompt, first.answer, first.accepted, first.system_prompt) == ("Q?\nA) x\nB) ", "", (), "")
+
+
+@pytest.mark.parametrize(
+    ("template", "accepted"),
+    [
+        ("{question", "a template with {column}, and {{ or }} for a brace that is text"),
+        ("question}", "a template with {column}, and {{ or }} for a brace that is text"),
+        ("{a{b}}", "a template with {column}, and {{ or }} for a brace that is text"),
+        ("{}", "a template with names of columns in braces, without !conversion or :format"),
+        ("{a!r}", "a template with names of columns in braces, without !conversion or :format"),
+        ("{a:>9}", "a template with names of columns in braces, without !conversion or :format"),
+        ("{{question}}", "the name of a column, or a template with at least one {column}"),
+    ],
+)
+@pytest.mark.parametrize("field", ["id", "prompt", "answer", "system_prompt", "domain"])
+def test_a_bad_template_is_an_error_of_the_settings(field: str, template: str, accepted: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve_settings(cli={f"dataset.fields.{field}": template}, env={})
+    assert str(caught.value) == f"--set dataset.fields.{field}: got {template!r}; accepted: {accepted}"
+
+
+def test_metadata_is_one_column_and_no_template() -> None:
+    with pytest.raises(SettingsError, match="accepted: the name of a column, which is no template"):
+        resolve_settings(cli={"dataset.fields.metadata": "{a}"}, env={})
+
+
+def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    own = {"level": 3, "hint": "own"}
+    row = {**GOOD, "system_prompt": "s", "domain": "d", "hint": "h", "source": "web", "none": None, "metadata": own}
+    path = write_jsonl([{**row, "tags": ["x", {"y": 1}]}])
+    merged = {"level": 3, "hint": "own", "source": "web"}
+    assert load_dataset(path)[0].metadata == {**merged, "tags": ["x", {"y": 1}]}
+    assert read_dataset(path).warnings == ()
+    table = csv_file(
+        tmp_path, 'id,prompt,answer,hint,source,none,metadata\na,What?,42,h,web,,"{""level"": 3, ""hint"": ""own""}"\n'
+    )
+    assert load_dataset(table)[0].metadata == merged
+    assert load_dataset(table, FieldMap(metadata="other"))[0].metadata["metadata"] == json.dumps(own)
+
+
+def test_columns_of_templates_are_metadata_except_what_only_an_answer_is_made_of(
+    write_jsonl: Callable[..., Path],
+) -> None:
+    row = {
+        "id": 1,
+        "question": "Q?",
+        "A": "x",
+        "B": "y",
+        "answer": "B",
+        "value": 5,
+        "unit": "km",
+        "part": {"a": 1, "b": 2},
+    }
+    path = write_jsonl([row])
+    shown = {"question": "Q?", "A": "x", "B": "y"}
+    rest = {"value": 5, "unit": "km", "part": {"a": 1, "b": 2}}
+    assert load_dataset(path, FieldMap(prompt=CHOICE))[0].metadata == {**shown, **rest}
+    made = FieldMap(prompt=f"{CHOICE} in {{unit}}", answer="{value} {unit}")
+    expected = {**shown, "unit": "km", "answer": "B", "part": {"a": 1, "b": 2}}
+    assert load_dataset(path, made)[0].metadata == expected
+    for answer in ("part.a", "{part.a}"):
+        assert "part" not in load_dataset(path, FieldMap(prompt="question", answer=answer))[0].metadata
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        (["Paris", "paris, France"], ("Paris", "paris, France")),
+        (["Paris", " ", None, "Paris", "", "Lutetia"], ("Paris", "Lutetia")),
+        ([42, 42.0, True], ("42", "42.0", "true")),
+        ([], ()),
+        ([None, ""], ()),
+        (True, ("true",)),
+        (False, ("false",)),
+        ({"b": [1], "a": "ü"}, ('{"a":"ü","b":[1]}',)),
+        ([{"b": 1}, "x"], ('[{"b":1},"x"]',)),
+        ([[1, 2], [3]], ("[[1,2],[3]]",)),
+    ],
+)
+def test_lists_truth_values_and_objects_are_answers(
+    write_jsonl: Callable[..., Path], value: object, accepted: tuple[str, ...]
+) -> None:
+    path = write_jsonl([{**GOOD, "answer": value}])
+    for item in (load_dataset(path)[0], read_dataset(path, held_chars=0).items[0]):
+        assert item.accepted == accepted
+        assert (item.answer, item.alternatives) == ((accepted or ("",))[0], accepted[1:])
+    assert read_dataset(path).answers == bool(accepted)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"text": ["Denver", "Denver, Colorado"], "answer_start": [1, 2]},
+        [{"text": "Denver"}, {"text": "Denver, Colorado"}],
+    ],
+)
+def test_the_answers_of_reading_tasks_are_taken_by_their_path(
+    write_jsonl: Callable[..., Path], answers: object
+) -> None:
+    path = write_jsonl([{"id": 1, "context": "c", "question": "q", "title": "t", "answers": answers}])
+    item = load_dataset(path, FieldMap(prompt="{context}\n\n{question}", answer="answers.text"))[0]
+    assert item.accepted == ("Denver", "Denver, Colorado")
+    assert item.metadata == {"context": "c", "question": "q", "title": "t"}
+
+
+def test_cells_of_a_table_stay_text(tmp_path: Path) -> None:
+    items = load_dataset(csv_file(tmp_path, 'id,prompt,answer\n1,a,"[""x"", ""y""]"\n2,b,true\n3,c,007\n'))
+    assert [item.accepted for item in items] == [('["x", "y"]',), ("true",), ("007",)]
+
+
 def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl: Callable[..., Path]) -> None:
     rows = [{"id": f"t{n}", "prompt": f"Same  {n // 2}\n?", "answer": str(n)} for n in range(14)]
-    found = read_dataset(write_jsonl([*rows, GOOD]))
+    path = write_jsonl([*rows, GOOD])
+    found = read_dataset(path)
     assert len(found.items) == 15
-    assert found.warnings[0].endswith("items t0, t1 ask the same in the same words")
-    assert found.warnings[5].endswith("2 more sets of items ask the same in the same words")
+    told = "7 sets of items ask the same in the same words: t0, t1; t2, t3; t4, t5; t6, t7; t8, t9 and 2 more"
+    assert found.warnings == (f"{path}: {told}",)
+    (told,) = read_dataset(write_jsonl([*rows[:2], GOOD])).warnings
+    assert told.endswith("items t0, t1 ask the same in the same words")
+    (told,) = read_dataset(write_jsonl([{**GOOD, "id": f"{n:04}"} for n in range(3_000)])).warnings
+    assert told.endswith("items 0000, 0001, 0002, 0003, 0004 and 2,995 more ask the same in the same words")
 
 
-def test_unused_columns_and_missing_answers_are_warned_of(write_jsonl: Callable[..., Path]) -> None:
+def test_missing_answers_are_warned_of(write_jsonl: Callable[..., Path]) -> None:
     path = write_jsonl([GOOD, {"id": "b", "prompt": "x", "anwser": "y"}])
-    unused, without = read_dataset(path).warnings
-    assert unused.startswith(f"{path}: the field 'anwser' of 1 item is not used; used are answer (did you mean that?)")
-    assert without == f"{path}: 1 of 2 items without an answer to compare with"
+    assert read_dataset(path).warnings == (f"{path}: 1 of 2 items without an answer to compare with",)
 
 
 @pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "powl", "unlearnable"])

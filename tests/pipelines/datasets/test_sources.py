@@ -18,7 +18,7 @@ import pytest
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.datasets.sources import tables
+from tfgrpo.pipelines.datasets.sources import open_source, tables
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -190,6 +190,79 @@ def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
     assert [str(problem).partition(": got ")[2][:7] for problem in caught.value.problems] == ["no JSON", "list in"]
     with pytest.raises(DatasetError, match=r"saved:1: got no JSON"):
         load_dataset(write_saved(tmp_path, broken))
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_array, write_parquet, write_folder, write_saved, write_hub])
+def test_templates_metadata_and_several_answers_are_the_same_from_every_source(tmp_path: Path, write: Write) -> None:
+    rows = [
+        {
+            "nr": n,
+            "q": f"Q{n}?",
+            "options": {"A": "x", "B": "y"},
+            "metadata": {"level": n},
+            "note": None if n % 2 else "odd",
+        }
+        | {"answers": {"text": [f"{n}", f"{n}.0", f"{n}"]}, "ok": bool(n % 2)}
+        for n in range(25)
+    ]
+    if write is write_folder:
+        write_jsonl(tmp_path / "parts", rows[:7], "a.jsonl")
+        write_parquet(tmp_path / "parts", rows[7:], "b.parquet")
+        name = str(tmp_path / "parts")
+    else:
+        name = write(tmp_path, rows)
+    fields = FieldMap(id="{nr}", prompt="{q}\nA) {options.A}\nB) {options.B}", answer="answers.text")
+    for held in (10**6, 0):
+        items = read_dataset(name, fields, held_chars=held).items
+        for n, item in enumerate(items):
+            assert (item.prompt, item.accepted) == (f"Q{n}?\nA) x\nB) y", (f"{n}", f"{n}.0"))
+            assert {**item.metadata, "note": item.metadata.get("note")} == {
+                "nr": n, "q": f"Q{n}?", "options": {"A": "x", "B": "y"}, "level": n, "ok": bool(n % 2),
+                "note": None if n % 2 else "odd",
+            }  # fmt: skip
+    assert [item.answer for item in load_dataset(name, FieldMap(id="nr", prompt="q", answer="ok"))][:2] == [
+        "false",
+        "true",
+    ]
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
+def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp_path: Path, write: Write) -> None:
+    row = {"id": "a", "prompt": "x", "answer": "1", "weight": float("nan"), "at": dt.date(2026, 1, 2)}
+    rows = [
+        {**row, "scores": [1.5, float("nan")], "image": {"bytes": b"\x89PNG" * 1_000, "path": "x.png"}, "raw": b"abc"}
+    ]
+    name = write(tmp_path, rows)
+    for held in (10**6, 0):
+        (item,) = read_dataset(name, held_chars=held).items
+        assert item.metadata == {"at": "2026-01-02", "scores": [1.5, None]}
+    assert load_dataset(name, FieldMap(metadata="image"))[0].metadata["path"] == "x.png"
+    assert load_dataset(name, FieldMap(prompt="{prompt} {raw}"))[0].prompt == "x YWJj"
+
+
+def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [{"id": "a", "prompt": "x", "seen": {"bytes": b"no picture", "path": None}}]
+    table = datasets.Dataset.from_list(rows).cast_column("seen", datasets.Image())
+    table.save_to_disk(tmp_path / "saved")
+    assert load_dataset(tmp_path / "saved")[0].metadata == {}
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved, write_folder])
+def test_all_columns_of_a_source_can_be_listed_before_any_is_chosen(tmp_path: Path, write: Write) -> None:
+    rows = [{"question": f"{n}?", "solution": n, "metadata": {"n": n}} for n in range(25)]
+    assert open_source(write(tmp_path, rows), FieldMap()).columns() == ["question", "solution", "metadata"]
+
+
+def test_a_saved_folder_of_splits_is_read_by_its_path_and_names_its_splits(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    write_splits(tmp_path, ROWS)
+    assert said(load_dataset(tmp_path / "splits")) == EXPECTED[:3]
+    datasets.DatasetDict({"dev": datasets.Dataset.from_list(ROWS)}).save_to_disk(tmp_path / "dev")
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(tmp_path / "dev")
+    assert str(caught.value).endswith(f"got no split 'train'; accepted: one of dev, as hf:{tmp_path / 'dev'}#dev")
+    assert said(load_dataset(f"hf:{tmp_path / 'dev'}#dev")) == EXPECTED
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])

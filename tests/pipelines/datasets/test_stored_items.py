@@ -78,6 +78,27 @@ def test_equal_keys_are_grouped_in_the_order_they_come(keys: list[int]) -> None:
     assert equals(keys) == [group for group in expected.values() if len(group) > 1]
 
 
+@pytest.mark.parametrize("change", [{"answer": ["1", "one"]}, {"hint": "another"}, {"hint": None}, {"more": 1}])
+def test_a_change_of_an_accepted_answer_or_of_metadata_is_a_changed_item(
+    write_jsonl: Callable[..., Path], change: dict[str, object]
+) -> None:
+    row = {"id": "a", "prompt": "x", "answer": ["1", "uno"], "hint": "h"}
+    stored = read_dataset(write_jsonl([row]), held_chars=0).items
+    assert (stored[0].accepted, stored[0].metadata) == (("1", "uno"), {"hint": "h"})
+    write_jsonl([{**row, **change}])
+    with pytest.raises(DatasetError, match="accepted: a dataset that stays unchanged"):
+        assert stored[0]
+
+
+def test_metadata_and_further_answers_count_for_what_is_kept_in_memory(write_jsonl: Callable[..., Path]) -> None:
+    rows = [{"id": str(number), "prompt": "x", "answer": ["1", "2"], "context": "c" * 1_000} for number in range(50)]
+    path = write_jsonl(rows)
+    assert isinstance(read_dataset(path, held_chars=60_000).items, tuple)
+    stored = read_dataset(path, held_chars=40_000).items
+    assert isinstance(stored, StoredItems)
+    assert stored[7].metadata == {"context": "c" * 1_000}
+
+
 def write_large(path: Path, count: int, chars: int) -> int:
     filler = "lorem ipsum " * (chars // 12)
     with path.open("w", encoding="utf-8") as stream:

@@ -173,6 +173,13 @@ def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None
     assert len(list(mix_advice(mix_at(path, stride=4), learning(enabled=False)))) == 1
 
 
+def test_a_stage_that_no_run_can_reach_is_warned_of_once(tmp_path: Path) -> None:
+    changed = document()
+    changed["stages"].insert(0, {"name": "never", "until_step": 0, "datasets": [{"id": "b", "weight": 1}]})
+    advice = list(mix_advice(mix_at(write_mix(tmp_path, changed), stride=4), learning()))
+    assert advice == ["never in force, because until_step is not above 0: 'never'"]
+
+
 def test_the_curriculum_weighs_records_within_their_dataset(tmp_path: Path) -> None:
     mix = mix_at(write_mix(tmp_path))
     ids = [item.id for item in mix.split.learn]

@@ -83,6 +83,24 @@ def test_what_is_no_json_is_refused_by_line_unless_it_was_checked_before(
         records[1]
 
 
+def test_a_record_that_is_overwritten_is_refused_whatever_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_rows(path, rows("a"))
+    for check in (True, False):
+        before = path.read_bytes()
+        records = index_records(path, check=check)
+        with path.open("r+b") as stream:
+            stream.write(before.replace(b'"answer": "1"', b'"answer": "7"'))
+        assert records[0] == rows("a")[0]
+        with pytest.raises(DatasetError) as caught:
+            records[1]
+        given = "a line that changed since the file was opened; accepted: a file that stays unchanged"
+        assert str(caught.value) == f"{path}:2: got {given}"
+        path.write_bytes(before + b'{"prompt": "more"}\n')
+        assert records[1] == rows("a")[1]
+        write_rows(path, rows("a"))
+
+
 def test_a_replaced_file_has_no_effect_and_a_truncated_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     write_rows(path, rows("a"))

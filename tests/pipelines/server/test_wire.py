@@ -274,6 +274,19 @@ async def test_a_file_that_changes_under_the_server_costs_only_its_items(tmp_pat
     assert any("record" in line for line in served.messages)
 
 
+async def test_an_answer_rewritten_under_the_server_grades_nothing_and_is_never_served(tmp_path):
+    path = mix(tmp_path)
+    async with in_process(path) as (client, _):
+        lines = (tmp_path / "sums.jsonl").read_bytes().splitlines(keepends=True)
+        lines[0] = lines[0].replace(b"42", b"43")
+        with (tmp_path / "sums.jsonl").open("r+b") as file:
+            file.write(b"".join(lines))
+        results = await graded(client, item(), item("<think>r</think>\n43"), item(sample_id="sums:1"))
+        samples = (await client.post("/sample", json={"iteration": 0, "batch_size": 200})).json()["samples"]
+    assert [("error" in result, result["reward"]) for result in results] == [(True, 0.0), (True, 0.0), (False, 1.0)]
+    assert {sample["sample_id"] for sample in samples} == {f"sums:{number}" for number in range(1, 12)}
+
+
 @pytest.mark.parametrize(
     "rewrite",
     [

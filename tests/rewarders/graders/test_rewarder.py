@@ -8,17 +8,18 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
-
 from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
-from tfgrpo.rewarders.graders import grader
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
 from tfgrpo.rewarders.graders.loading import BUILT_IN
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, graded_inputs
-from tfgrpo.rewarders.registry import GRADERS, build_rewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+
+from tfgrpo.rewarders.graders import grader
+from tfgrpo.rewarders.registry import GRADERS, build_rewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, RewardError
 
@@ -46,6 +47,14 @@ def scores(rewarder, asked: RewardContext) -> list[float | None]:
 
 def named(function, name="mine", **more) -> GraderRewarder:
     return GraderRewarder(GraderSet((NamedGrader(name, grader(function)),), format_weight=0.0), name, **more)
+
+
+def test_a_record_has_the_list_of_answers_where_several_are_accepted():
+    several = replace(context("a", answer="x"), alternatives=("y",))
+    assert [item.record["answer"] for item in graded_inputs(several, "auto")] == [["x", "y"]]
+    assert [item.record["answer"] for item in graded_inputs(context("a", answer="x"), "auto")] == ["x"]
+    right = named(lambda item: float(item.answer in item.record["answer"]))
+    assert scores(right, replace(context("y", "z", answer="x"), alternatives=("y",))) == [1.0, 0.0]
 
 
 NEEDED = {

@@ -6,14 +6,14 @@ import asyncio
 import json
 
 import pytest
+from tfgrpo.rewarders.base import Abstained
+from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
-from tfgrpo.rewarders.base import Abstained
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.model import JudgeReply, judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options, shortened
 from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, ModelTimeout, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
@@ -30,6 +30,14 @@ async def test_each_output_gets_the_score_that_the_judge_gave():
     assert (good.score, bad.score) == (0.9, 0.2)
     assert good.evidence == "0.9 of 0.9: 'seen'"
     assert len(model.asked) == 2
+
+
+async def test_every_accepted_answer_is_shown_as_the_reference():
+    model = FakeJudge(by_output({"A": 0.9}))
+    await verdicts(model, ("A",), {"reference": True}, answer="Paris", alternatives=("paris, France", "Lutetia"))
+    assert material(model.asked[0])["reference_answer"] == "Paris\nalso accepted: paris, France; Lutetia"
+    await verdicts(model, ("A",), {"reference": False}, answer="Paris", alternatives=("Lutetia",))
+    assert "reference_answer" not in material(model.asked[1])
 
 
 async def test_the_median_of_several_votes_counts_and_each_vote_is_a_call_of_its_own():

@@ -77,6 +77,7 @@ async def curate(
     loaded: LoadedPack | None = None,
     before: Iterable[str] = (),
     answers: Mapping[str, str] | None = None,
+    alternatives: Mapping[str, tuple[str, ...]] | None = None,
     epoch: int = 1,
     **sections: Any,
 ) -> CurationResult:
@@ -90,6 +91,7 @@ async def curate(
         groups=tuple(batch_groups),
         library=tuple(library),
         answers=answers or {},
+        alternatives=alternatives or {},
         rejected_before=dict.fromkeys(before, 1),
     )
     return await curate_batch(batch, made)

@@ -35,6 +35,12 @@ async def collected(script, tmp_path, *specs, **more):
     return model, result
 
 
+async def test_a_group_has_every_accepted_answer_of_its_item(tmp_path):
+    _, result = await collected(attempts("7", "8"), tmp_path, spec(2, of=item(alternatives=("seven",))))
+    (group,) = result.batch
+    assert (group.metadata["answer"], group.metadata["alternatives"]) == ("7", ("seven",))
+
+
 async def test_a_group_has_what_was_sent_answered_and_scored(tmp_path):
     with_values = replace(reply("Answer: 7"), token_logprobs=(-0.5, -0.25, 0.0, -0.125, -0.125))
     model, result = await collected(attempts(with_values, "Answer: 8"), tmp_path, logprob_kind="raw")

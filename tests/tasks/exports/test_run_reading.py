@@ -38,7 +38,7 @@ def answers(request, key):
 
 
 async def test_prompts_are_those_that_were_sent_and_answers_are_whole(tmp_path):
-    asked = item(system_prompt="Add.", domain="sums")
+    asked = item(system_prompt="Add.", domain="sums", alternatives=("seven",))
     run = await recorded_run(tmp_path, answers, [spec(2, of=asked)])
     (group,) = read(run)
     assert group.state == (
@@ -52,7 +52,7 @@ async def test_prompts_are_those_that_were_sent_and_answers_are_whole(tmp_path):
     sampling = group.rollouts[0].sampling
     assert (sampling.model, sampling.temperature, sampling.finish_reason) == ("m", 0.7, "stop")
     assert (group.policy_version, group.experience_version.split("+")[0]) == ("m", f"arithmetic@{'ab' * 8}")
-    assert group.metadata["answer"] == "7"
+    assert (group.metadata["answer"], group.metadata["alternatives"]) == ("7", ("seven",))
     assert group.metadata["item_id"] == "q1"
 
 

@@ -98,6 +98,19 @@ async def test_one_bad_operation_is_rejected_with_its_reason_and_the_others_are_
     assert any(reason in why for _, why in result.rejected)
 
 
+async def test_no_accepted_answer_of_an_item_is_in_a_lesson(tmp_path):
+    bad = op("add", sources=["P1"], text="Sums like this come to forty-two.")
+    result = await curate(
+        lambda *_: operations(bad),
+        tmp_path,
+        groups(TEXTS[3]),
+        answers={"q1": "42"},
+        alternatives={"q1": ("42.0", "forty-two")},
+    )
+    assert result.records == ()
+    assert any("gives away" in why for _, why in result.rejected)
+
+
 async def test_no_lesson_or_proposal_is_used_twice(tmp_path):
     answer = operations(
         op("modify", targets=["L1"], sources=["P1"], text="Carry tens, then add."),

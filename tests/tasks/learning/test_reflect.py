@@ -62,6 +62,18 @@ async def test_the_extreme_pair_is_shown_with_rewards_and_the_reference_answer(t
     assert (reflection.spend.usage.calls, reflection.spend.usage.tokens) == (1, 15)
 
 
+async def test_every_accepted_answer_is_shown_and_none_may_be_in_a_lesson(tmp_path):
+    several = item(answer="Denver", alternatives=("the mile high city", "Denver, Colorado"))
+    told = lessons("Such towns are the Mile High City.", "Name the town alone.")
+    model, reflection = await reflect(lambda *_: told, tmp_path, of=several)
+    assert model.asked("reflect")[0]["reference_answer"] == (
+        "Denver\nalso accepted: the mile high city; Denver, Colorado"
+    )
+    assert [proposal.text for proposal in reflection.proposals] == ["Name the town alone."]
+    [(_, reason)] = reflection.rejected
+    assert reason.startswith("gives away the answer")
+
+
 def known(*texts):
     """Return records in force, whose ids are exp-1, exp-2 and so on."""
     return tuple(make_record(f"exp-{number}", summary32=text) for number, text in enumerate(texts, start=1))

@@ -7,12 +7,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from tfgrpo.rewarders.base import Attempt, RewardContext
+from tfgrpo.rewarders.scoring import WeightedRewarder
 
 from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
-from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.judge.model import JudgeQuestion
 from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore, Scored, Ungraded
 from tfgrpo.tasks.group import run_group
@@ -48,6 +48,12 @@ async def judged(tmp_path, judging=None, *rewarders, replay=False, size=2, **mor
     model = ScriptedModel(script(judging))
     used = runtime(model, tmp_path, rewarders=rewarders or (weighted(),), replay=replay)
     return model, used, await run_group(spec(size, **more), used)
+
+
+async def test_rewarders_see_every_accepted_answer_of_the_item(tmp_path):
+    model, _, _ = await judged(tmp_path, None, weighted(options={"reference": True}), of=item(alternatives=("seven",)))
+    shown = [json.loads(request.messages[1].content) for request, key in model.requests if key.role == "judge"]
+    assert {each["reference_answer"] for each in shown} == {"7\nalso accepted: seven"}
 
 
 async def test_a_judged_group_is_rewarded_and_its_calls_are_counted_apart(tmp_path):
