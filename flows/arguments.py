@@ -23,12 +23,13 @@ from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_t
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, did_you_mean, shown
+from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.text import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]

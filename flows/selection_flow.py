@@ -46,7 +46,7 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
         prompt: What is asked. Either this or an item; a dry run without either asks the first item of its world.
         item: An item of a dataset instead, as `FILE#id`.
         answer: Reference to compare with, as text.
-        reference: File that holds it instead.
+        reference: The same, or `@` and the file that holds it.
         rewarders: What grades, as NAME or NAME=WEIGHT. Empty: those of the pipeline file, or what the stage rewards.
         pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: the defaults.
         task_id: Task whose promoted lessons are used, and whose history is kept. Empty: nothing is read or written.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +10,13 @@ from operator import itemgetter
 from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import ConfigError, Problem, SettingsError
+from tfgrpo.stores.text import did_you_mean
 
 _MAX_PROBLEMS: Final = 50
 _MAX_EQUAL: Final = 3
 """Most problems with equal words that are listed one by one."""
 _DETAILS: Final = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\d[\d.,]*)(?:, )?")
 _MAX_SHOWN = 80
-_MAX_SUGGESTIONS = 30
-_MAX_NAMES = 20
-_NAME_CHARS = 60
 _PYTHON_NAMES: Final = {
     "--actor": "agent",
     "--set actor.tools": "tools",
@@ -128,29 +125,6 @@ def shown(value: object) -> str:
         return f"a list of {len(value)}"
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
-
-
-def quoted_names(names: Iterable[str]) -> str:
-    """Return names of fields or columns for a message, at most twenty."""
-    known = list(names)
-    some = ", ".join(
-        repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_MAX_NAMES]
-    )
-    return f"{some} and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else some or "(there are none)"
-
-
-def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:
-    """Return the accepted names as a phrase; only the closest one when ``name`` looks like a typing error.
-
-    Of many names the phrase names the command that lists them, ``listed_by``, or else the first ones.
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"{close[0]} (did you mean that?), or another of {len(names)} known ones" if len(names) > 1 else close[0]
-    if len(names) <= _MAX_SUGGESTIONS:
-        return f"one of {', '.join(names)}"
-    return f"one that `{listed_by}` lists" if listed_by else f"one of {quoted_names(names)}"
 
 
 def unknown(source: str, what: str, name: str, known: Iterable[str]) -> Problem:

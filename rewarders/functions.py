@@ -1,92 +1,150 @@
-"""Call a Python function as a scorer: its parameters are bound by name, in whatever order it has them."""
+"""Bind the parameters of a Python function by name, so that it can be called as a scorer.
+
+Names are those of the frameworks that people bring functions from; one that is unknown, or that could be the output as well as
+the reference, is refused.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.rewarders.scorer import GraderInput, Scope
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import OptionError
+from tfgrpo.stores.text import bare_name
 
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+Role: TypeAlias = Literal["output", "reference", "prompt", "metadata", "item", "context", "source", "tokens", "nothing"]
+_Role: TypeAlias = Role | Literal["either"]
+
+NAMES: Final[Mapping[Role, str]] = MappingProxyType(
+    {
+        "output": "output pred prediction predicted completion response reply solution_str text actual actual_output "
+        "answer_given given_answer candidate generated generated_text generation hypothesis model_answer model_output "
+        "model_response output_text predicted_answer response_text student_answer submission y_pred",
+        "reference": "gold ground_truth gt reference ref expected target label truth correct_answer expected_answer "
+        "expected_output gold_answer golden reference_answer true_answer y_true example",
+        "prompt": "prompt question input query instruction problem user_input",
+        "metadata": "metadata meta info extra_info vars",
+        "item": "item record row doc",
+        "context": "context",
+        "source": "data_source",
+        "tokens": "completion_tokens",
+        "nothing": "trace pred_name pred_trace",
+    }
+)
+"""Names of parameters by what they are bound to; case and underscores do not matter."""
+EITHER: Final = ("answer", "solution")
+"""The reference beside the output, the output beside another reference."""
+_ROLES: Final[Mapping[str, Role]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
+_VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
+"""Names under which DSPy passes objects with attributes."""
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+SIGNATURES: Final = (
+    "(output, answer); parameters are bound by name: one for the output (output, pred, completion, response, solution_str, "
+    "text, actual, …), the reference (answer, gold, ground_truth, reference, expected, target, label, …), and prompt, metadata "
+    "or item; (context) for the group, or one parameter for a GraderInput; further parameters need a default"
+)
+_ABSENT: Final = object()
 
 
-_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+class Columns(str):  # noqa: SLOT000 - its attributes are the columns
+    """A text with the columns of its item as attributes and keys, as DSPy passes them: ``gold.answer``, ``gold["unit"]``.
 
+    Any name of the reference is the answer, any name of the prompt the prompt; for an output, either is the output itself.
+    """
 
-class Text(str):  # noqa: SLOT000 - it holds its fields
-    """A text whose attributes and keys are fields of a record: ``gold == pred`` works, and ``gold.answer == pred.answer``."""
-
-    _fields: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, text: str, fields: Mapping[str, Any]) -> Text:
-        """Return the text with these fields."""
-        made = cls(text)
-        made._fields = fields
+    def __new__(cls, text: str, columns: Mapping[str, Any] = MappingProxyType({}), **roles: Any) -> Self:
+        """Return the text with its columns and the values of roles."""
+        made = super().__new__(cls, text)
+        # In the dictionary of the instance, so that a column called ``title`` or ``count`` hides the method of str.
+        vars(made).update({key: value for key, value in columns.items() if isinstance(key, str)}, _roles=roles)
         return made
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._fields[name]
-        except (AttributeError, KeyError):
-            raise AttributeError(f"no field {name!r}") from None
+        value = self.get(name, _ABSENT)
+        if value is _ABSENT:
+            known = ", ".join(sorted({*vars(self), "answer"} - {"_roles"}))
+            raise AttributeError(f"no {name!r}; there are {known}")
+        return value
 
     def __getitem__(self, key: Any) -> Any:
-        return self._fields[key] if isinstance(key, str) else super().__getitem__(key)
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            raise KeyError(key)
+        return value
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Text.of, (str(self), dict(self._fields))
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a column, or what the name stands for."""
+        columns = vars(self)
+        if name in columns or name.startswith("_"):
+            return columns.get(name, default)
+        role = "reference" if bare_name(name) in EITHER else _ROLES.get(bare_name(name), "")
+        return columns["_roles"].get(role, default)
 
 
-def _field(item: GraderInput, name: str) -> Any:
-    return item.record.get(name) if isinstance(item.record, Mapping) else None
+def _record(item: GraderInput) -> Mapping[str, Any]:
+    return item.record if isinstance(item.record, Mapping) else {}
 
 
-def _output(item: GraderInput) -> Text:
-    names = ("answer", "output", "text", "completion", "response", "prediction")
-    return Text.of(item.completion, dict.fromkeys(names, item.completion))
+def _metadata(item: GraderInput) -> dict[str, Any]:
+    found = _record(item).get("metadata")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _prompt(item: GraderInput) -> str:
+    return str(_record(item).get("prompt") or "")
 
 
 def _reference(item: GraderInput) -> Any:
-    answer = _field(item, "answer")
-    if answer is not None and not isinstance(answer, str):
-        return answer
-    holders = (each for each in (_field(item, "metadata"), item.record) if isinstance(each, Mapping))
-    return Text.of(answer or "", {name: value for holder in holders for name, value in holder.items()})
+    """Return the reference: text as it is, empty without one; of several accepted ones the list."""
+    answer = _record(item).get("answer")
+    return "" if answer is None else answer
 
 
-_KNOWN: Final[Mapping[str, Callable[[GraderInput], Any]]] = {
-    **dict.fromkeys(
-        ("output", "pred", "prediction", "predicted", "completion", "response", "solution_str", "text", "actual",
-         "generated", "candidate", "model_output", "generation", "hypothesis"),
-        _output,
-    ),
-    **dict.fromkeys(
-        ("answer", "gold", "reference", "expected", "ground_truth", "target", "label", "solution", "example", "expected_output",
-         "correct_answer"),
-        _reference,
-    ),
-    **dict.fromkeys(("prompt", "question", "input", "query", "task"), lambda item: _field(item, "prompt") or ""),
-    **dict.fromkeys(("metadata", "meta", "extra_info"), lambda item: dict(_field(item, "metadata") or {})),
-    **dict.fromkeys(("record", "row"), lambda item: item.record),
-    **dict.fromkeys(("item", "sample", "grader_input", "inputs"), lambda item: item),
-    "data_source": lambda item: item.sample_id,
-    "completion_tokens": lambda item: item.completion_tokens,
-}  # fmt: skip
-"""Arguments by name: as DSPy, verl, TRL, autoevals and others call them."""
-_EITHER: Final = frozenset({"answer", "solution"})
-"""Names of the reference beside an output, and of the output beside another reference."""
-_WHOLE: Final = frozenset({"item", "sample", "grader_input"})
-_OPTIONAL: Final = frozenset({"metadata", "extra_info", "prompt", "question", "record"})
-"""Parameters that are filled although they have a default."""
-SIGNATURES: Final = (
-    "(output, answer) or other known names in any order, such as (gold, pred), (solution_str, ground_truth) or "
-    "(prompt, completion, answer); (item) for a GraderInput; (context) for the whole group; further parameters need a default"
-)
+def _columns(item: GraderInput, text: str) -> Columns:
+    columns = {**_record(item), **_metadata(item), "id": item.sample_id, "metadata": _metadata(item)}
+    columns.pop("prompt", None)
+    return Columns(text, columns, prompt=_prompt(item), reference=_reference(item))
+
+
+def _own_metadata(name: str, item: GraderInput) -> dict[str, Any]:
+    own = _metadata(item).get(name)
+    return dict(own if isinstance(own, Mapping) else _metadata(item))
+
+
+_VALUES: Final[Mapping[Role, Callable[[str, GraderInput], Any]]] = {
+    "output": lambda _, item: item.completion,
+    "reference": lambda _, item: _reference(item),
+    "prompt": lambda _, item: _prompt(item),
+    "metadata": _own_metadata,
+    "item": lambda _, item: _columns(item, _prompt(item)),
+    "source": lambda name, item: _metadata(item).get(name, item.sample_id),
+    "tokens": lambda _, item: item.completion_tokens,
+    "nothing": lambda *_: None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    role: Role
+    by_position: bool
+
+    def value(self, item: GraderInput) -> Any:
+        """Return the argument for one attempt."""
+        if self.name not in _VIEWED:
+            return _VALUES[self.role](self.name, item)
+        if self.role == "output":
+            return Columns(item.completion, {}, output=item.completion, reference=item.completion)
+        reference = _reference(item)
+        return _columns(item, reference if isinstance(reference, str) else str(reference))
 
 
 class Bound(NamedTuple):
@@ -96,37 +154,33 @@ class Bound(NamedTuple):
     scope: Scope
 
 
-def bound(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Bound:
+def bound(function: Callable[..., Any], options: Mapping[str, Any] = MappingProxyType({})) -> Bound:
     """Return a call of the function with its parameters bound by name; ``options`` fill others.
 
-    Raises ``OptionError`` unless it asks for the output or the whole item, and every parameter without a default is known.
+    Raises ``OptionError`` for a signature of which it is not clear what each parameter without a default is.
     """
     signature = inspect.signature(function)
-    given = options or {}
-    parameters = [each for each in signature.parameters.values() if each.name not in given]
-    needed = [each for each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
-    names = [each.name for each in needed]
-    _refuse_generator(function, names)
-    filled = partial(function, **given) if given else function
-    if names == ["context"]:
-        return Bound(filled, "group")
-    if len(needed) == 1 and needed[0].kind in _POSITIONAL and names[0] not in _KNOWN:
-        return Bound(filled, "item")  # of one input, whatever its name
-    optional = [each.name for each in parameters if each not in needed and each.name in _OPTIONAL]
-    known = {name: _KNOWN[name] for name in (*names, *optional) if name in _KNOWN}
-    outputs = [name for name in known if _KNOWN[name] is _output]
-    references = [name for name in names if name in known and _KNOWN[name] is _reference]
-    if not outputs and len(references) == 2 and set(references) & _EITHER:
-        # Of ``(answer, expected)`` the answer is what is scored; beside an output it is the reference.
-        known[next(name for name in references if name in _EITHER)] = _output
-        outputs = references[:1]
-    if set(names) - known.keys() or not (outputs or known.keys() & _WHOLE):
-        raise OptionError(f"a function of {signature}", SIGNATURES)
-    positional = [each.name for each in needed if each.kind is inspect.Parameter.POSITIONAL_ONLY]
+    filled = partial(function, **options) if options else function
+    declared = [
+        each for each in signature.parameters.values() if each.kind not in _VARIADIC and each.name not in options
+    ]
+    required = [each for each in declared if each.default is each.empty]
+    by_context = [each.name for each in required] == ["context"]
+    for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
+        if inspect.isasyncgenfunction(call) or (inspect.isgeneratorfunction(call) and not by_context):
+            raise OptionError("a function that yields", "one that returns the score of an attempt")
+    if len(required) == 1 and (by_context or _role(required[0].name) not in ("output", "either")):
+        by_name = required[0].kind is inspect.Parameter.KEYWORD_ONLY
+        call_one = (lambda given: filled(**{required[0].name: given})) if by_name else filled
+        return Bound(call_one, "group" if by_context else "item")
+    parameters = _parameters(signature, declared)
+    more = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
 
     def arguments(item: GraderInput) -> tuple[list[Any], dict[str, Any]]:
-        values = {name: value(item) for name, value in known.items()}
-        return [values.pop(name) for name in positional], values
+        # Further keywords are the columns of the item, as TRL and verifiers pass them.
+        keywords = {**_metadata(item), "prompt": _prompt(item), "answer": _reference(item)} if more else {}
+        keywords |= {each.name: each.value(item) for each in parameters}
+        return [keywords.pop(each.name) for each in parameters if each.by_position], keywords
 
     if is_async(function):
 
@@ -143,10 +197,51 @@ def bound(function: Callable[..., Any], options: Mapping[str, Any] | None = None
     return Bound(call_plain, "item")
 
 
-def _refuse_generator(function: Callable[..., Any], names: Sequence[str]) -> None:
-    for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
-        if inspect.isasyncgenfunction(call) or (inspect.isgeneratorfunction(call) and names != ["context"]):
-            raise OptionError("a function that yields", "one that returns the score of an attempt")
+def _parameters(signature: inspect.Signature, declared: list[inspect.Parameter]) -> tuple[_Parameter, ...]:
+    """Return the parameters that get an argument, in order. Raises ``OptionError``."""
+    required = [each for each in declared if each.default is each.empty]
+    named = {each.name: _role(each.name) for each in required}
+    unknown = [name for name, role in named.items() if role is None]
+    if len(unknown) == len(required) == 2 and all(each.kind is each.POSITIONAL_ONLY for each in required):
+        # Such names cannot be used by a caller and mean little, as in ``operator.eq``.
+        named, unknown = dict(zip(named, ("output", "reference"), strict=True)), []
+    if unknown:
+        names = " and ".join(unknown)
+        raise OptionError(f"a function of {signature}, where {names} may be anything", SIGNATURES)
+    roles = {name: role for name, role in named.items() if role is not None}
+    for name in (each.name for each in declared if each.default is None and each.kind is not each.POSITIONAL_ONLY):
+        # Any other default belongs to an option of the function, whatever its name.
+        role = _role(name)
+        if role is not None and role not in ("nothing", *roles.values()):
+            roles[name] = role
+    chosen = _resolved(roles, signature)
+    return tuple(
+        _Parameter(each.name, chosen[each.name], each.kind is each.POSITIONAL_ONLY)
+        for each in declared
+        if each.name in chosen
+    )
+
+
+def _role(name: str) -> _Role | None:
+    """Return what a parameter is bound to by its name; None for an unknown one."""
+    bare = bare_name(name)
+    return "either" if bare in EITHER else _ROLES.get(bare) or ("nothing" if name.startswith("_") else None)
+
+
+def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[str, Role]:
+    """Return the roles with ``answer`` and ``solution`` decided. Raises ``OptionError`` when one is missing or there twice."""
+    taken = set(roles.values())
+    if "either" in taken and not taken & {"output", "reference"}:
+        raise OptionError(f"a function of {signature}, which does not say what the output is", SIGNATURES)
+    other: Role = "reference" if "output" in taken else "output"
+    chosen = {name: other if role == "either" else role for name, role in roles.items()}
+    for role in ("output", "reference"):
+        named = [name for name, each in chosen.items() if each == role]
+        if len(named) > 1:
+            raise OptionError(f"a function of {signature}, where {' and '.join(named)} are both the {role}", SIGNATURES)
+    if "output" not in chosen.values() or "context" in chosen.values():
+        raise OptionError(f"a function of {signature}, which takes no output", SIGNATURES)
+    return chosen
 
 
 def makes_something(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
@@ -23,6 +24,7 @@ from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
+    LETTERS,
     TRUTH,
     ChoiceReference,
     Compared,
@@ -67,6 +69,8 @@ class GroundTruth(Options, ItemScorer):
     """Mark before the decimals of references, and first reading of those in outputs."""
     labels: Texts = ()
     """The set of labels, for ``label`` only; none: those of the dataset."""
+    first: Annotated[Literal[0, 1], accepts("0 or 1")] = 0
+    """Number of the first option where a reference is the number of one, for ``choice`` only."""
     rewarder_id: Name = "gt"
 
     @field_validator("tolerance")
@@ -107,17 +111,27 @@ class GroundTruth(Options, ItemScorer):
 
     def unusable(self, reference: str) -> str | None:
         """Return why no output can be compared with a reference; None if one can."""
+        if self.match == "choice":
+            return None if reference.strip() else "the item has no reference answer"  # options are the item's
         try:
             self.reference(reference)
         except RewardError as error:
             return str(error)
         return None
 
-    def reference(self, text: str, prompt: str = "", equal: Callable[[str, str], bool] | None = None) -> Reference:
-        """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
+    def reference(
+        self,
+        text: str,
+        options: Mapping[str, str] = MappingProxyType({}),
+        equal: Callable[[str, str], bool] | None = None,
+    ) -> Reference:
+        """Return a reference as it is read, beside the options of a multiple-choice question.
+
+        Raise ``RewardError`` for one that cannot be compared.
+        """
         if not text.strip():
             raise RewardError("the item has no reference answer")
-        tolerance, options = Fraction(str(self.tolerance)), options_of(prompt)
+        tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=options, equal=equal)
         if self.match == "numeric":
@@ -134,9 +148,12 @@ class GroundTruth(Options, ItemScorer):
             return LabelReference(bare, self.labels, TRUTH if {*map(plain, self.labels)} <= {*TRUTH} else {})
         if self.match == "choice":
             letter = plain(bare).upper()
-            if not re.fullmatch("[A-J]", letter):
-                raise RewardError(f"the reference {shown(bare)} is no letter from A to J")
-            return ChoiceReference(letter, options)
+            if re.fullmatch("[0-9]", letter) and int(letter) >= self.first:
+                letter = LETTERS[int(letter) - self.first]
+            same = [each for each, option in options.items() if plain(option) == plain(bare)]
+            if not re.fullmatch("[A-J]", letter) and len(same) != 1:
+                raise RewardError(f"the reference {shown(bare)} is no letter from A to J, and no option of its item")
+            return ChoiceReference(same[0] if len(same) == 1 else letter, options)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     @property
@@ -148,11 +165,13 @@ class GroundTruth(Options, ItemScorer):
         """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
         answer = field(item, "answer")
         texts = [str(each) for each in answer] if isinstance(answer, list | tuple) else [_text(answer)]
+        known = field(item, "metadata")
+        options = options_of(str(field(item, "prompt") or ""), known if isinstance(known, Mapping) else None)
         references: list[Reference] = []
         reasons: list[str] = []
         for text in texts:
             try:
-                references.append(self.reference(text, str(field(item, "prompt") or ""), equal))
+                references.append(self.reference(text, options, equal))
             except RewardError as error:
                 reasons.append(str(error))
         if references:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
 from numbers import Real
@@ -70,46 +71,61 @@ def as_verdict(name: str, value: object) -> Verdict:
         return failed(name, value)
     if isinstance(value, RewardScore | Abstained):
         return _checked(name, value)
-    reward, details = _reward_of(value)
+    reward, members = _reward_of(value)
     if reward is None:
-        return Abstained(name, "returned None" if value is None else "the result has no reward")
+        return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
     if isinstance(reward, RewardScore | Abstained):
         return _checked(name, reward)
-    return _number(name, reward, details)
+    return _number(name, reward, members)
 
 
-def _reward_of(value: object) -> tuple[object, object]:
-    """Return the reward of a result, and its details if it is a mapping that has more."""
+_REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
+"""Members of a result that say why."""
+_OTHER_MEMBERS: Final = frozenset({"score", "reward", "sample_id", "completion_index"})
+
+
+def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
+    """Return the reward of a result, and its members if it is a mapping or an object that has more."""
     if isinstance(value, Mapping):
-        found = next((value[key] for key in ("reward", "score") if key in value), None)
-        more = {
-            key: each for key, each in value.items() if key not in ("reward", "score", "sample_id", "completion_index")
-        }
-        return found, more or None
-    reward = unless_it_raises(_ABSENT, getattr, value, "reward", _ABSENT)
-    if reward is _ABSENT:
-        reward = (
-            value
-            if isinstance(value, Real | Decimal | str)
-            else unless_it_raises(value, getattr, value, "score", value)
-        )
-    return reward, None
+        scores = [value[key] for key in ("reward", "score") if key in value]
+        differ = len(scores) == 2 and unless_it_raises(True, lambda: bool(scores[0] != scores[1]))
+        return (None if not scores or differ else scores[0]), value
+    if isinstance(value, Real | Decimal | str | bytes):
+        return value, {}
+    for key in ("reward", "score"):
+        reward = unless_it_raises(_ABSENT, getattr, value, key, _ABSENT)
+        if reward is not _ABSENT:
+            members = {name: unless_it_raises(None, getattr, value, name, None) for name in _REASONS}
+            return reward, members
+    return value, {}
 
 
-def _number(name: str, reward: object, details: object) -> Verdict:
+def _number(name: str, reward: object, members: Mapping[Any, Any]) -> Verdict:
     number = unless_it_raises(None, float, reward)
     if number is None:
         return Abstained(name, f"the reward {_short(reward)} is no number", broke=True)
     if not math.isfinite(number) or abs(number) > MAX_SCORE:
         return Abstained(name, f"the reward {_short(reward)} is no finite number of at most {MAX_SCORE:g}", broke=True)
-    kept = unless_it_raises(None, _json, details) if details is not None else None
-    return RewardScore(name, number, "", kept)
+    reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]
+    kept: dict[str, Any] = {}
+    for key, value in members.items() if isinstance(members, Mapping) else ():
+        if key not in _OTHER_MEMBERS and value is not None:
+            kept |= unless_it_raises({}, lambda key=key, value=value: dict(_json({key: _plain(value)})))
+    return RewardScore(
+        name, number, " ".join(reasons[0].split()) if reasons else "", FrozenDict(kept) if kept else None
+    )
+
+
+def _plain(value: object) -> object:
+    """Return a scalar of numpy as Python's."""
+    item = unless_it_raises(None, getattr, value, "item", None)
+    return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def _checked(name: str, verdict: Verdict) -> Verdict:
     """Return a verdict in the name of its scorer, with evidence in one line and details that are JSON."""
     if isinstance(verdict, Abstained):
-        return Abstained(name, " ".join(str(verdict.reason).split()), verdict.broke, verdict.late)
+        return replace(verdict, rewarder_id=name, reason=" ".join(str(verdict.reason).split()))
     score: object = verdict.score
     if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
         return Abstained(name, f"the score {score!r} is no finite number of at most {MAX_SCORE:g}", broke=True)

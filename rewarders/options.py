@@ -6,7 +6,7 @@ Everything invalid is reported at once, each value with what would have been acc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
@@ -110,9 +110,15 @@ def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str,
         raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
 
 
-def refuse_unfit(build: Callable[..., Any], options: Mapping[str, Any], where: str, *, arguments: int = 0) -> None:
-    """Raise ``PipelineError`` when a call with the options does not fit; ``arguments``: how many come before them."""
-    if not fits(build, options, arguments=arguments):
+def refuse_unfit(
+    build: Callable[..., Any], options: Mapping[str, Any], where: str, *, besides: Sequence[str] | None = None
+) -> None:
+    """Raise ``PipelineError`` when a call with the options does not fit.
+
+    ``besides``: names of parameters that get something else, for a call that the options complete only in part.
+    """
+    whole = besides is None
+    if not fits(build, options, partly=not whole) or options.keys() & set(besides or ()):
         given = ", ".join(sorted(options)) or "none"
         raise PipelineError.one(where, given, f"the options of {_name(build)}{inspect.signature(build)}")
 
@@ -127,14 +133,17 @@ def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], whe
         )
 
 
-def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: int = 0) -> bool:
-    """Return whether a call with these arguments fits; without arguments before the options unknown signatures do."""
+def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: int = 0, partly: bool = False) -> bool:
+    """Return whether a call with these arguments fits; without arguments before the options unknown signatures do.
+
+    ``partly``: arguments may be missing.
+    """
     try:
         signature = inspect.signature(build)
     except (TypeError, ValueError):
         return not arguments
     try:
-        signature.bind(*[None] * arguments, **options)
+        (signature.bind_partial if partly else signature.bind)(*[None] * arguments, **options)
     except TypeError:
         return False
     return True

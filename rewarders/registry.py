@@ -24,6 +24,7 @@ from tfgrpo.rewarders.options import constructed, pop_rewarder_id, refuse_unknow
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Parse, Place, Scorer, Source, declared_range
 from tfgrpo.rewarders.workers import NotIsolated, WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+from tfgrpo.stores.text import bare_name, suggested
 
 
 class _Grader(NamedTuple):
@@ -61,6 +62,33 @@ _FORMULAS: Final = "gt formulas"
 """What ``gt`` asks about formulas that are written differently; in a worker process only."""
 
 
+_PHRASES: Final = {
+    "gt with match: exact": "em equal equals exact exact_match literal strict strict_match string_match",
+    "gt": "acc accuracy answer answer_match correct correctness default ground_truth match quasi_exact_match reference truth",
+    "number_match": "float integer number numeric numeric_match numerical",
+    "math_verify": "latex latex_match math math_equal math_equivalence math_reward symbolic sympy",
+    "math_exact": "gsm8k gsm8k_match math_match",
+    "label_match": "category choice class classification label labels mcq multiple_choice",
+    "judge": "g_eval geval grader_model llm llm_as_a_judge llm_as_judge llm_judge llm_rubric model_graded rubric",
+    "json_schema": "json_match json_schema_match jsonschema schema",
+    "json_valid": "is_json json valid_json",
+    "xml_schema": "xml",
+    "latex_only": "latex_format",
+    "reasoning_format": "format format_reward think think_format",
+    "completion_length_cap": "length length_penalty max_length max_tokens",
+    "composite": "average combined mean mix sum weighted weighted_sum",
+    "relative": "pairwise preference ranking",
+    "remote": "api http remote_http url webhook",
+    "powl_footprint": "conformance footprint powl process_model",
+}
+ALIASES: Final[Mapping[str, str]] = {alias: name for name, aliases in _PHRASES.items() for alias in aliases.split()}
+"""What people call a rewarder elsewhere, with its name here."""
+_NOT_BUILT_IN: Final = (
+    "bert_score bleu chrf code_exec contains cosine edit_distance embedding f1 includes levenshtein meteor perplexity "
+    "regex regex_match regexp rouge rouge_1 rouge_2 rouge_l semantic_similarity similarity starts_with substring token_f1"
+)
+
+
 def known_scorers() -> tuple[str, ...]:
     """Return the built-in names, sorted."""
     return tuple(sorted({"composite", "gt", "judge", "relative", "remote", *_MODELS, *_GRADERS}))
@@ -95,8 +123,12 @@ def build_scorer(
     if name in ("judge", "relative", "remote") or name in _MODELS:
         return _MAKERS["powl" if name in _MODELS else name](name, given, where, key)
     if ":" not in name:
-        known = ", ".join(known_scorers())
-        accepted = f"{known}, or module:attr or path/to/file.py:attr for a Python function or class"
+        accepted = "module:attr or path/to/file.py:attr for a Python function or class"
+        if bare_name(name) in map(bare_name, _NOT_BUILT_IN.split()):
+            accepted += ": no built-in rewarder does that"
+        else:
+            known = known_scorers()
+            accepted = suggested(name, known, f"{', '.join(known)}, or {accepted}", ALIASES)
         raise PipelineError.one(f"{source}: name", repr(name), accepted)
     return _from_python(name, given, where, key, folder=folder, entry=entry)
 
@@ -324,7 +356,7 @@ TRIAL: Final = GraderInput.of(
 )
 """A made-up attempt."""
 TRIAL_S: Final = 5.0
-_NO_GRADER: Final = ("expected a list of results", "is no number", "the result has no reward")
+_NO_GRADER: Final = ("expected a list of results", "is no number", "the result has no reward, or two different ones")
 
 
 def refuse_no_scorer(scorer: Scorer, where: str) -> None:

@@ -6,9 +6,13 @@ letters of Thai, Lao, Burmese or Khmer count as one. Texts over a limit are refu
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 MAX_WORDS = 32
 MAX_CHARS = 280
@@ -30,6 +34,11 @@ IDENTIFIER_RULE = (
 )
 _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _MARKS = frozenset({"Mn", "Mc", "Me"})
+_SEPARATORS = re.compile(r"[\W_]+")
+_MAX_SUGGESTIONS = 30
+_MAX_NAMES = 20
+_NAME_CHARS = 60
+_NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def count_words(text: str) -> int:
@@ -70,6 +79,49 @@ def replace_surrogates(text: str) -> str:
 def pluralize(count: int, noun: str) -> str:
     """Return ``1 lesson``, ``2 lessons``, ``1,200 lessons``, for nouns with a plural in s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def quoted_names(names: Iterable[str]) -> str:
+    """Return names of fields or columns for a message, at most twenty."""
+    known = list(names)
+    some = ", ".join(
+        repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_MAX_NAMES]
+    )
+    return f"{some} and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else some or "(there are none)"
+
+
+def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:
+    """Return the accepted names as a phrase that begins with the one that ``name`` stands for, if there is one.
+
+    Of many names the phrase names the command that lists them, ``listed_by``, or else the first ones.
+    """
+    names = sorted(known)
+    few = len(names) <= _MAX_SUGGESTIONS
+    listed = f"one of {', '.join(names) if few else quoted_names(names)}"
+    if listed_by and not few:
+        listed = f"one that `{listed_by}` lists"
+    return suggested(name, names, listed) if len(names) > 1 else ", ".join(names) or listed
+
+
+def suggested(name: str, known: Iterable[str], accepted: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
+    """Return ``accepted`` after what ``name`` stands for, if there is one.
+
+    That is the known name with the same letters and digits, else the phrase that ``aliases`` has for it (if that begins
+    with a known name), else the closest of both, else the only one of which it is a word.
+    """
+    names = list(known)
+    phrases = {alias: phrase for alias, phrase in aliases.items() if phrase.partition(" ")[0] in names}
+    phrases |= {each: each for each in names}
+    bare, written = bare_name(name), {bare_name(each): each for each in phrases}
+    close = [bare] if bare in written else difflib.get_close_matches(bare, written, n=1, cutoff=0.6)
+    words = [each for each in phrases if bare in _SEPARATORS.split(each.casefold())]
+    meant = {phrases[each] for each in map(written.__getitem__, close)} or {phrases[each] for each in words}
+    return f"{meant.pop()} (did you mean that?), or {accepted}" if len(meant) == 1 else accepted
+
+
+def bare_name(name: str) -> str:
+    """Return the letters and digits of a name, in lower case."""
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def check_identifier(value: str) -> str:

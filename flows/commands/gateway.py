@@ -20,7 +20,7 @@ from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.promoted import PromotedLessons
 from tfgrpo.pipelines.server.listening import bound_socket
-from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
+from tfgrpo.pipelines.server.second_signal import ending_signals, killed_by_second_signal
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
@@ -118,7 +118,7 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
             server = LiveServer(client, traffic, lessons.facts, checked.token)
             stack.push_async_callback(server.aclose)
             url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ending_signals():
                 # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
             _welcome(url, options, checked, lessons, console)

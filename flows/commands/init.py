@@ -20,7 +20,6 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.plan.data import split_items
-from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -28,7 +27,7 @@ from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import pluralize, quoted_names
 
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),

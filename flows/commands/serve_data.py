@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.flows.commands.options import token_of
-from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.console import Console, leave_lost_terminal
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.server.access import require_local_host
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
-from tfgrpo.pipelines.server.listening import serve
+from tfgrpo.pipelines.server.listening import ServerOptions, serve
 from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
 from tfgrpo.pipelines.server.service import DataService
 from tfgrpo.pipelines.settings.addresses import is_loopback
@@ -67,7 +67,9 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
     if token is None and is_loopback(options.host):
         app = require_local_host(app)
     try:
-        await serve(app, options.host, options.port, lambda url: _welcome(url, options, config, token, console))
+        manner = ServerOptions(on_signal=leave_lost_terminal)  # else what graders print in their last seconds raises
+        ready = partial(_welcome, options=options, config=config, token=token, console=console)
+        await serve(app, options.host, options.port, ready, manner)
         say("[dataserver] stopped")
     finally:
         runner.close()

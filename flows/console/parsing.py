@@ -15,9 +15,8 @@ from importlib import import_module
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn, get_args
 
-from tfgrpo.pipelines.problems import did_you_mean
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import did_you_mean, pluralize, suggested
 
 _OPTION = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
 """A word that argparse takes for an option, and not for a negative number or a text that starts with a dash."""
@@ -147,14 +146,13 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 def _parse_action(parser: Parser, arguments: Sequence[str], given: Sequence[str]) -> argparse.Namespace:
     index = _first_positional(arguments, parser.flags)
     metavar = parser.positional.metavar if parser.positional else ""
-    accepted = ", ".join(parser.commands)
     if index is None:
         if {"-h", "--help"} & set(given):
             parser.parse_args(["--help"])
-        raise SettingsError.one(metavar, "nothing", accepted)
+        raise SettingsError.one(metavar, "nothing", ", ".join(parser.commands))
     action = arguments[index]
     if action not in parser.commands:
-        raise SettingsError.one(metavar, repr(action), accepted)
+        raise SettingsError.one(metavar, repr(action), suggested(action, parser.commands, ", ".join(parser.commands)))
     chosen = parser.commands[action]
     if problems := [
         Problem(name, f"it with {action}", f"{' or '.join(takers)} only")
@@ -209,5 +207,5 @@ def _converted(name: str, kind: str, choices: Sequence[str], text: str) -> Any:
     except ValueError:
         raise SettingsError.one(name, repr(text), _TYPE_NAMES[kind]) from None
     if choices and value not in choices:
-        raise SettingsError.one(name, repr(text), ", ".join(choices))
+        raise SettingsError.one(name, repr(text), suggested(text, choices, ", ".join(choices)))
     return value

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.powl import Footprint, Model, PowlError, footprint, footprint_from_value, parse_json, parse_text
 from tfgrpo.rewarders.powl.event_log import discover_model, is_event_log
@@ -15,6 +15,7 @@ from tfgrpo.rewarders.powl.text import without_wrapping
 from tfgrpo.stores.errors import DatasetError
 
 Format: TypeAlias = Literal["auto", "text", "json"]
+_REFERENCE: Final = "a process model as text or JSON, a footprint as JSON, or the file of an event log (.xes, .csv)"
 
 
 def read_model(
@@ -42,18 +43,23 @@ def load_reference(path: Path) -> Model | Footprint:
     """Return the model or footprint in a file, or the model discovered from an event log. Raise ``DatasetError``."""
     if is_event_log(path):
         return discover_model(path)
-    accepted = "a file with a process model as text or JSON, a footprint as JSON, or an event log (.xes, .csv)"
     try:
         raw = path.read_bytes()
+    except OSError as error:
+        raise DatasetError.one("--reference", f"{path}: {error.strerror}", _REFERENCE) from error
+    return parse_reference(raw, f"--reference {path}")
+
+
+def parse_reference(raw: bytes, source: str) -> Model | Footprint:
+    """Return the model or footprint in ``raw``. Raise ``DatasetError``, which names ``source``."""
+    try:
         with suppress(ValueError, RecursionError):
             value = json.loads(_decoded(raw))
             if isinstance(value, dict) and "direct_succession" in value:
                 return footprint_from_value(value)
         return read_model(raw, "auto")
-    except OSError as error:
-        raise DatasetError.one("--reference", f"{path}: {error.strerror}", accepted) from error
     except PowlError as error:
-        raise DatasetError.one(f"--reference {path}", str(error), accepted) from error
+        raise DatasetError.one(source, str(error), _REFERENCE) from error
 
 
 def _decoded(raw: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from tfgrpo.flows.console.powl_files import load_reference, read_reference
+from tfgrpo.flows.console.powl_files import parse_reference, read_reference
 from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import run_context
@@ -211,14 +211,14 @@ def _without_reference(item: Item, settings: Settings) -> list[Problem]:
     bare = counting & COMPARING if not item.answer.strip() else set()
     if not _has_reference(item):
         bare |= counting & COMPARING_MODELS
-    accepted = "--reference FILE, an item with an answer, or rewarders that need none"
+    accepted = "--reference TEXT or @FILE, an item with an answer, or rewarders that need none"
     return [Problem("--rewarder", f"{name} without an answer to compare with", accepted) for name in sorted(bare)]
 
 
 def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated: bool) -> StageDecision:
     asked = settings.selection.stage
     if asked == BEHAVIOUR and not _has_reference(item):
-        accepted = "--reference FILE, an item with an answer, or another stage"
+        accepted = "--reference TEXT or @FILE, an item with an answer, or another stage"
         raise SettingsError.one("--stage", f"{asked} without a reference", accepted)
     uses: dict[str, Use] = {BEHAVIOUR: "production", VALIDITY: "development"}
     # A selection of no task has no history to wait for: its reference counts at once.
@@ -250,7 +250,16 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
+    if request.reference is not None and _is_file(request.reference):
+        yield f"--reference is the text {request.reference!r}, as answers are compared with; the file is @{request.reference}"
     yield from key_warnings(models, env)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a text too long for a name, a null character
+        return False
 
 
 def _item_asked(request: SelectRequest, settings: Settings) -> Item:
@@ -282,25 +291,34 @@ def _item_of(name: str, settings: Settings) -> Item:
 
 def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     """Return the reference of the request as text; None without one. Raises ``ConfigError``."""
-    if request.reference is None:
-        return request.answer
-    if request.answer is not None:
+    if request.reference is not None and request.answer is not None:
         raise SettingsError.one("--reference", "it beside an answer", "one of the two")
-    path = Path(request.reference)
+    if request.reference is None:
+        text, source = request.answer, "answer"
+    elif request.reference.startswith("@"):
+        path = Path(request.reference[1:])
+        if settings.selection.format == "powl" and is_event_log(path):
+            return canonical_json(footprint_to_value(read_reference(path, "block")))
+        text, source = _read_text(path), f"--reference @{path}"
+    else:
+        text, source = request.reference, "--reference"
+    if text is None:
+        return None
+    if not text.strip():
+        raise DatasetError.one(source, "an empty text", "the reference as text, or @FILE")
     if settings.selection.format == "powl":
-        found = read_reference(path, "block") if is_event_log(path) else None
-        if found is not None:
-            return canonical_json(footprint_to_value(found))
+        parse_reference(
+            text.encode("utf-8", "surrogatepass"), source
+        )  # a footprint may be of any mode, which its rewarder checks
+    return text
+
+
+def _read_text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         given = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
-        raise DatasetError.one("--reference", f"{path}: {given}", "a file of text that can be read") from None
-    if not text.strip():
-        raise DatasetError.one("--reference", f"{path}: it is empty", "a file with the reference")
-    if settings.selection.format == "powl":
-        load_reference(path)  # refuse other files; a footprint may be of any mode, which its rewarder checks
-    return text
+        raise DatasetError.one("--reference", f"@{path}: {given}", "@ and a file of text that can be read") from None
 
 
 def _format_asked(settings: Settings) -> AnswerFormat:

@@ -26,9 +26,9 @@ class SelectRequest(FlowRequest):
     item: str | None = None
     """An item of a dataset instead, as ``FILE#id``."""
     answer: str | None = None
-    """Reference to compare with, as text."""
+    """Reference to compare with, as text, whatever it starts with."""
     reference: str | None = None
-    """File with the reference instead: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
+    """The same, or ``@FILE`` with it: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
     rewarders: list[str] = Field(default_factory=list)
     """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""
     k: int | None = None

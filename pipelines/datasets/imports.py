@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.pipelines.datasets.sources import open_source
-from tfgrpo.pipelines.problems import CappedProblems, quoted_names
+from tfgrpo.pipelines.problems import CappedProblems
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.text import quoted_names
 
 _ACCEPTED: Final = "objects with 'messages' (conversations), or with 'resourceSpans' (OTLP traces in JSON)"
 _SYSTEM: Final = frozenset({"system", "developer"})

@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Any, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
-from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template, template_parts
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.text import quoted_names
 
 _CHUNK = 256
 """Items read together by an iteration over all."""

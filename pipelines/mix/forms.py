@@ -28,13 +28,14 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 
 from tfgrpo.pipelines.mix.records import Records, index_records
 from tfgrpo.pipelines.plan.rewarders import ReferenceCount
-from tfgrpo.pipelines.problems import did_you_mean, shown
+from tfgrpo.pipelines.problems import shown
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
 from tfgrpo.rewarders.options import Whole, accepts, refusal
-from tfgrpo.rewarders.registry import build_scorer, known_scorers, refuse_no_scorer
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
+from tfgrpo.stores.text import did_you_mean, suggested
 
 _ACCEPTED: Final = {"model_type": "a mapping", "dict_type": "a mapping", "tuple_type": "a list"}
 _AUTOMATIC: Final = "reasoning_format"
@@ -91,8 +92,9 @@ class Reading:
         if name == _AUTOMATIC:
             raise refusal("no mention of it: the format grader is added to every dataset")
         if name not in known_scorers():
-            known = did_you_mean(name, ({*known_scorers()} - {_AUTOMATIC}) | self._declared)
-            raise refusal(f"{known}, or a grader declared under python_graders or external_graders")
+            known = sorted(({*known_scorers()} - {_AUTOMATIC}) | self._declared)
+            accepted = suggested(name, known, f"one of {', '.join(known)}", ALIASES)
+            raise refusal(f"{accepted}, or a grader declared under python_graders or external_graders")
         try:
             self.add(name, build_scorer(name))
         except PipelineError as error:

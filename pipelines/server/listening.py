@@ -9,11 +9,13 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from tfgrpo.pipelines.server.second_signal import ending_signals
 from tfgrpo.stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
@@ -31,6 +33,8 @@ class ServerOptions:
     """Most seconds for requests to end at a shutdown."""
     on_shutdown: Callable[[], None] | None = None
     """Called first at a shutdown, to release requests that would wait for ever."""
+    on_signal: Callable[[], None] | None = None
+    """Called by the handler of a signal that ends the server."""
 
 
 _DEFAULT: Final = ServerOptions()
@@ -61,13 +65,19 @@ class _Server(uvicorn.Server):
 async def serve(
     app: ASGIApp, host: str, port: int, ready: Callable[[str], None], options: ServerOptions = _DEFAULT
 ) -> None:
-    """Serve until SIGINT or SIGTERM; ``ready`` gets the URL once requests are answered. Needs the main thread.
+    """Serve until SIGINT, SIGTERM or SIGHUP; ``ready`` gets the URL once requests are answered. Needs the main thread.
 
     Raise ``SettingsError`` if the address is not available. ``port`` 0 takes a free one.
     """
     async with _started(app, host, port, options) as (server, url, done):
+
+        def end(number: int, frame: FrameType | None) -> None:
+            if options.on_signal is not None:
+                options.on_signal()
+            server.handle_exit(number, frame)
+
         # Not the loop's own handlers: those would take the wakeup descriptor, which ``second_signal`` needs.
-        before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, end) for number in ending_signals()}
         try:
             ready(url)
             await done

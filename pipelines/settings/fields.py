@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tfgrpo.pipelines.problems import did_you_mean, shown
+from tfgrpo.pipelines.problems import shown
 from tfgrpo.pipelines.settings.addresses import completed_address
 from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.stores.text import did_you_mean
 
 JsonSchema: TypeAlias = Mapping[str, Any]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tfgrpo.pipelines.problems import did_you_mean
 from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.text import did_you_mean
 
 _T = TypeVar("_T")
 _SHIPPED = Path(__file__).parent.parent

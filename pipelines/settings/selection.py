@@ -58,8 +58,8 @@ class SelectionSettings(Section):
     """Number of candidates, requested concurrently."""
     min_success: int = Field(default=1, ge=1, le=MAX_K)
     """Minimum number of valid candidates; the others may fail."""
-    max_validations: int = Field(default=3, ge=1, le=10)
-    """Most repairs of one candidate. An answer in format ``text`` is repaired only when it is cut off."""
+    max_validations: int = Field(default=3, ge=0, le=10)
+    """Most repairs of one candidate; 0: none. An answer in format ``text`` is repaired only when it is cut off."""
     repair: Literal["all", "syntax"] = "all"
     """Mistakes to repair: all, or only answers that do not parse (not a LOOP of one child, nor findings)."""
     none_valid: Literal["raise", "best_effort"] = "raise"

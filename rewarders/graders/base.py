@@ -37,6 +37,12 @@ def metadata(item: GraderInput, name: str) -> Any:
     return values.get(name) if isinstance(values, Mapping) else None
 
 
+def references(item: GraderInput) -> list[Any]:
+    """Return the accepted answers of the record: those of a list, or the one."""
+    answer = field(item, "answer")
+    return list(answer) if isinstance(answer, list | tuple) and answer else [answer]
+
+
 def final_answer(item: GraderInput) -> str | None:
     """Return the final answer; None when there is none, or when it is white space."""
     return item.answer if item.answer and not item.answer.isspace() else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -26,22 +27,51 @@ PLACEHOLDER: Final = "\x00"
 _T = TypeVar("_T")
 _ROUNDING: Final = 1e-6
 """A score this little outside the scale is clamped."""
-_THOUGHT: Final = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+_THOUGHT: Final = re.compile(r"\A\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
 _OPENING: Final = re.compile(r"\{(?=\s*[\"'])")
-_BACKSLASH: Final = re.compile(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})?")
+_BACKSLASH: Final = re.compile(r"\\(?:[\"'\\/bfnrt]|u[0-9a-fA-F]{4})?")
+_LEXEME: Final = re.compile(
+    r"(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')|(?P<open>[\"'])|(?P<bracket>[{}\[\]])|,(?=\s*[}\]])|\b(?P<name>True|False|None)\b",
+    re.DOTALL,
+)
+"""What JSON and a Python literal write differently, and brackets."""
+_CONSTANTS: Final = {"True": "true", "False": "false", "None": "null"}
 _MARKUP: Final = r"[\s*_`\"'\u201c\u201d]*"
+_LEFT: Final = r"(?:[\s*_`$\"'\u201c\u201d(\[]|\\boxed\{)*"
+_RIGHT: Final = r"[\s*_`$\"'\u201c\u201d)\]}]*"
 _NUMBER: Final = r"[-+\u2212\u2013]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _PER: Final = r"(?:/|\b(?:out\s+)?of\b)"
+_VALUE: Final = (
+    rf"(?P<value>{_NUMBER})(?:{_RIGHT}{_PER}{_LEFT}(?P<of>{_NUMBER})|{_RIGHT}(?P<percent>%|percent\b))?"
+    rf"(?![\w%/]|[.,]\d|{_RIGHT}{_PER}{_RIGHT}\d|{_RIGHT}%)"
+)
 _IN_WORDS: Final = r"zero|one|two|three|four|five|six|seven|eight|nine|ten|half|full|none|nothing"
+_SIGN: Final = r"(?:->|=>|\u2192|[:=\uff1a]|\bis\b\s*:?)"
+"""Between a label and its value."""
 _SCORE: Final = re.compile(
-    rf"(?<!\w)score{_MARKUP}(?:\([^()\n]*\){_MARKUP})?(?:[:=\uff1a]|\bis\b|\bof\b){_MARKUP}"
-    rf"(?:(?P<value>{_NUMBER})(?:{_MARKUP}{_PER}{_MARKUP}(?P<of>{_NUMBER})|{_MARKUP}(?P<percent>%|percent\b))?"
-    rf"(?![\w%/]|[.,]\d|{_MARKUP}{_PER}{_MARKUP}\d|{_MARKUP}%)|(?:{_IN_WORDS})\b)",
+    rf"(?:(?<!\w)(?:score|rating|grade){_MARKUP}(?:\([^()\n]*\){_MARKUP})?"
+    rf"(?:{_SIGN}|\bof\b\s*:?|(?P<dash>(?<=\s)[-\u2013\u2014](?=\s))|(?:(?<=<score)|(?<=<rating)|(?<=<grade))>)"
+    rf"|(?<!\w)(?:give|rate|award|assign)(?:\s+(?:it|this|that|the))?(?:\s+(?:answer|output|reply|response|solution))?"
+    rf"(?:\s+(?:an?|as|at))?\s(?={_LEFT}{_NUMBER}{_RIGHT}(?:{_PER}|%|percent\b)))"
+    rf"{_LEFT}(?:{_VALUE}|(?:{_IN_WORDS})\b)",
     re.IGNORECASE,
 )
+_ALONE: Final = re.compile(
+    rf"(?:[\s*_`$]|\[\[|\\boxed\{{)*{_VALUE}(?:[\s*_`$}}]|\]\])*(?:(?:stars?|points?)\b[\s*_`]*)?[.!]?\s*",
+    re.IGNORECASE,
+)
+"""A reply that is a value and nothing else."""
+_HEADING: Final = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]+|\*\*|__)(?:(?:final|overall|total)[ \t]+)?(?:score|rating|grade)(?:\*\*|__)?[ \t]*\n\s*"
+    rf"(?=[ \t*_`\[]*{_NUMBER}(?:[ \t]*(?:/|out[ ]of)[ \t]*{_NUMBER}|[ \t]*%)?[ \t*_`\].]*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LOWEST_OF_TEN: Final = re.compile(r"\[\[\s*1\s*\]\](?!\s*/)")
 _BETTER: Final = re.compile(
-    rf"(?<!\w)(?:better|winner|verdict){_MARKUP}(?:[:=\uff1a]|\bis\b){_MARKUP}(?:the\s+|a\s+(?=tie))?"
-    r"(?P<which>first|second|tie|equal|neither|both|[ab12])(?![\w/%]|[.,]\d)",
+    rf"(?:(?<!\w)(?:better|winner|verdict|preference){_MARKUP}(?:{_SIGN}|(?:(?<=<better)|(?<=<winner)|(?<=<verdict))>)"
+    rf"{_LEFT}(?:the\s+|a\s+(?=tie))?(?:(?:answer|assistant|candidate|model|output|response)\s+)?"
+    r"(?P<which>first|second|tie|equal|neither|both|[ab12])(?!\s*(?:[>=]|<(?!/)))"
+    r"|\[\[\s*(?P<bracketed>first|second|tie|[abc12]|a\s*(?:<<?|>>?|=)\s*b|b\s*(?:<<?|>>?|=)\s*a)\s*\]\])(?![\w/%]|[.,]\d)",
     re.IGNORECASE,
 )
 _WHICH: Final[dict[str, Preference]] = {
@@ -49,6 +79,13 @@ _WHICH: Final[dict[str, Preference]] = {
     **dict.fromkeys(("second", "b", "2"), "second"),
     **dict.fromkeys(("tie", "equal", "neither", "both"), "tie"),
 }
+_BRACKETED: Final[dict[str, Preference]] = {
+    **_WHICH,
+    **dict.fromkeys(("a>b", "a>>b", "b<a", "b<<a"), "first"),
+    **dict.fromkeys(("b>a", "b>>a", "a<b", "a<<b"), "second"),
+    **dict.fromkeys(("c", "a=b", "b=a"), "tie"),
+}
+"""Verdicts in the brackets that MT-Bench and Arena-Hard ask for."""
 _TOP: Final = r"(?:5|10|20|100)\b"
 _OTHER_SCALE: Final = re.compile(
     rf"(?:/|\b(?:out\s+)?of\b|\bscale\b|\bto\b|[-\u2013]|\bmax\w*(?:\s+score)?(?:\s+is\b)?|\bwhere\b)[\s*:(]*{_TOP}"
@@ -67,24 +104,29 @@ _FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\
 _QUOTED: Final = re.compile(
     r"^[ \t]*>.*$|\"[^\"]*(?:\"|\Z)|\u201c[^\u201d]*(?:\u201d|\Z)|\u00ab[^\u00bb]*(?:\u00bb|\Z)|`[^`\n]*`", re.MULTILINE
 )
-_SENTENCE: Final = re.compile(r"(?<![:\s])\s*\n|[.!?;](?=\s)")
+_SENTENCE: Final = re.compile(
+    r"(?<![:\s])\s*\n|[.!?;](?=\s)|</(?:analysis|critique|explanation|feedback|justification|rationale|reason(?:ing)?)>"
+)
 """Ends a sentence; a line break behind a colon does not."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LEAD_CHARS: Final = 160
 _JUDGE: Final = _words(
     "assessment deserves earns evaluation gets i judgement judgment me merits my rating receives verdict"
 )
-_OUTPUT: Final = _words("answer output reply response")
+_OUTPUT: Final = _words("answer assistant output reply response")
 """Words that need one of ``_JUDGE`` too: ``the output: score: 1`` quotes, ``I give the output a score of 1`` states."""
 _LINKING: Final = _words(
-    "a an and as assign award based be below better conclusion d evaluate final following for format gave give given "
-    "grade hence here in is it json judge let ll object of on overall rate requested result rubric s so summary sure "
-    "that the therefore think this thus to total up will would"
+    "a an and as assign award b based be below better choice choose conclusion d evaluate final following for "
+    "format gave give given go grade hence here in is it json judge let ll object of on overall pick prefer "
+    "preference rate requested result rubric s select significantly slightly so summary sure that the therefore "
+    "think this thus tie to total up will winner with would"
 )
 _KNOWN: Final = _JUDGE | _OUTPUT | _LINKING
 _AFTER: Final = re.compile(
-    r"[*_`\"'\u201d)\]]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)"
-    r"|,?\s+(?:of\s+course|because|since|as|overall|points?|output|response)\b)"
+    r"(?:</\w+>)?[*_`$\"'\u201d)\]}]*(?:\s*\Z|[ \t]*\n|\s*[.!;](?!\w)|\s*[(\u2013\u2014](?!\s*\d)|\s+-\s(?!\s*\d)|\s*\|\s*[a-z]"
+    r"|,?\s+(?:of\s+course|because|since|as|overall|points?|stars?|output|response)\b"
+    r"|,\s+(?:explanation|feedback|justification|rationale|reason(?:ing)?)\b)",
+    re.IGNORECASE,
 )
 """What may follow a statement: ``1 to 10``, ``1 - 0.7`` and ``1 would be too much`` state something else."""
 
@@ -109,18 +151,25 @@ class ReadPreference:
 def read_score(text: str, scale: Scale = "unit") -> ReadScore:
     """Return the score of a reply: the member ``score`` of a JSON object in it, or a labelled number.
 
-    Labels may be in any case, in bold, in a list, after words; ``x/y``, ``x out of y`` and ``x%`` are divided, commas and
-    the Unicode minus are accepted. Raises ``ValueError`` for no score, for different ones, for quotations alone, and for
-    one outside the scale.
+    Labels (score, rating, grade) may be in any case, in bold, in a list, a heading, a tag, after words; ``x/y``, ``x out of
+    y`` and ``x%`` are divided, commas and the Unicode minus are accepted. A number that is the whole reply needs no label.
+    Raises ``ValueError`` for no score, for different ones, for quotations alone, and for one outside the scale.
     """
     prose, given = _split(text, "score")
-    said = list(_SCORE.finditer(prose))
+    alone = _ALONE.fullmatch(_unwrapped(prose))
+    prose = _HEADING.sub("Score: ", prose)
+    said = [alone] if alone else list(_SCORE.finditer(prose))
+    if scale == "signed" and not alone and any(match["dash"] for match in said):
+        raise ValueError("the dash before the score may be its sign")
     values = [_structured_score(answer["score"]) for answer in given] + [_value_of(match) for match in said]
     value = _agreed((_on_scale(value, scale) for value in values), "score")
     divided = any(match["of"] or match["percent"] for match in said)
     if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or any(map(_names_a_top, given))):
         raise ValueError("the score 1 is beside another scale; divide by its top")
-    _require_stated(prose, _SCORE, "score")
+    if value == 1.0 and not divided and _LOWEST_OF_TEN.search(prose):
+        raise ValueError("the score [[1]] may be the lowest of ten; divide by its top")
+    if alone is None:
+        _require_stated(prose, _SCORE, "score")
     return ReadScore(value, _reason(given))
 
 
@@ -130,10 +179,11 @@ def read_preference(text: str) -> ReadPreference:
     Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
     """
     prose, given = _split(text, "better")
-    structured: list[Preference | None] = [_WHICH.get(str(answer["better"]).strip().lower()) for answer in given]
+    structured: list[Preference | None] = [_WHICH.get(str(answer["better"]).strip(" []*").lower()) for answer in given]
     if None in structured:
         raise ValueError("no preference in the reply that is first, second or tie")
-    labelled: list[Preference] = [_WHICH[match["which"].lower()] for match in _BETTER.finditer(prose)]
+    named = ("".join((match["which"] or match["bracketed"]).lower().split()) for match in _BETTER.finditer(prose))
+    labelled: list[Preference] = [_BRACKETED[name] for name in named]
     better = _agreed([*(each for each in structured if each is not None), *labelled], "preference")
     _require_stated(prose, _BETTER, "preference")
     return ReadPreference(better, _reason(given))
@@ -144,7 +194,7 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
 
     Other members, such as the reason, may quote the output and are no verdict.
     """
-    said = _THOUGHT.sub("", text).replace(PLACEHOLDER, "").strip()
+    said = re.sub("\r\n?", "\n", _THOUGHT.sub("", text)).replace(PLACEHOLDER, "").strip()
     if not said:
         raise ValueError("the reply is empty")
     # Judges of mathematics write "\(" into JSON strings, where a backslash has to be doubled.
@@ -154,7 +204,7 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
     place = 0
     while opening := _OPENING.search(said, place):
         try:
-            answer, end = _DECODER.raw_decode(said, opening.start())
+            answer, end = _read_object(said, opening.start())
         except (ValueError, RecursionError):
             # The ends of its strings are unknown, so words of the output in them may look like the judge's.
             raise ValueError("no score or preference: a JSON object in the reply cannot be read") from None
@@ -164,6 +214,31 @@ def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:
             given.append(answer)
         place = end
     return "".join([*pieces, said[place:]]), given
+
+
+def _read_object(text: str, begin: int) -> tuple[dict[str, Any], int]:
+    """Return the object that begins here, and its end: of JSON, also with trailing commas, or of a Python literal."""
+    with suppress(json.JSONDecodeError):
+        return _DECODER.raw_decode(text, begin)
+    pieces: list[str] = []
+    depth, place = 0, begin
+    for found in _LEXEME.finditer(text, begin):
+        if found["open"]:
+            break
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found["bracket"] or "", 0)
+        pieces += (text[place : found.start()], _in_json(found))
+        place = found.end()
+        if depth == 0:
+            return _DECODER.decode("".join(pieces)), place
+    raise ValueError("the object has no end")
+
+
+def _in_json(lexeme: re.Match[str]) -> str:
+    """Return a piece of a Python literal, or of JSON with trailing commas, as JSON writes it."""
+    if lexeme["string"] is not None:
+        inside = lexeme["string"][1:-1].replace("\\'", "'")
+        return f'"{inside}"' if lexeme["string"][0] == '"' else '"' + re.sub(r'(?<!\\)"', r"\"", inside) + '"'
+    return lexeme["bracket"] or _CONSTANTS.get(lexeme["name"] or "", "")
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -242,11 +317,16 @@ def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
 
 def _own_words(text: str, label: re.Pattern[str]) -> str:
     """Remove quotations of what ``label`` matches; a reply that is quoted as a whole is no quotation."""
-    whole = _WHOLE.fullmatch(text)
-    if whole:
-        return whole[1] or whole[2] or ""
+    if _WHOLE.fullmatch(text):
+        return _unwrapped(text)
     text = _FENCED.sub(lambda fence: fence[2] if PLACEHOLDER in fence[2] else "", text)
     return _QUOTED.sub(lambda span: "" if PLACEHOLDER in span[0] or label.search(span[0]) else span[0], text)
+
+
+def _unwrapped(text: str) -> str:
+    """Return the text without a fence or quotation marks around the whole of it."""
+    whole = _WHOLE.fullmatch(text)
+    return (whole[1] or whole[2] or "") if whole else text
 
 
 def _is_led(own: str, found: re.Match[str]) -> bool:

@@ -1,8 +1,8 @@
 """Parse a process model from the text answer of a language model.
 
-Either the whole text is one expression, or an expression is searched in prose: reasoning tags and code fences are
-blanked out, and the last of several expressions counts. An expression that is broken, or that ends before its last
-parenthesis, is an error and never skipped in favour of another. Prose alone is no model.
+Either the whole text is one expression, or an expression is searched in prose: reasoning tags are blanked out, the last
+fenced block with an expression is read alone, and the last of several expressions counts. An expression that is broken,
+or that ends before its last parenthesis, is an error and never skipped in favour of another. Prose alone is no model.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _REASONING: Final = re.compile(
     r"<(think|thinking|thought|reasoning|reflection|scratchpad)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
 )
 _REASONING_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>", re.IGNORECASE)
-_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?")
-_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
+_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?\r?")
+_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
 _FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
 _HEAD: Final = re.compile(
     r"""(?P<line>^[^\S\n]*)?(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))""", re.MULTILINE
@@ -72,11 +72,7 @@ def without_wrapping(text: str) -> str:
 
     A fenced block that starts with ``{`` is the answer, the last one of several; then all text around it is blanked.
     """
-    blocks = [each for each in fenced_blocks(text, _OPENING, _CLOSING) if text[slice(*each)].lstrip().startswith("{")]
-    if blocks:
-        begin, end = blocks[-1]
-        return _spaces_for(text[:begin]) + text[begin:end] + _spaces_for(text[end:])
-    return _blanked(text)
+    return _last_block(text, lambda block: block.lstrip().startswith("{"))
 
 
 def _alone(text: str, aliases: bool) -> Parsed | None:
@@ -87,7 +83,7 @@ def _alone(text: str, aliases: bool) -> Parsed | None:
 
 def _in_prose(original: str, aliases: bool) -> Parsed:
     _refuse_json(original)
-    text = _blanked(original)
+    text = _last_block(original, lambda block: any(_expressions(block, aliases)))
     found = list(_expressions(text, aliases))
     operators = [each for each in found if not each.is_leaf]
     if not found:
@@ -186,12 +182,16 @@ def _refuse_json(text: str) -> None:
         raise error_at(text, skip_space(text, 0), "this is JSON: read it with parse_json")
 
 
-def _blanked(text: str) -> str:
+def _last_block(text: str, is_model: Callable[[str], bool]) -> str:
+    """Blank reasoning, and all around the last fenced block that is a model; without one, only the fences."""
     text = _REASONING.sub(lambda found: _spaces_for(found[0]), text)
     # Some servers cut off the opening tag: text before a remaining closing tag is reasoning too.
     left_over = [found.end() for found in _REASONING_END.finditer(text)]
     if left_over:
         text = _spaces_for(text[: left_over[-1]]) + text[left_over[-1] :]
+    for begin, end in reversed([*fenced_blocks(text, _OPENING, _CLOSING)]):
+        if is_model(text[begin:end]):
+            return _spaces_for(text[:begin]) + text[begin:end] + _spaces_for(text[end:])
     return _FENCE.sub(lambda found: _spaces_for(found[0]), text)
 
 

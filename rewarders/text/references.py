@@ -374,10 +374,24 @@ _LETTER: Final = re.compile(
 _OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-J])[).:\]][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
 
 
-def options_of(prompt: str) -> dict[str, str]:
-    """Return the options of a multiple-choice question by letter, as its lines show them; none for any other text."""
+LETTERS: Final = "ABCDEFGHIJ"
+
+
+def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return the options of a multiple-choice question by letter: as lines of its prompt show them, else as its metadata does.
+
+    Metadata has a column for each letter, or ``choices`` or ``options``: a list, or an object with a list ``text``.
+    """
     options = {found[1]: found[2] for found in _OPTION_LINE.finditer(prompt)}
-    return options if len(options) > 1 and "A" in options else {}
+    if len(options) > 1 and "A" in options:
+        return options
+    known = metadata if isinstance(metadata, Mapping) else {}
+    lettered = {letter: str(known[letter]) for letter in LETTERS if letter in known}
+    if len(lettered) > 1 and "A" in lettered:
+        return lettered
+    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
+    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
+    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
 
 
 @dataclass(frozen=True, slots=True)

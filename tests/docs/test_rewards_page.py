@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import fields
 from typing import Any, get_args
 
 import yaml
+from tfgrpo.rewarders.callable import EITHER, NAMES, adapt
+from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
 
 from tests.support.rewards.judges import FakeJudge, judged
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.plan.rewarders import rewarders_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.rewarders.callable import adapt
 from tfgrpo.rewarders.composite import OnAbstain
 from tfgrpo.rewarders.judge.calibration import RankCalibration
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import known_rewarders
-from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
@@ -58,6 +59,13 @@ def test_the_figures_on_the_page_are_those_of_the_manifest():
     counts = {field.name for field in fields(RankCalibration)}
     assert figures == set(RankCalibration().as_json()) - counts
     assert "abstained" in counts
+
+
+def test_the_names_of_parameters_on_the_page_are_bound_as_it_says():
+    roles = ["output", "reference", None, "prompt", "metadata", "item", "context", "nothing"]
+    for role, (_, names) in zip(roles, table(TEXT, "bound to | names of the parameter"), strict=True):
+        shown = set(re.findall(r"`(\w+)`", names)) - {"_"}
+        assert shown == set(EITHER) if role is None else shown <= set(NAMES[role].split()), role
 
 
 async def test_the_code_on_the_page_scores():

@@ -151,13 +151,22 @@ def test_a_decimal_is_a_reward():
     assert {row["reward"] for row in result.rows()} == {0.5}
 
 
-def test_a_rewarder_of_answer_and_output_is_refused_as_swapped():
+def test_a_rewarder_gets_its_arguments_by_name_and_an_unclear_one_is_refused():
     def contains(answer, output):
-        return float(answer in output)
+        return answer in output
 
-    assert "got a function of (answer, output); accepted:" in said(
-        tfgrpo.learn, ROWS, agent=double, rewarders=[contains], **SMALL
+    def metric(gold, pred, trace=None):
+        return {"score": float(gold.answer in pred.answer and gold.question == f"{gold.kind}?"), "feedback": "right"}
+
+    def unclear(a, b):
+        return 1.0
+
+    assert "got a function of (a, b), where a and b may be anything; accepted: a function of (output, answer)" in said(
+        tfgrpo.learn, ROWS, agent=double, rewarders=[unclear], **SMALL
     )
+    rows = [{**row, "metadata": {"kind": row["prompt"][:-1]}} for row in ROWS]
+    result = tfgrpo.learn(rows, agent=double, rewarders=[contains, metric], **SMALL)
+    assert {row["reward"] for row in result.rows()} == {1.0}
 
 
 def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_files(tmp_path):

@@ -114,6 +114,20 @@ def test_an_unknown_name_is_refused_with_the_command_that_lists_the_known_ones(c
         assert problem["accepted"] == accepted
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("experiences", "export", "--to", "skill"), "skill-md"),
+        (("experiences", "exprot"), "export"),
+        (("slect",), "select"),
+        (("select", "--dry-run", "--prompt", "x", "--rewarder", "exact_match"), "gt with match: exact"),
+    ],
+)
+def test_a_word_that_is_close_to_an_accepted_one_is_answered_with_that(capsys, arguments, meant):
+    assert cli.main([*arguments]) == 2
+    assert f"accepted: {meant} (did you mean that?), or " in capsys.readouterr().err
+
+
 def test_one_problem_is_one_line(capsys):
     assert cli.main(["run", "--epochs", "1"]) == 2
     first, *problems = capsys.readouterr().err.splitlines()

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import sys
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
-
 from tfgrpo.rewarders.base import Abstained, Rewarder
 from tfgrpo.rewarders.callable import adapt
-from tfgrpo.rewarders.gt import GroundTruthRewarder
-from tfgrpo.rewarders.registry import build_rewarder, known_rewarders
-from tfgrpo.rewarders.relative import RelativeRewarder
 from tfgrpo.rewarders.scoring import WeightedRewarder, score_group, total_range
+
+from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.registry import ALIASES, build_rewarder, known_rewarders
+from tfgrpo.rewarders.relative import RelativeRewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import OptionError, PipelineError
+from tfgrpo.stores.frozen_json import FrozenDict
+from tfgrpo.stores.outcomes import RewardScore
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +51,44 @@ def test_built_in_rewarders_are_found_by_name():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(PipelineError, match=r"got 'nope'; accepted: category_match, .*, gt, .* or module:attr"):
         build_rewarder("nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted"),
+    [
+        ("exact_match", "gt with match: exact (did you mean that?), or category_match, "),
+        ("ExactMatch", "gt with match: exact (did you mean that?)"),
+        ("exact-mach", "gt with match: exact (did you mean that?)"),
+        ("accuracy", "gt (did you mean that?)"),
+        ("llm_judge", "judge (did you mean that?)"),
+        ("Judge", "judge (did you mean that?)"),
+        ("multiple choice", "label_match (did you mean that?)"),
+        ("footprint", "powl_footprint (did you mean that?)"),
+        ("numbr_match", "number_match (did you mean that?)"),
+        ("bleu", "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that"),
+        (
+            "ROUGE-L",
+            "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that",
+        ),
+        ("powl", "powl_footprint (did you mean that?)"),
+        ("something", "category_match, "),
+    ],
+)
+def test_a_name_from_elsewhere_is_answered_with_the_one_that_fits(name, accepted):
+    with pytest.raises(PipelineError) as caught:
+        build_rewarder(name)
+    (problem,) = caught.value.problems
+    assert (problem.source, problem.given) == ("rewarders: name", repr(name))
+    assert problem.accepted.startswith(accepted)
+
+
+def test_every_name_that_is_proposed_can_be_built_or_asks_for_its_options():
+    for phrase in set(ALIASES.values()):
+        name, _, option = phrase.partition(" with ")
+        assert name in known_rewarders()
+        if option:
+            assert build_rewarder(name, dict([option.split(": ")]))
+    assert not set(ALIASES) & set(known_rewarders())
 
 
 def test_every_unknown_option_is_named_at_once():
@@ -168,18 +213,162 @@ async def test_a_function_that_scores_no_output_is_broken(make_context, name, re
 @pytest.mark.parametrize(
     "function",
     [
-        lambda output: 1.0,
         lambda completions: [1.0],
-        lambda text, /: 1.0,
-        lambda *, context: [1.0],
+        lambda predictions, references: [1.0],
         lambda *context: [1.0],
+        lambda *outputs, **more: 1.0,
         lambda: 1.0,
-        lambda output, answer, metadata: 1.0,
+        lambda a, b: 1.0,
+        lambda x, /: 1.0,
+        lambda output, answer, weight: 1.0,
+        lambda state, target: 1.0,
+        lambda answer: 1.0,
+        lambda question, answer: 1.0,
+        lambda answer, solution: 1.0,
+        lambda gold: 1.0,
+        lambda gold, label: 1.0,
+        lambda pred, output, gold: 1.0,
+        lambda _, answer: 1.0,
     ],
 )
 def test_a_function_of_another_signature_is_refused_where_it_is_adapted(function):
     with pytest.raises(ValueError, match=r"accepted: \(output, answer\), or \(context\) with that name"):
         adapt("mine", function)
+
+
+BY_NAME = {
+    "output and answer": lambda output, answer: (output, answer),
+    "swapped": lambda answer, output: (output, answer),
+    "dspy": lambda gold, pred, trace=None: (pred, gold),
+    "dspy in full": lambda example, prediction, trace, pred_name, pred_trace: (prediction, example),
+    "dspy attributes": lambda gold, pred, trace=None: (pred.answer, gold.answer),
+    "dspy keys": lambda gold, pred: (pred["response"], gold["label"]),
+    "verl": lambda data_source, solution_str, ground_truth, extra_info=None: (solution_str, ground_truth),
+    "verl, swapped": lambda ground_truth, solution_str: (solution_str, ground_truth),
+    "trl": lambda completion, ground_truth, **columns: (completion, columns["answer"]),
+    "verifiers": lambda prompt, completion, answer, info, **more: (completion, answer),
+    "autoevals": lambda input, output, expected: (output, expected),  # noqa: A006
+    "reference first": lambda reference, prediction: (prediction, reference),
+    "expected first": lambda expected, actual: (actual, expected),
+    "sklearn": lambda y_true, y_pred: (y_pred, y_true),
+    "the answer is the output": lambda answer, reference: (answer, reference),
+    "the solution is the output": lambda ground_truth, solution: (solution, ground_truth),
+    "the solution is the reference": lambda solution, completion: (completion, solution),
+    "keywords": lambda *, gold, response: (response, gold),
+    "positions": lambda target, text, /: (text, target),
+    "positions without names": lambda a, b, /: (a, b),
+    "camel case": lambda groundTruth, modelOutput: (modelOutput, groundTruth),  # noqa: N803
+    "optional": lambda output, gold=None: (output, gold),
+    "optional, with an option of a known name": lambda output, answer=None, target=3, label="x": (output, answer),
+    "unused": lambda output, answer, _, _metadata: (output, answer),
+    "item": lambda item, output: (output, item.answer),
+    "metadata": lambda output, metadata: (output, metadata["gold"]),
+}
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("name", BY_NAME)
+async def test_arguments_are_bound_by_the_names_of_the_parameters(make_context, name, later):
+    function, seen = BY_NAME[name], []
+
+    @functools.wraps(function)
+    def plain(*args, **kwargs):
+        seen.append(function(*args, **kwargs))
+        return 1.0
+
+    @functools.wraps(function)
+    async def awaited(*args, **kwargs):
+        return plain(*args, **kwargs)
+
+    context = replace(make_context(["the output"], answer="the reference"), metadata={"gold": "the reference"})
+    said = adapt("mine", awaited if later else plain).score(context)
+    assert [verdict.score for verdict in (await said if later else said)] == [1.0]
+    assert seen == [("the output", "the reference")]
+
+
+def test_prompt_metadata_context_and_columns_are_bound_by_name_too(make_context):
+    seen = {}
+
+    def everything(question, output, metadata, context, item, extra_info=None, data_source="none", **columns):
+        seen.update(locals())
+        return 1
+
+    own = {"unit": "km", "title": "T", "extra_info": {"index": 3}}
+    context = replace(make_context(["42"]), metadata=own)
+    assert scores(adapt("mine", everything), context) == [1.0]
+    assert (seen["question"], seen["metadata"], seen["context"]) == ("prompt", own, context)
+    assert (seen["extra_info"], seen["data_source"]) == ({"index": 3}, "none")
+    assert seen["columns"] == {"unit": "km", "title": "T", "prompt": "prompt", "answer": "42"}
+    item = seen["item"]
+    assert (item.id, item.prompt, item.input, item.answer, item.target) == ("q1", "prompt", "prompt", "42", "42")
+    assert (item.unit, item.title, item["title"], item.get("size", 1)) == ("km", "T", "T", 1)
+    with pytest.raises(AttributeError, match="no 'size'; there are answer, extra_info, id, metadata, title, unit"):
+        item.size  # noqa: B018
+    with pytest.raises(KeyError):
+        item["size"]
+    assert (item[0], item.upper(), pickle.loads(pickle.dumps(item)).unit) == ("p", "PROMPT", "km")
+    source = []
+    adapt("mine", lambda data_source, output: source.append(data_source) or 1).score(context)
+    assert source == ["items"]
+
+
+def test_an_attribute_that_a_prediction_does_not_have_costs_the_attempt_with_its_name(make_context):
+    (said,) = adapt("mine", lambda gold, pred: gold.answer == pred.intent).score(make_context(["42"]))
+    assert said == Abstained("mine", "raised AttributeError: no 'intent'; there are answer", broke=True)
+
+
+class Scored:
+    def __init__(self, score, feedback):
+        self.score, self.feedback = score, feedback
+
+
+@pytest.mark.parametrize(
+    ("value", "score", "evidence", "details"),
+    [
+        (True, 1.0, "mine returned True", None),
+        (Decimal("0.5"), 0.5, "mine returned 0.5", None),
+        (Fraction(1, 2), 0.5, "mine returned 1/2", None),
+        (np.float32(0.5), 0.5, "mine returned 0.5", None),
+        (np.int64(1), 1.0, "mine returned 1", None),
+        (np.bool_(True), 1.0, "mine returned True", None),
+        (np.array(0.5), 0.5, "mine returned 0.5", None),
+        ({"score": 0.5}, 0.5, "mine returned 0.5", None),
+        ({"reward": np.float64(0.5)}, 0.5, "mine returned 0.5", None),
+        ({"score": True, "reward": 1, "acc": True}, 1.0, "mine returned True", {"acc": True}),
+        ({"score": 0.5, "reason": "no\nunit"}, 0.5, "no unit", {"reason": "no\nunit"}),
+        ({"score": 1, "parts": [1, {"a": np.nan}], "n": np.int64(3), "x": object(), 7: 1}, 1.0, "mine returned 1", {"n": 3}),
+        (Scored(0.5, "no unit"), 0.5, "no unit", {"feedback": "no unit"}),
+    ],
+)  # fmt: skip
+def test_every_form_of_a_score_is_read_and_what_is_beside_it_kept(make_context, value, score, evidence, details):
+    (said,) = adapt("mine", lambda output, answer: value).score(make_context(["42"]))
+    assert said == RewardScore("mine", score, evidence, None if details is None else FrozenDict(details))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"score": None, "reason": "?"}, "returned None"),
+        ({"score": "high"}, "returned str, expected a number, a bool, None or a dict with a score"),
+        ({"score": 1, "reward": 0}, "returned ['reward', 'score'], expected one score"),
+        ({"accuracy": 1}, "returned ['accuracy'], expected one score"),
+        ({}, "returned [], expected one score"),
+        ([0.5], "returned list, expected a number, a bool, None or a dict with a score"),
+        (np.array([0.5]), "returned ndarray, expected a number, a bool, None or a dict with a score"),
+    ],
+)
+def test_a_result_without_one_score_costs_its_attempt(make_context, value, reason):
+    (said,) = adapt("mine", lambda output, answer: value).score(make_context(["42"]))
+    assert (said.rewarder_id, said.reason) == ("mine", reason)
+
+
+def test_options_fill_parameters_with_unknown_names(tmp_path, make_context):
+    file = tmp_path / "own.py"
+    file.write_text("def near(pred, gold, within):\n    return abs(float(pred) - float(gold)) <= within\n")
+    assert scores(build_rewarder(f"{file}:near", {"within": 1}), make_context(["43", "44"])) == [1.0, 0.0]
+    for options in ({}, {"gold": "1", "within": 1}, {"size": 1}):
+        with pytest.raises(PipelineError, match="near"):
+            build_rewarder(f"{file}:near", options)
 
 
 def test_a_function_that_yields_is_refused_where_it_is_adapted():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.text import clean_text, count_words, first_words, pluralize
+from tfgrpo.stores.text import clean_text, count_words, did_you_mean, first_words, pluralize, suggested
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,30 @@ def test_first_words_keep_a_short_text_and_cut_a_long_one():
 )
 def test_a_count_has_its_noun_in_singular_or_plural(count, text):
     assert pluralize(count, "lesson") == text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Skill MD", "skill-md"),
+        ("skil-md", "skill-md"),
+        ("ace", "ace-playbook"),
+        ("Prose", "text (plain)"),
+        ("markdown", None),
+        ("md", None),
+        ("e", None),
+        ("", None),
+    ],
+)
+def test_the_name_that_fits_comes_before_those_that_are_accepted(name, meant):
+    known = ("text", "skill-md", "agents-md", "ace-playbook")
+    aliases = {"prose": "text (plain)", "markdown": "html"}
+    lead = "" if meant is None else f"{meant} (did you mean that?), or "
+    assert suggested(name, known, "these", aliases) == f"{lead}these"
+
+
+def test_of_many_names_the_first_are_listed_or_the_command_that_lists_them():
+    many = [f"name{number}" for number in range(40)]
+    assert did_you_mean("x", many).endswith(" and 20 more")
+    assert did_you_mean("x", many, listed_by="--help") == "one that `--help` lists"
+    assert did_you_mean("x", ["a", "b"]) == "one of a, b"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from tfgrpo.pipelines.datasets.sources.base import Row
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
-from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import Problem
-from tfgrpo.stores.text import pluralize
+from tfgrpo.stores.text import pluralize, quoted_names
 
 if TYPE_CHECKING:
     from _csv import Reader as CsvReader

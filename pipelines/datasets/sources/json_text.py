@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.sources.base import Row
-from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import first_part
 from tfgrpo.stores.errors import Problem
+from tfgrpo.stores.text import quoted_names
 
 _CHUNK: Final = 8192
 _LONGEST: Final = 1 << 27

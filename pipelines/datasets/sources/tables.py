@@ -20,9 +20,9 @@ from pydantic_core import to_jsonable_python
 
 from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, RowSource, row_changed, unreadable
 from tfgrpo.pipelines.datasets.sources.json_text import strict_json
-from tfgrpo.pipelines.problems import quoted_names
 from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
+from tfgrpo.stores.text import quoted_names
 
 _BATCH = 1024
 _HUB_NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")

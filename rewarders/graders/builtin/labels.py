@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import StrictStr
@@ -63,16 +64,20 @@ class LabelMatch(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        wanted = _expected_label(item).strip()
+        several = record_field(item, "answer")
+        wanted = (
+            [str(each).strip() for each in several] if isinstance(several, list) else [_expected_label(item).strip()]
+        )
         answer = stated_text(item, require_answer=self.require_answer)
-        if not wanted or answer is None:
+        if answer is None:
             return 0.0
-        return 1.0 if self._reference(wanted, str(record_field(item, "prompt") or "")).compare(answer).right else 0.0
+        options = options_of(str(record_field(item, "prompt") or ""), record_field(item, "metadata"))
+        return 1.0 if any(self._reference(each, options).compare(answer).right for each in wanted if each) else 0.0
 
-    def _reference(self, label: str, prompt: str) -> Reference:
+    def _reference(self, label: str, options: Mapping[str, str]) -> Reference:
         if self.labels:
             return LabelReference(label, self.labels)
-        return label_reference(label, options_of(prompt)) or TextReference(label)
+        return label_reference(label, options) or TextReference(label)
 
 
 def _expected_label(item: GraderInput) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import field, final_answer
+from tfgrpo.rewarders.graders.base import field, final_answer, references
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 from tfgrpo.rewarders.text.answers import stated_answer
@@ -48,20 +48,29 @@ class NumberMatch(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        reference = field(item, "answer")
-        gold, text = reference_value(reference, self.decimal), str(reference)
         answer = stated_text(item, require_answer=self.require_answer)
+        unclear: RewardError | None = None
+        for reference in references(item):
+            try:
+                if self._agrees(answer, reference):
+                    return 1.0
+            except RewardError as error:
+                unclear = unclear or error
+        if unclear is not None:
+            raise unclear
+        return 0.0
+
+    def _agrees(self, answer: str | None, reference: object) -> bool:
+        gold, text = reference_value(reference, self.decimal), str(reference)
         if gold is None:
             stated = stated_answer(answer or "")
             if stated is not None and isinstance(reference, str) and same_text(stated.text, text):
-                return 1.0
+                return True
             given = shown(reference) if isinstance(reference, str) else f"of type {type(reference).__name__}"
             raise RewardError(f"the reference {given} is no single number")
-        if answer is None:
-            return 0.0
         # By way of the text, which makes the tolerance 0.1 one tenth exactly.
-        found = NumberReference(gold, text, self.decimal, Fraction(str(self.tolerance))).compare(answer)
-        return 1.0 if found.right else 0.0
+        compared = NumberReference(gold, text, self.decimal, Fraction(str(self.tolerance)))
+        return answer is not None and compared.compare(answer).right
 
     def unusable(self, reference: object) -> str | None:
         """Return why no output can be compared with a reference; None if one can."""

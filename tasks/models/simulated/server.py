@@ -48,7 +48,7 @@ def on_port(options: SimulatedOptions) -> tuple[ASGIApp, ServerOptions]:
 
 
 def run_server(options: SimulatedOptions, host: str, port: int, ready: Callable[[str], Any]) -> None:
-    """Serve until SIGINT or SIGTERM, then return. ``ready`` gets the base URL once requests are answered.
+    """Serve until SIGINT, SIGTERM or SIGHUP, then return. ``ready`` gets the base URL once requests are answered.
 
     Raise ``SettingsError`` when the address is not available. ``port`` 0 takes a free one.
     """

@@ -82,7 +82,7 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task,
             slow = pool.submit(post, url, "slow")
             while len(seen) < 3:
                 time.sleep(0.02)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
             assert slow.result(20).json()["choices"][0]["message"]["content"] == "seven"
         _, said = process.communicate(timeout=20)
         assert process.returncode == 0, said

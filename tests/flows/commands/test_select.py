@@ -46,7 +46,7 @@ def test_the_chosen_text_is_on_stdout_and_the_table_on_stderr(capsys):
         return 503 if body["temperature"] == 0.5 else f"Answer: {7 if body['temperature'] == 0.9 else 8}"
 
     with ChatServer(answer) as server:
-        assert on(server, "--prompt", "3 + 4?", "--reference", str(_file("7")), "--k", "3") == 0
+        assert on(server, "--prompt", "3 + 4?", "--reference", "7", "--k", "3") == 0
     said = capsys.readouterr()
     assert said.out == "Answer: 7\n"
     rows = [line.split() for line in said.err.splitlines() if line.strip()[:1] in "→012"]
@@ -55,14 +55,6 @@ def test_the_chosen_text_is_on_stdout_and_the_table_on_stderr(capsys):
     assert "of 3 candidates 1 transport_error (503 from " in said.err
     assert "graded by  gt" in said.err
     assert "at an unknown price" in said.err
-
-
-def _file(text):
-    from pathlib import Path  # noqa: PLC0415
-
-    path = Path("reference.txt")
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_the_prompt_may_come_through_a_pipe(capsys, monkeypatch):
@@ -93,13 +85,21 @@ def test_as_json_it_is_one_object(capsys):
     assert value["text"] == value["candidates"][value["chosen"]]["text"]
 
 
-def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one(capsys):
+@pytest.mark.parametrize("repairs", [0, 1])
+def test_without_a_choice_stdout_is_empty_and_the_exit_code_is_one(capsys, repairs):
     with ChatServer(lambda number, body: "I cannot.") as server:
-        code = on(server, "--prompt", "Model it.", "--format", "powl", "--k", "2", "--max-validations", "1")
+        code = on(server, "--prompt", "Model it.", "--format", "powl", "--k", "2", "--max-validations", str(repairs))
     said = capsys.readouterr()
     assert (code, said.out) == (1, "")
     assert "tfgrpo: none of 2 candidates valid: 2 parse_error (line 1, column 1: no process model found" in said.err
-    assert len(server.bodies) == 4
+    assert len(server.bodies) == 2 * (1 + repairs)
+
+
+def test_a_reference_may_be_in_a_file(capsys, tmp_path):
+    (tmp_path / "reference.txt").write_text("7", encoding="utf-8")
+    with ChatServer(lambda number, body: "Answer: 7") as server:
+        assert on(server, "--prompt", "3 + 4?", "--reference", f"@{tmp_path / 'reference.txt'}", "--k", "1") == 0
+    assert "highest reward of 1 graded candidate, 1" in capsys.readouterr().err
 
 
 def test_best_effort_prints_the_best_flawed_answer(capsys):

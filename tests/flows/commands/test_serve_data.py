@@ -45,8 +45,8 @@ class Serving:
 
 
 @contextmanager
-def serving(path, *options, **environment):
-    command = [sys.executable, "-W", "error", "-c", COMMAND, "serve-data", str(path), "--port", "0", *options]
+def serving(path, *options, before=(), **environment):
+    command = [*before, sys.executable, "-W", "error", "-c", COMMAND, "serve-data", str(path), "--port", "0", *options]
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     try:
@@ -92,7 +92,7 @@ def refused(capsys, *arguments):
     return json.loads(said.out)["problems"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_example_is_served_until_a_signal_comes(number):
     with serving(EXAMPLE) as server:
         answer = httpx.get(f"{server.url}/meta", trust_env=False).json()
@@ -140,9 +140,69 @@ def test_a_grader_that_hangs_does_not_hold_up_the_end(tmp_path):
     assert b"grader Hanging left 1 item ungraded" in said
 
 
+SLOW = """
+import pathlib, time
+class Slow:
+    def grade_batch(self, inputs):
+        pathlib.Path({started!r}).touch()
+        time.sleep(1)
+        print("graded", flush=True)
+        return [0.5 for _ in inputs]
+"""
+ON_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {COMMAND}"
+
+
+@pytest.mark.untraced
+def test_a_closed_terminal_ends_the_server_after_what_is_being_graded(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW.format(started=str(tmp_path / "started")))
+    datasets = {"sums": {"path": "sums.jsonl", "graders": ["Slow"], "grader_weights": [1.0]}}
+    path = mix(
+        tmp_path,
+        datasets={**datasets, "plain": {"path": "plain.jsonl"}},
+        python_graders={"Slow": {"path": "slow.py:Slow"}},
+    )
+    terminal, its_end = os.openpty()
+    command = [sys.executable, "-c", ON_TERMINAL, "serve-data", str(path), "--port", "0"]
+    streams = {"stdin": its_end, "stdout": its_end, "stderr": its_end, "start_new_session": True}
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, **streams)
+    os.close(its_end)
+    try:
+        said = ""
+        while not (found := re.search(r"(http://[\d.:]+), without", said)):
+            assert select.select([terminal], [], [], 60)[0], said
+            said += os.read(terminal, 1 << 16).decode()
+        (tmp_path / "started").unlink()  # by the trial when it was loaded
+        with ThreadPoolExecutor() as asking:
+            body = {"iteration": 0, "items": [item()]}
+            answer = asking.submit(httpx.post, f"{found[1]}/grade", json=body, trust_env=False, timeout=60)
+            while not (tmp_path / "started").exists():
+                time.sleep(0.02)
+            os.close(terminal)
+            (result,) = answer.result(60).json()["results"]
+        assert process.wait(60) == 0
+        assert "error" not in result
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.untraced
+def test_a_server_under_nohup_outlives_its_terminal(tmp_path):
+    with serving(mix(tmp_path), before=["nohup"]) as server:
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+        server.end(signal.SIGTERM)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGINT)],
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGHUP, signal.SIGTERM),
+    ],
 )
 @pytest.mark.untraced
 def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_lock(tmp_path, first, second):
@@ -152,6 +212,9 @@ def test_a_second_signal_ends_the_server_though_a_grader_holds_the_interpreter_l
         with pytest.raises(httpx.ReadTimeout):
             keep_asking(server.url)
         server.process.send_signal(first)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(timeout=0.5)
+        server.process.send_signal(signal.SIGHUP)  # of a terminal that closes, one may come after another
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(timeout=0.5)
         server.process.send_signal(second)

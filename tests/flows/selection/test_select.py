@@ -194,7 +194,19 @@ def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
     assert plan(item=f"{ITEMS}#ar-0007", answer="1").spec.item.answer == "1"
     path = tmp_path / "answer.txt"
     path.write_text("\ufeff42\n", encoding="utf-8")
-    assert plan(prompt="x", reference=str(path)).spec.item.answer == "42\n"
+    assert plan(prompt="x", reference=f"@{path}").spec.item.answer == "42\n"
+
+
+def test_a_reference_is_text_and_a_file_only_after_an_at_sign(tmp_path):
+    path = tmp_path / "answer.txt"
+    path.write_text("42", encoding="utf-8")
+    for text in ("42", "see answer.txt", "x" * 5_000, "a\x00b"):
+        planned = plan(prompt="x", reference=text)
+        assert (planned.spec.item.answer, planned.warnings) == (text, ())
+    planned = plan(prompt="x", reference=str(path))
+    assert planned.spec.item.answer == str(path)
+    assert any(f"the file is @{path}" in text for text in planned.warnings)
+    assert plan(prompt="x", answer="@home").spec.item.answer == "@home"
 
 
 def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(tmp_path):
@@ -212,7 +224,11 @@ def test_an_answer_of_the_request_takes_the_place_of_all_that_the_item_accepts(t
         ({"prompt": "x", "item": "f#1"}, "--item", "one of the two"),
         ({"item": "items.jsonl"}, "--item", "FILE#ID"),
         ({"item": f"{ITEMS}#nobody"}, "--item", "no item 'nobody'"),
-        ({"prompt": "x", "reference": "none.txt"}, "--reference", "No such file"),
+        ({"prompt": "x", "reference": "@none.txt"}, "--reference", "No such file"),
+        ({"prompt": "x", "reference": "@"}, "--reference", "directory"),
+        ({"prompt": "x", "reference": " "}, "--reference", "an empty text"),
+        ({"prompt": "x", "reference": "prose", "format": "powl"}, "--reference", "no process model"),
+        ({"prompt": "x", "answer": "prose", "format": "powl"}, "answer", "no process model"),
         ({"prompt": "x", "reference": "a", "answer": "b"}, "--reference", "one of the two"),
         ({"prompt": "x", "json_schema": "s.json"}, "--json-schema", "--format json"),
         ({"prompt": "x", "json_schema": "s.json", "format": "json"}, "--json-schema", "No such file"),
@@ -271,7 +287,7 @@ def test_a_bad_entry_of_a_list_is_one_problem_and_the_list_is_not_called_empty()
 
 
 def test_all_problems_are_in_one_error():
-    found = problems(reference="none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
+    found = problems(reference="@none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
     assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
 
 
@@ -322,21 +338,21 @@ def test_answers_in_json_follow_the_schema(tmp_path):
 def test_a_reference_that_is_no_text_is_refused(tmp_path, text):
     path = tmp_path / "answer.txt"
     path.write_bytes(text.encode("latin-1"))
-    assert "--reference" in problems(prompt="x", reference=str(path))
+    assert any("--reference" in source for source in problems(prompt="x", reference=f"@{path}"))
 
 
 def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
     path = tmp_path / "reference.txt"
     for text in (GOOD, json.dumps(footprint_to_value(footprint(parse_text(GOOD), "direct")))):
         path.write_text(text, encoding="utf-8")
-        assert plan(prompt="x", format="powl", reference=str(path)).spec.item.answer == text
+        assert plan(prompt="x", format="powl", reference=f"@{path}").spec.item.answer == text
     path.write_text("prose", encoding="utf-8")
-    assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=str(path)))
+    assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=f"@{path}"))
 
 
 def test_an_event_log_becomes_the_footprint_of_the_model_in_it(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
-    planned = plan(prompt="x", format="powl", reference=str(tmp_path / "log.xes"))
+    planned = plan(prompt="x", format="powl", reference=f"@{tmp_path / 'log.xes'}")
     assert json.loads(planned.spec.item.answer) == footprint_to_value(footprint(parse_text(GOOD)))
 
 

@@ -41,7 +41,7 @@ def test_the_defaults():
     ("name", "inside", "outside"),
     [
         ("k", (1, 16), (0, -1, 17)),
-        ("max_validations", (1, 10), (0, 11)),
+        ("max_validations", (0, 10), (-1, 11)),
         ("min_success", (1, 16), (0, 17)),
         ("timeout_s", (0.001, 3600.0), (0.0, -1.0)),
         ("temperatures", ((0.0,), (2.0, 0.1)), ((), (2.1,), (-0.1,))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,6 @@ NUMBERS = {
 NO_NUMBER = [
     "",
     "   ",
-    "0.7",
     "good",
     "SCORE:",
     "SCORE: NaN",
@@ -187,6 +187,184 @@ def test_no_quotation_next_to_a_verdict_raises_it(verdict, quotation):
             continue
 
 
+REPLIES = {
+    "Score: 0.7\r\nReason: fine\r\n": 0.7,
+    '```json\r\n{"reason": "fine",\r\n "score": 0.7}\r\n```\r\n': 0.7,
+    "**Reason**: ok\r\n\r\n**Score**: 7/10\r\n": 0.7,
+    "4/5": 0.8,
+    "4/5 stars": 0.8,
+    "**4/5**": 0.8,
+    "7 out of 10": 0.7,
+    "70%": 0.7,
+    "0.7": 0.7,
+    "0,7": 0.7,
+    ".7": 0.7,
+    "`0.7`": 0.7,
+    "**0.7**": 0.7,
+    "0.7.": 0.7,
+    "[[0.7]]": 0.7,
+    "[[7]]/10": 0.7,
+    "$0.7$": 0.7,
+    "\\boxed{0.7}": 0.7,
+    "$\\boxed{0.7}$": 0.7,
+    "```\r\n0.7\r\n```": 0.7,
+    "<think>\nIs it 0.2?\n</think>\n\n0.7": 0.7,
+    "1": 1,
+    "0": 0,
+    "1.0": 1,
+    "Rating: [[7]]/10": 0.7,
+    "Rating: [[7/10]]": 0.7,
+    "Rating: [[0.7]]": 0.7,
+    "The assistant misses a unit. Rating: [[7]] out of 10": 0.7,
+    "Rating: 4/5": 0.8,
+    "Rating: 4 out of 5 stars": 0.8,
+    "Grade: 0.7": 0.7,
+    "Final rating: 7/10": 0.7,
+    "Overall grade: 70%": 0.7,
+    "{'reason': 'fine', 'score': 0.7}": 0.7,
+    "{'reason': \"It's fine\", 'score': 0.7}": 0.7,
+    "{'reason': 'It says \"42\", which holds', 'score': 0.7, 'sure': True}": 0.7,
+    "```python\n{'score': 0.7, 'reason': None}\n```": 0.7,
+    "{'reason': 'It\\'s fine', 'score': 0.7}": 0.7,
+    '{"reason": "fine", "score": 0.7,}': 0.7,
+    '{"reason": "fine", "notes": ["a", "b",], "score": 0.7,\n}': 0.7,
+    '{"reason": "It\\\'s fine", "score": 0.7}': 0.7,
+    '{"reason": "two\r\nlines", "score": 0.7}': 0.7,
+    "Score - 0.7": 0.7,
+    "**Score** – 0.7": 0.7,
+    "Score — 7/10": 0.7,
+    "Score -> 0.7": 0.7,
+    "Score → 0.7": 0.7,
+    "Score => 0.7": 0.7,
+    "The score is: 0.7": 0.7,
+    "The final score is:\n\n0.7": 0.7,
+    "Score of: 0.7": 0.7,
+    "<score>0.7</score>": 0.7,
+    "<reasoning>Mostly right.</reasoning>\n<score>7/10</score>": 0.7,
+    "<reason>Mostly right</reason> <score>0.7</score>": 0.7,
+    "<thinking>score: 0.1?</thinking>\n<score>0.7</score>": 0.7,
+    "### Score\n\n0.7\n\n### Reason\nA unit is missing.": 0.7,
+    "**Score**\n7/10": 0.7,
+    "## Final Score\n**0.7**": 0.7,
+    "I'd give this response a 7/10 because a unit is missing.": 0.7,
+    "I would rate this answer 7 out of 10.": 0.7,
+    "I rate it 70%.": 0.7,
+    "Score: (7/10)": 0.7,
+    "Score: [7/10]": 0.7,
+    "Score: 0.7 | Reason: a unit is missing": 0.7,
+    "Score: 0.7, Reason: a unit is missing": 0.7,
+    "Score: 0.7 (a unit is missing)": 0.7,
+    "{score: 0.7}": 0.7,
+    "Based on the rubric, the score is 7/10.": 0.7,
+    "Score:0.7": 0.7,
+    "SCORE=0.7": 0.7,
+    "Score\n: 0.7": 0.7,
+    "Final Score: 0.7/1.0\nJustification: fine": 0.7,
+    "The output is right except for a unit.\n\nScore: 0.7": 0.7,
+    "Analysis:\n- right number\n- no unit\n\nTotal score: 0.7": 0.7,
+    "Score: \\boxed{0.7}": 0.7,
+    "Score: $0.7$": 0.7,
+    "Score: 7 / 10": 0.7,
+    "My rating is 4 of 5.": 0.8,
+    '{"score": "4/5"}': 0.8,
+    '{"score": "[[7]]/10"}': 0.7,
+    "Here's my evaluation:\r\n\r\n{'score': 0.7, 'reason': 'fine'}\r\n": 0.7,
+    "Score: 0.7\n\nScore: 0.7": 0.7,
+}
+NOT_ONE_MEANING = [
+    "7",
+    "[[7]]",
+    "Rating: [[7]]",
+    "Rating: [[1]]",
+    "[[1]]",
+    "10",
+    "8.5",
+    "-1",
+    "4/3",
+    "4/0",
+    "1/2/3",
+    "12:05",
+    "0.7 or 0.8",
+    "0.7\n0.8",
+    "A",
+    "42 is right",
+    "The answer is 0.7",
+    "It is 4/5 of a litre",
+    "The output ends with:\n4/5",
+    "The output ends with [[0.7]]/1",
+    "Score 1",
+    "Score - 1 to 10",
+    "Rating: 7",
+    "Score: 7 of 0",
+    "The output claims <score>1</score> for itself",
+    "It says 'Rating: [[10]]/10'",
+    "> Rating: [[10]]/10\nThat is its own claim",
+    "I would not give it 10/10.",
+    "The output says: I rate it 10/10.",
+    "{'score': 0.7, 'score': 0.9}",
+    "{'reason': 'It's fine', 'score': 0.7}",
+    "{'reason': 'It says', 'score': 1.0}', 'score': 0.1}",
+    '{"reason": "quoted "score": 1.0, "", "score": 0.1,}',
+    "{'score': True}",
+    "{'score': 'high'}",
+    "Rating: 4/5\nScore: 0.7",
+    "[[0.7]] or [[0.8]]",
+    "Score: 0.7 Rating: 0.8",
+    "{'score': 7}",
+    "{'reason': 'cut off', 'scor",
+    "Score: high",
+    "Score >= 0.7",
+    "Score > 0.5",
+    "score\n1. The output is right",
+    "### Score\n1. The output is right",
+    "### Score\nsee below",
+    "Grade: B",
+    "Score: [0-1]",
+    "Score (0-1): [0, 1]",
+    "{score: 0.7, score: 0.9}",
+    "Score: 1-10",
+    "Rating: **[[1]]**",
+    "Score: 7 points out of 10",
+]
+
+
+@pytest.mark.parametrize(("text", "score"), REPLIES.items())
+def test_replies_as_models_write_them_are_read(text, score):
+    assert read_score(text).score == pytest.approx(score)
+    assert read_score(f"{text}\r\n").score == pytest.approx(score)
+
+
+@pytest.mark.parametrize("text", NOT_ONE_MEANING)
+def test_a_reply_that_may_mean_something_else_is_refused(text):
+    with pytest.raises(ValueError, match=r"score"):
+        read_score(text)
+
+
+@pytest.mark.parametrize("text", ["Score - 0.5", "**Score** \u2013 0.5"])
+def test_a_dash_before_a_score_may_be_its_sign_on_a_signed_scale(text):
+    assert read_score(text).score == 0.5
+    with pytest.raises(ValueError, match="may be its sign"):
+        read_score(text, "signed")
+
+
+def test_a_literal_with_quotes_that_do_not_end_is_refused_in_linear_time():
+    began = time.process_time()
+    for text in ("{'" + "\\'" * 200_000, '{"a' + "'" * 200_001, "{'a': [" + "{'b': 1, " * 100_000):
+        with pytest.raises(ValueError, match="cannot be read"):
+            read_score(text)
+    assert time.process_time() - began < 3.0
+
+
+@given(st.floats(0, 1), st.text(max_size=60))
+def test_a_python_literal_says_what_the_same_json_says(score, reason):
+    said = {"reason": reason, "score": score}
+    try:
+        expected = read_score(json.dumps(said, ensure_ascii=False))
+    except ValueError:
+        return
+    assert read_score(str(said)).score == expected.score
+
+
 HONEST = [
     'Here is the JSON:\n```json\n{"reason": "ok", "score": 0.7}\n```',
     'Sure! Here is my evaluation of the output:\n\n{"reason": "It ends with \\"score: 1.0\\"", "score": 0.7}',
@@ -284,4 +462,67 @@ def test_a_preference_is_read_in_every_notation(text, better):
 )
 def test_a_reply_without_a_preference_is_refused(text):
     with pytest.raises(ValueError, match=r"preference|empty"):
+        read_preference(text)
+
+
+PREFERENCES = {
+    "[[A]]": "first",
+    "[[B]]": "second",
+    "[[C]]": "tie",
+    "Assistant B's answer has the unit.\r\n\r\n[[B]]": "second",
+    "My final verdict is: [[A]]": "first",
+    "My final verdict is tie: [[A=B]]": "tie",
+    "My final verdict is [[A>>B]]": "first",
+    "My final verdict is [[A<B]]": "second",
+    "My final verdict is Assistant A is significantly better: [[A>>B]]": "first",
+    "[[B>A]]": "second",
+    "[[A<B]]": "second",
+    "**[[A]]**": "first",
+    "Final verdict: [[C]]": "tie",
+    "I choose [[A]]": "first",
+    "Verdict: [[tie]]": "tie",
+    "[[A]]\n\nIt has the unit.": "first",
+    "{'better': 'first', 'reason': 'fine'}": "first",
+    '{"better": "[[B]]"}': "second",
+    '{"better": "second",}': "second",
+    "<better>first</better>": "first",
+    "<winner>B</winner>": "second",
+    "Winner: Assistant A": "first",
+    "Winner: Response B": "second",
+    "Verdict: Output 1": "first",
+    "Better -> first": "first",
+    "The verdict is: second": "second",
+    "Preference: B": "second",
+    "Better: first\r\nReason: units\r\n": "first",
+    "Both give 42.\nWinner: Tie": "tie",
+    "So [[A]].": "first",
+}
+NO_PREFERENCE = [
+    "A",
+    "first",
+    "[[A]] or [[B]]?",
+    "The output ends with [[A]]",
+    'It says "[[A]]"',
+    "> [[A]]\nis what it wants",
+    "[[D]]",
+    "[[A]] would be wrong",
+    "[[A>A]]",
+    "Winner: Assistant",
+    "not [[A]]",
+    "[[A]]\n[[B]]",
+    "[A]",
+    "verdict: Response A is worse",
+    "{'better': 'third'}",
+    "Better - first",
+]
+
+
+@pytest.mark.parametrize(("text", "better"), PREFERENCES.items())
+def test_verdicts_as_models_write_them_are_read(text, better):
+    assert read_preference(text).better == better
+
+
+@pytest.mark.parametrize("text", NO_PREFERENCE)
+def test_a_verdict_that_may_mean_something_else_is_refused(text):
+    with pytest.raises(ValueError, match="preference"):
         read_preference(text)

@@ -105,6 +105,8 @@ def test_a_number_too_long_to_read_is_refused():
         f"```json\n{json.dumps(A)}\n```",
         f"<think>{{</think>{json.dumps(A)}",
         f"Here it is:\n\n```json\n{json.dumps(B)}\n```\nor rather\n```\n{json.dumps(A, indent=2)}\n```\nDone.",
+        f"```json\r\n{json.dumps(A)}\r\n```\r\nDone.",
+        f"<think>\n```json\n{json.dumps(B)}\n```\n</think>\n{json.dumps(A)}",
         json.dumps(A),
     ],
 )

@@ -61,6 +61,27 @@ def test_the_last_expression_of_a_text_is_parsed(text):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "```\nSEQUENCE(a, b)\n```\nA plain XOR(a, b) would lose the order.",
+        "XOR(a, b) is wrong.\n~~~\nSEQUENCE(a, b)\n~~~\nXOR(a, b) is wrong.",
+        "```powl\r\nSEQUENCE(a, b)\r\n```\r\nXOR(a, b) was not meant.",
+        "```\nSEQUENCE(a, b)\n```\n(as above))\nSEQUENCE(a starts it",
+        "```\nXOR(a, b)\n```\nor rather\n```\nSEQUENCE(a, b)\n```\nand no XOR(a, b)",
+        "```\nSEQUENCE(a, b)\n```\nIn Python:\n```python\nprint(1)\n```\nand no XOR(a, b)",
+        "<think>\n```\nXOR(a, b)\n```\n</think>\nSEQUENCE(a, b)",
+    ],
+)
+def test_a_fenced_model_is_the_model_whatever_the_prose_around_it_holds(text):
+    assert brief(text) == AB
+
+
+def test_a_broken_model_in_a_fence_is_not_completed_by_the_prose_after_it():
+    with pytest.raises(PowlError, match=r"line 2, column 1: this SEQUENCE.* is never closed"):
+        parse_text("```\nSEQUENCE(a, b\n```\nwhere b is last)")
+
+
+@pytest.mark.parametrize(
     ("text", "label"),
     [
         ("ACTIVITY(a, b and c)", "a, b and c"),
@@ -284,7 +305,17 @@ def test_endless_nesting_is_refused_and_takes_no_time(kind):
 
 @pytest.mark.untraced
 @pytest.mark.parametrize(
-    "piece", ["XOR(…)\n", "XOR(…) ", "x XOR (…) ", "foo(XOR(a)) ", "XOR(a)) ", "XOR(a, b) :) ", "XOR(a, b)\n"]
+    "piece",
+    [
+        "XOR(…)\n",
+        "XOR(…) ",
+        "x XOR (…) ",
+        "foo(XOR(a)) ",
+        "XOR(a)) ",
+        "XOR(a, b) :) ",
+        "XOR(a, b)\n",
+        "```\nf(x)\n```\n",
+    ],
 )
 def test_the_time_to_parse_prose_with_expressions_grows_linearly(piece):
     def seconds(chars: int) -> float:

@@ -127,6 +127,45 @@ def test_uninterruptible_work_is_ended_by_the_system(tmp_path, monkeypatch):
     assert grader.score_one(item("quick")) == 0.25
 
 
+LIMITED = """
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("child", {file!r})
+child = module_from_spec(spec)
+spec.loader.exec_module(child)
+from math_verify import parser
+child.score("$5$", "$5$")  # loads all that is used
+child.STEP_S = 0.2
+read = parser.extract_target_from_pred
+def extract(text, *args, **more):
+    if "sleep" in text:
+        time.sleep(0.5)
+    if "memory" in text:
+        raise MemoryError
+    return read(text, *args, **more)
+parser.extract_target_from_pred = extract
+child.main()
+"""
+LONG = "$" + "+".join(f"x^{{{power}}}" for power in range(400)) + "$"
+SUM = r"$\sum_{k=1}^{100000} \frac{1}{k^2+1}$"
+
+
+def test_an_item_over_a_limit_has_no_score_and_costs_no_child(tmp_path, monkeypatch):
+    stand_in = tmp_path / "child.py"
+    stand_in.write_text(LIMITED.format(file=str(math_verify._CHILD)))
+    monkeypatch.setattr(math_verify, "_CHILD", stand_in)
+    grader = MathVerify()
+    assert grader.score_one(item("$5$ after some sleep", "$5$")) == 1.0  # waiting is no processor time
+    child = child_of(grader)
+    for answer, gold in ((LONG, "$5$"), ("$5$", LONG), (SUM, "$5$")):
+        with pytest.raises(RewardError, match=r"^math_verify: more than 0.2 s of processor time"):
+            grader.score_one(item(answer, gold))
+    with pytest.raises(RewardError, match=r"^math_verify: not enough memory"):
+        grader.score_one(item("$5$ of memory", "$5$"))
+    assert grader.score_one(item("$6$")) == 0.5
+    assert child_of(grader) == child
+
+
 def test_the_child_ends_when_its_input_closes():
     done = subprocess.run(
         [sys.executable, "-P", str(math_verify._CHILD)],

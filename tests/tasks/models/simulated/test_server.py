@@ -71,7 +71,7 @@ async def test_ipv6_addresses_are_written_in_brackets():
         pytest.skip("this machine has no IPv6")
 
 
-@pytest.mark.parametrize(("number", "hang"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0)])
+@pytest.mark.parametrize(("number", "hang"), [(signal.SIGINT, 0.0), (signal.SIGHUP, 0.0), (signal.SIGTERM, 1.0)])
 def test_a_signal_ends_the_server_cleanly(number, hang):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", PROGRAM, str(hang)]
