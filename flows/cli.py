@@ -28,7 +28,7 @@ _DECLARED: Final[Mapping[str, Any]] = {
     name: command for name, command in packaged_yaml(__file__, "commands.yaml").items() if not name.startswith(".")
 }
 COMMANDS: Final = {name: command["help"] for name, command in _DECLARED.items()}
-_STOPPABLE = frozenset({"run", "select", "test"})
+_STOPPABLE = frozenset({"grade", "run", "select", "test"})
 """Commands that SIGTERM stops as Ctrl-C does. Servers handle it themselves."""
 _STOPPED = 3
 CHECKING: Final = "checking settings, data and endpoint …"

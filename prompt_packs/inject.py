@@ -93,6 +93,12 @@ def lessons_block(text: str) -> str:
     return text[start : text.rfind(_CLOSING) + len(_CLOSING)] if start >= 0 else ""
 
 
+def lessons_in(text: str) -> list[str]:
+    """Return the lessons of a system text of ``merge_experiences``, each as ``Do: …`` or ``Avoid: …``, in order."""
+    leads = tuple(_LEAD.values())
+    return [line.removeprefix("- ") for line in lessons_block(text).split("\n") if line.startswith(leads)]
+
+
 def with_sample_lesson(text: str) -> str:
     """Return a pack's text with one lesson about nothing, to see where lessons arrive."""
     return f"{text}\n\n{_OPENING}\n{_LEAD['do']}{_FILLER.strip()}\n{_CLOSING}"

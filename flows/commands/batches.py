@@ -19,7 +19,7 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
@@ -97,7 +97,7 @@ def _source(options: argparse.Namespace) -> _Source:
         if path.suffix == _PARQUET:
             raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
-    run = RunPaths(path) if (path / "manifest.json").is_file() else run_of(options)
+    run = run_of(options)
     facts = facts_of_run(run)
     notes = []
     if facts.status != "finished":

@@ -108,10 +108,12 @@ def names_task(options: argparse.Namespace) -> bool:
 
 
 def run_of(options: argparse.Namespace) -> RunPaths:
-    """Return the run that RUN names: of the task that is named, else of the only task that has it.
+    """Return the run in the directory RUN, or of that name: of the task that is named, else of the only task that has it.
 
     Raise ``SettingsError``.
     """
+    if (here := RunPaths(Path(options.run).resolve())).manifest.is_file():
+        return here
     task = task_named(options.task_id, options.out)
     run = find_run(task, options.run, everywhere=not names_task(options))
     if run is None:

@@ -25,6 +25,8 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 _MAX_ROWS = 10_000
 """Rows of a table that are kept in memory."""
 _UNBOUNDED = 1_000_000
+_BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
+"""What stands before each line of a quoted text, and its least and greatest width."""
 _MAX_WIDTH = 40
 """Width up to which columns of a plain table are padded."""
 
@@ -115,6 +117,16 @@ class Console:
     def text(self, text: str) -> None:
         """Print the command's result as plain text on stdout."""
         self._stdout.out(visible(text), highlight=False)
+
+    def line(self, text: str) -> None:
+        """Print one line of the result, after an empty one if it begins with a line end; others in it become spaces."""
+        self.text("\n" * text.startswith("\n") + " ".join(text.strip("\n").splitlines()))
+
+    def quote(self, text: str) -> None:
+        """Print a text of others as part of the result, wrapped, behind a bar: it cannot pass for a line of ours."""
+        width = max(_MIN_QUOTE, min(self._stdout.width, _MAX_QUOTE) - len(_BAR))
+        for line in Text(visible(text)).wrap(self._stdout, width, overflow="fold"):
+            self._stdout.out(f"{_BAR}{line.plain}".rstrip(), highlight=False)
 
     def say(self, text: str, *, style: str = "", wrap: bool = True) -> None:
         """Print a line for people, never as markup: it may quote a model.

@@ -6,12 +6,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tfgrpo.flows.console.figures import duration
+from tfgrpo.flows.report.attempts import ARMS, PHASES, UNFINISHED, AttemptView, ItemTally
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.stores.numeric import two_digits
+from tfgrpo.stores.outcomes import OutcomeName, RewardScore
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.summarize import frame_label
+from tfgrpo.tasks.shapes import Frame
 
 NOTHING: Final = "–"
 """Shown for an unknown figure, which is not zero."""
@@ -95,7 +99,57 @@ def smallest_gain(gain: Mapping[str, Any] | None) -> str:
     return f"a night like this shows a gain of {shown} (80 % power)"
 
 
-_OWN: Final = (effect, decimal, whole, percent, seconds, tokens, dollars, setting, minute, smallest_gain)
+def reward(attempt: AttemptView) -> str:
+    """Return the reward of an attempt, or how it ended without one."""
+    return f"no reward: {attempt.outcome}" if attempt.reward is None else f"reward {decimal(attempt.reward)}"
+
+
+def where(attempt: AttemptView) -> str:
+    """Return the epoch, phase and arm of an attempt, and its name in the files."""
+    words = (PHASES.get(attempt.phase, attempt.phase), ARMS.get(attempt.arm, attempt.arm))
+    return ", ".join([f"epoch {attempt.epoch}", *dict.fromkeys(filter(None, words)), attempt.rollout_id])
+
+
+def score(one: RewardScore) -> str:
+    """Return a score with its rewarder and what it is based on."""
+    return f"{one.rewarder_id} {one.score:g}: {one.evidence}".removesuffix(": ")
+
+
+def step(frame: Frame) -> str:
+    """Return who made a call, whether it failed, and whether the gateway added lessons to it."""
+    error = f": {frame.error}" if frame.error and frame.error not in frame.text else ""
+    return f"{frame_label(frame)}{error}{', lessons added' if frame.added else ''}"
+
+
+def outcomes(tally: ItemTally) -> str:
+    """Return how many attempts there are, and how they ended."""
+    counts = (f"{tally.outcomes[name]} {name}" for name in (*get_args(OutcomeName), UNFINISHED) if tally.outcomes[name])
+    return f"{pluralize(tally.outcomes.total(), 'attempt')}: {', '.join(counts)}"
+
+
+def rewards(tally: ItemTally) -> str:
+    """Return the mean reward of each arm."""
+    return ", ".join(f"{ARMS.get(arm, arm)} {decimal(mean)}" for arm, mean in tally.rewards.items())
+
+
+_OWN: Final = (
+    effect,
+    reward,
+    where,
+    score,
+    step,
+    outcomes,
+    rewards,
+    decimal,
+    whole,
+    percent,
+    seconds,
+    tokens,
+    dollars,
+    setting,
+    minute,
+    smallest_gain,
+)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {each.__name__: each for each in (*_OWN, duration, pluralize)}
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from tfgrpo.flows.report.figures import decimal, excerpt
+from tfgrpo.flows.report.attempts import AttemptView, ItemTally, add_to_tallies
+from tfgrpo.flows.report.figures import excerpt
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -89,34 +90,12 @@ def _add(sums: dict[tuple[int, int], list[float]], row: Mapping[str, Any], mean:
         total[1] += 1
 
 
-class Attempt(NamedTuple):
-    """One rollout as the page shows it."""
-
-    rollout_id: str
-    item_id: str
-    output: str
-    reward: str | None
-    """None without one."""
-    scores: tuple[str, ...]
-
-    @classmethod
-    def of_row(cls, row: Json) -> Attempt:
-        """Return a line of ``rollouts.jsonl`` in texts, so that one of another shape fails here, where its file is known."""
-        reward = row["outcome"].get("reward")
-        return cls(
-            str(row["rollout_id"]),
-            str(row["item_id"]),
-            excerpt(row["output"]),
-            None if reward is None else decimal(reward),
-            tuple(f"{score['rewarder_id']}: {score['evidence']}" for score in row["scores"]),
-        )
-
-
 @dataclass(slots=True)
 class Rollouts:
     """Sums of ``rollouts.jsonl``."""
 
-    wanted: dict[str, Attempt] = field(default_factory=dict)
+    items: dict[str, ItemTally] = field(default_factory=dict)
+    wanted: dict[str, AttemptView] = field(default_factory=dict)
     """The rollouts that were asked for."""
     tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
     """Tokens of each rollout, by epoch and arm."""
@@ -130,8 +109,9 @@ def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
     """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
     rollouts = Rollouts()
     for row in read_rows(run.rollouts):
+        add_to_tallies(rollouts.items, row)
         if row["rollout_id"] in wanted:
-            rollouts.wanted[row["rollout_id"]] = Attempt.of_row(row)
+            rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, excerpt)
         column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
         column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
         outcome = row["outcome"]
@@ -194,7 +174,7 @@ class Contrast(NamedTuple):
 
     prompt: str
     """Empty for a run from before items were recorded."""
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptView, ...]
 
 
 class Lesson(NamedTuple):
@@ -241,7 +221,7 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
-    found: dict[str, Attempt] = {}
+    found: dict[str, AttemptView] = {}
     unreadable: list[str] = []
     for each in earlier:
         with _left_out(unreadable), expected_shape(each.rollouts):
@@ -285,7 +265,7 @@ def _contrasted(evidence: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _contrasts(
-    pairs: Iterable[tuple[str, ...]], found: Mapping[str, Attempt], prompts: Mapping[str, str]
+    pairs: Iterable[tuple[str, ...]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
 ) -> Iterable[Contrast]:
     for pair in pairs:
         if attempts := tuple(found[name] for name in pair if name in found):

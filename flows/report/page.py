@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from tfgrpo.flows.console.console import visible
+from tfgrpo.flows.report.attempts import ARMS, PHASES, Limits, count_unfinished, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
@@ -28,15 +29,6 @@ from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 from tfgrpo.stores.text import pluralize
 
-_ARMS = {
-    "train": "all",
-    "drawn": "a random half",
-    "complement": "the other half",
-    "baseline": "no lessons",
-    "champion": "before",
-    "candidate": "after",
-}
-_PHASES = {"train": "learning", "eval": "sweep", "measure": "measuring"}
 _ROLES = {
     "rollout": "attempts",
     "agent": "attempts (own agent)",
@@ -49,6 +41,9 @@ _ROLES = {
     "tool": "tools",
 }
 _FLIPS = 12
+_ITEMS_SHOWN = 50
+_ITEM_LIMITS = Limits(attempts=6, steps=6, chars=400)
+"""Of each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
 def write_report(task: TaskPaths, run: RunPaths, warn: Callable[[str], object] = str) -> Path:
@@ -87,6 +82,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
     for text, reason in tfgrpo.get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(task, run, manifest)
+    count_unfinished(task, run, rollouts.items)
     calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
     settings = manifest.get("settings", {})
     return {
@@ -108,6 +104,9 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "lessons": lessons,
         "flips": _flips(groups),
         "retrieval": read_retrieval(task, run.root.name),
+        "items": item_views(task, run, worst_items(rollouts.items)[:_ITEMS_SHOWN], _ITEM_LIMITS),
+        "limits": _ITEM_LIMITS,
+        "items_left_out": max(0, len(rollouts.items) - _ITEMS_SHOWN),
         "checks": list(_checks(manifest)),
     }
 
@@ -154,8 +153,8 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
     epochs = aggregate(read_lines(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
-        for name, label in _labelled(_ARMS, block["arms"]):
-            phase = _PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")
+        for name, label in _labelled(ARMS, block["arms"]):
+            phase = PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")
             tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
             yield epoch, phase if name == "train" else f"{phase}, {label}", block["arms"][name], tokens
 

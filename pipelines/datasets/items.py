@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from string import ascii_uppercase
 from typing import Any, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
@@ -117,6 +118,13 @@ def _as_text(value: object) -> str:
     return "" if value is None else str(value) if is_number(value, allow_nan=False) else canonical_json(value)
 
 
+def _as_part(value: object) -> str:
+    """Return a value as a part of a template: a list of texts or numbers as lines with letters, ``A) …``."""
+    if isinstance(value, list) and value and not any(isinstance(each, list | dict) for each in value):
+        return "\n".join(f"{letter}) {_as_text(each)}" for letter, each in zip(ascii_uppercase, value, strict=False))
+    return _as_text(value)
+
+
 def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None:
     """Return a template with its columns filled in; None when all of them are empty."""
     columns = {name: _lookup(values, name, _ABSENT) for name in columns_of(template)}
@@ -124,7 +132,7 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
         given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
     try:
-        texts = {name: _as_text(value) for name, value in columns.items()} | {"": ""}
+        texts = {name: _as_part(value) for name, value in columns.items()} | {"": ""}
     except ValueError:
         raise DatasetError.one(source, "NaN or infinity", f"text or numbers for the template {template!r}") from None
     if not any(text.strip() for text in texts.values()):

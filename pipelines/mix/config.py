@@ -116,6 +116,15 @@ def load_mix_config(path: str | Path, *, check_records: bool = True) -> MixConfi
     return MixConfig(file, form.seed, form.stages, datasets, hashlib.sha256(raw).hexdigest())
 
 
+def is_mix(path: Path) -> bool:
+    """Return whether a file has the form of a mix rather than of a pipeline: it has ``datasets``."""
+    try:
+        _, (content, _repeated) = read_yaml(path.expanduser(), _load, label=str(path), line=":", accepted="YAML")
+    except PipelineError:
+        return False
+    return isinstance(content, dict) and "datasets" in content
+
+
 def _unpaired(datasets: object, file: Path) -> Iterator[Problem]:
     """Yield a problem for every dataset that has not a weight for every grader."""
     for name, entry in datasets.items() if isinstance(datasets, dict) else ():

@@ -116,9 +116,7 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
     Raise ``DatasetError`` for a record with an answer or prompt that no item can have, for a side that is too small,
     and for every dataset in use without items to learn on.
     """
-    used = {name: config.datasets[name].records for name in used_datasets(config)}
-    parts = tuple(RecordSource(str(each.path), FieldMap(), name, each) for name, each in used.items())
-    data = read_source(JoinedSource(str(config.path), FieldMap(), parts))
+    data = mix_data(config)
     mix = LearningMix(config, dataset.mix_stride, data, split_items(data.items, dataset.held_out))
     empty = {name for name, indices in mix.learnable.items() if not indices}
     drawn = {
@@ -131,6 +129,13 @@ def learning_mix(config: MixConfig, dataset: DatasetSettings, settings: Learning
         paths = (str(config.datasets[name].records.path) for name in sorted(empty & drawn))
         raise DatasetError([Problem(path, "none", "records that can be served and are not held out") for path in paths])
     return mix
+
+
+def mix_data(config: MixConfig) -> Dataset:
+    """Return the records of every dataset that any stage draws from, as items. Raise ``DatasetError`` as ``learning_mix``."""
+    used = {name: config.datasets[name].records for name in used_datasets(config)}
+    parts = tuple(RecordSource(str(each.path), FieldMap(), name, each) for name, each in used.items())
+    return read_source(JoinedSource(str(config.path), FieldMap(), parts))
 
 
 def used_datasets(config: MixConfig) -> tuple[str, ...]:

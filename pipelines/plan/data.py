@@ -157,6 +157,20 @@ def read_data(settings: Settings, config: MixConfig | None) -> RunData:
     return replace(data, split=split, sealed=items)
 
 
+def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:
+    """Return the datasets of a run whole, sealed ones last. Raise ``DatasetError`` with the problems of all."""
+    if config is not None:
+        from tfgrpo.pipelines.mix.items import mix_data  # noqa: PLC0415 - a run on a dataset needs no mix
+
+        read = [mix_data(config)]
+    else:
+        checks, sealed = ProblemCollector(), settings.dataset.sealed_path
+        paths = [*_paths(settings), *([] if sealed is None else [sealed])]
+        read = [data for path in paths for data in checks.run(read_dataset, path, settings.dataset.fields)]
+        checks.raise_problems()
+    return tuple(read)
+
+
 def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
     """Return the data of a run on a staged mix, or without one on one or two datasets.
 

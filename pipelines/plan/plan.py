@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -146,7 +146,8 @@ def build_plan(
     rewarders = checks.run(_rewarders, settings, mix[0]) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
-    reading = ReferenceReading.of(settings, rewarders[0], data[0])
+    every = chain(data[0].split.learn, data[0].split.held_out) if data[0].mix is None else ()
+    reading = ReferenceReading.of(settings, rewarders[0], every)
     settings = reading.settings
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
     learning, actors = settings.tfgrpo, settings.gate.group_size

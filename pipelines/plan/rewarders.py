@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.composite import AnyScorer, unisolated, walk
@@ -20,7 +21,6 @@ from tfgrpo.stores.errors import PipelineError, Problem
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
-    from tfgrpo.pipelines.plan.data import RunData
 
 _EXAMPLES: Final = 3
 _COUNTED: Final = 100_000
@@ -103,14 +103,17 @@ class ReferenceReading:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings, rewarders: tuple[Weighted, ...], data: RunData) -> ReferenceReading:
-        """Decide what only the references can tell. Raise ``PipelineError`` for a rewarder that can use none of them."""
-        comparing = any(_comparisons(weighted.scorer) for weighted in rewarders)
-        if data.mix is not None or not comparing:  # a mix names its graders itself, and counts as it is loaded
+    def of(cls, settings: Settings, rewarders: tuple[Weighted, ...], items: Iterable[Item]) -> ReferenceReading:
+        """Decide what only the references of items can tell. Raise ``PipelineError`` for a rewarder that can use none.
+
+        No items: those of a mix, which names its graders itself, and counts as it is loaded.
+        """
+        if not any(_comparisons(weighted.scorer) for weighted in rewarders):
             return cls(settings, rewarders)
-        every = islice(chain(data.split.learn, data.split.held_out), _COUNTED)
-        items = [(item.id, item.accepted) for item in every if item.accepted]
-        answers = [answer for _, accepted in items for answer in accepted]
+        known = [(item.id, item.accepted) for item in islice(items, _COUNTED) if item.accepted]
+        if not known:
+            return cls(settings, rewarders)
+        answers = [answer for _, accepted in known for answer in accepted]
         entries = tuple(
             entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
             for entry in settings.rewarders
@@ -121,9 +124,9 @@ class ReferenceReading:
         lines = tuple(
             f"{weighted.scorer.rewarder_id} ({gt.match}): {gt.readings(answers)}"
             for weighted in rewarders
-            if isinstance(gt := weighted.scorer.made_from, GroundTruth) and answers
+            if isinstance(gt := weighted.scorer.made_from, GroundTruth)
         )
-        return cls(settings, rewarders, lines, _counted(rewarders, items))
+        return cls(settings, rewarders, lines, _counted(rewarders, known))
 
 
 def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:

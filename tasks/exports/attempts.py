@@ -1,4 +1,4 @@
-"""Rebuild the whole answer of an attempt from its journalled calls: one message, or a conversation with tools.
+"""Rebuild an attempt from its journalled calls: its whole answer, as a message or a conversation with tools, and its steps.
 
 An answer is used only when its end is the one that was graded, as ``rollouts.jsonl`` shows it. Without it in the journal
 there is no completion and no log-probability.
@@ -9,27 +9,31 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.frozen_json import Json
-from tfgrpo.stores.runs.journal import attempt_and_role
+from tfgrpo.stores.frozen_json import Json, json_of
+from tfgrpo.stores.runs.journal import UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
+from tfgrpo.tasks.gateway.session import ROLE, Recorded
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.tasks.models.journaled import reply_of_json
 from tfgrpo.tasks.models.wire import called, usage_of
+from tfgrpo.tasks.shapes import Frame, model_frame, tool_frame
 
 _Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
+STEP_ROLES: Final = _ROLES | {ROLE, UNFINISHED}
+"""Roles of the entries that ``steps_of`` reads."""
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 _DIGITS: Final = 16
-_HEAD: Final = (b'{"schema":1,"key":"', b'{"schema":2,"key":"')
-_HEAD_BYTES: Final = 1_000
+_HEAD: Final = re.compile(rb'\{"schema":[12],"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +49,23 @@ class Answered:
     reasoning_tokens: int | None = None
 
 
-def attempt_of_key(line: bytes) -> str | None:
+class Steps(NamedTuple):
+    """The calls of an attempt, and its output; None while it has not ended."""
+
+    frames: tuple[Frame, ...]
+    output: str | None
+
+
+def attempt_of_key(line: bytes, roles: Collection[str] = _ROLES) -> str | None:
     """Return the attempt that a line of the journal belongs to, ``epoch/arm/batch/item/rollout``; None for other calls."""
-    # The key comes first in a line and ends before the kind, so that most replies, which are long, are not parsed.
-    head = line[:_HEAD_BYTES]
-    end = head.find(b'","kind":"reply"')
+    # The key comes first in a line, so that replies, which are long, are not parsed.
+    head = _HEAD.match(line)
     try:
-        if head.startswith(_HEAD) and end >= 0:
-            key = json.loads(head[len(_HEAD[0]) - 1 : end + 1])
-        else:
-            entry = json.loads(line)
-            key = entry["key"] if entry["kind"] == "reply" else ""
-        attempt, role = attempt_and_role(key)
+        entry = {"key": json.loads(head[1]), "kind": head[2].decode()} if head else json.loads(line)
+        attempt, role = attempt_and_role(entry["key"] if entry["kind"] == "reply" else "")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # a damaged line: its attempt counts as one without answer
-    return attempt if role in _ROLES else None
+    return attempt if role in roles else None
 
 
 def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[str]) -> Answered:
@@ -68,7 +74,8 @@ def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[
     ``lines`` may contain entries of other attempts. Raise ``CorruptFile`` for a damaged entry.
     """
     calls = _calls(lines, name)
-    turns = [payload for _, (_, payload) in sorted(calls["rollout"].items())]
+    rollout = (payload for _, (_, payload) in sorted(calls["rollout"].items()))
+    turns = [{**payload, "usage": usage_of(payload["usage"])} for payload in rollout]
     model = turns[-1]["model"] if turns else None
     known = bool(turns) and all(reply["usage"] for reply in turns)
     agent = next(iter(calls["agent"].values()), None)
@@ -85,12 +92,57 @@ def answer_of(lines: Iterable[bytes], name: str, recorded: str, tools: Sequence[
     return Answered(completion, _logprobs(turns) if ended else None, model, known, reasoning)
 
 
+def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
+    """Return what the attempt ``name`` did; ``tools`` are the names it could call.
+
+    Of an agent of the user's own, what was seen of it; of one that was killed, its answered model calls. ``lines`` may contain
+    entries of other attempts, and damaged ones, which are left out. Raise ``CorruptFile`` for an entry of another shape.
+    """
+    calls = _calls((line for line in lines if json_of(line) is not None), name)
+    for role in ("agent", UNFINISHED):
+        for _, payload in calls[role].values():
+            trajectory = payload["trajectory"]
+            frames = tuple(Frame(**frame) for frame in trajectory["frames"])
+            return Steps(frames, trajectory["output"] if role == "agent" else None)
+    frames = (*_turns(calls, tools), *_gateway_frames(calls))
+    last = max(calls["rollout"].items(), default=None)
+    ended = last is not None and not last[1][1].get("tool_calls")
+    return Steps(frames, (last[1][1]["content"] or "") if last is not None and ended else None)
+
+
+def _turns(calls: _Calls, tools: Sequence[str]) -> Iterator[Frame]:
+    """Yield each reply of the model, and what the tools returned to its calls."""
+    for (turn, _), (_, payload) in sorted(calls["rollout"].items()):
+        reply = reply_of_json(payload)
+        yield model_frame(reply)
+        waiting = [result for key, result in sorted(calls["tool"].items()) if key[0] == turn]
+        for call in reply.message.tool_calls:
+            result = _result(waiting, call.name, call.arguments)
+            if result is not None:
+                failed = not result["ok"]
+                yield tool_frame(call.name, result["text"], result["latency_ms"], result["cost_usd"], failed=failed)
+            elif call.name not in tools:
+                yield tool_frame(call.name, no_such_tool(call.name, tools), 0.0, None, failed=True)
+
+
+def _gateway_frames(calls: _Calls) -> Iterator[Frame]:
+    if not calls[ROLE]:
+        return
+    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - with the HTTP server; few attempts need it
+
+    for _, payload in calls[ROLE].values():
+        answer = Recorded.from_json(payload)
+        reply = read_answer(answer.content_type, answer.body)
+        if reply is not None:
+            yield model_frame(reply)
+
+
 def _ends(text: str, recorded: str) -> bool:
     return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
 
 
 def _calls(lines: Iterable[bytes], name: str) -> _Calls:
-    calls: _Calls = {role: {} for role in _ROLES}
+    calls: _Calls = {role: {} for role in STEP_ROLES}
     for line in lines:
         try:
             entry = json.loads(line)
@@ -100,8 +152,10 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if attempt != name or entry["kind"] != "reply":
                 continue
             if role == "rollout":
-                payload["usage"] = usage_of(payload["usage"])
-            calls[role][int(turn), int(number)] = (digest, payload)
+                usage_of(payload["usage"])  # has to be there
+            # Answers of the gateway are numbered among equal requests only.
+            place = len(calls[ROLE]) if role == ROLE else int(number)
+            calls[role][int(turn), place] = (digest, payload)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error
     return calls
@@ -115,23 +169,24 @@ def _conversation(calls: _Calls, tools: Sequence[str]) -> list[dict[str, Any]]:
         if requested:
             message["tool_calls"] = [called(*call[:3]) for call in requested]
         messages.append(message)
-        results = sorted((key, result) for key, result in calls["tool"].items() if key[0] == turn)
-        waiting = [(digest, payload["text"]) for _, (digest, payload) in results]
+        waiting = [result for key, result in sorted(calls["tool"].items()) if key[0] == turn]
         for name, function, arguments, *_ in requested:
-            text = _result(waiting, function, arguments, tools)
+            result = _result(waiting, function, arguments)
+            # Calls of unknown tools have none and got a standard answer.
+            text = no_such_tool(function, tools) if result is None else result["text"]
             messages.append({"role": "tool", "tool_call_id": name, "name": function, "content": text})
     return messages
 
 
-def _result(waiting: list[tuple[str, str]], function: str, arguments: str, tools: Sequence[str]) -> str:
-    """Return and remove the first result of such a call; calls of unknown tools have none and got a standard answer."""
+def _result(waiting: list[tuple[str, Mapping[str, Any]]], function: str, arguments: str) -> Mapping[str, Any] | None:
+    """Return and remove the first result of such a call; None without one."""
     request = canonical_json({"tool": function, "arguments": arguments})
     digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
-    for index, (known, text) in enumerate(waiting):
+    for index, (known, result) in enumerate(waiting):
         if known == digest:
             del waiting[index]
-            return text
-    return no_such_tool(function, tools)
+            return result
+    return None
 
 
 def _logprobs(turns: Sequence[Mapping[str, Any]]) -> LogProbs | None:

@@ -26,6 +26,7 @@ from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle
+from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
 from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
@@ -191,7 +192,7 @@ class Call:
     def _finished(self, client: ChatClient, content_type: str, body: bytes) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""
         latency_s = perf_counter() - self._began
-        reply = self._read(content_type, body)
+        reply = read_reply(self.out.dialect, content_type, body)
         if reply is None:  # a stream that broke off, or an error behind a success status: it stays reserved, as lost
             self._failed(
                 ModelReplyMalformed(f"an answer of {client.endpoint.display_url} broke off, or cannot be read")
@@ -208,7 +209,7 @@ class Call:
         self._note(reply)
 
     def _replayed(self, known: Recorded, body: bytes) -> None:
-        reply = self._read(known.content_type, body)
+        reply = read_reply(self.out.dialect, known.content_type, body)
         if reply is not None:
             usage = reply.usage if known.usage == () else usage_of(known.usage)
             self._note(replace(reply, usage=usage, latency_s=known.latency_s, cost_usd=known.cost_usd, replayed=True))
@@ -219,19 +220,6 @@ class Call:
         describe_reply(self._span, reply)
         if not self._noted:
             self.session.answered(self._place, self.out, reply)
-
-    def _read(self, content_type: str, body: bytes) -> ChatReply | None:
-        """Return what an answer says; None for none, and for what cannot be read."""
-        dialect = self.out.dialect
-        try:
-            if is_events(content_type):
-                datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
-                # As one array: many small texts take twice the time to parse.
-                return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
-            value = mapping_of(json_of(body))
-            return None if hidden_status(value) is not None else dialect.read(value)
-        except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
-            return None
 
     def _broken(
         self, error: TfgrpoError, status: int, kind: str = "api_error", *, retry: bool = False
@@ -252,6 +240,19 @@ class Call:
         reservation, self._reservation = self._reservation, None
         if reservation is not None:
             how(reservation)
+
+
+def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | None:
+    """Return what an answer says; None for none, and for what cannot be read."""
+    try:
+        if is_events(content_type):
+            datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
+            # As one array: many small texts take twice the time to parse.
+            return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+        value = mapping_of(json_of(body))
+        return None if hidden_status(value) is not None else dialect.read(value)
+    except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send
+        return None
 
 
 async def _once(body: bytes, take: Take) -> bool:

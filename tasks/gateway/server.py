@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
-from tfgrpo.tasks.gateway.call import Call, GatewayRefusal
+from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
 from tfgrpo.tasks.gateway.chat import ChatDialect, EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
@@ -24,6 +24,7 @@ from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Session
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable
+from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -36,6 +37,12 @@ _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#]+)*/?")
 _COUNT: Final = "/messages/count_tokens"
 _CLOSING_S: Final = 1.0
 _HOST: Final = "127.0.0.1"
+
+
+def read_answer(content_type: str, body: bytes) -> ChatReply | None:
+    """Return what a journalled answer says, whichever protocol it is of; None for what cannot be read."""
+    replies = (read_reply(dialect, content_type, body) for dialect in _DIALECTS.values())
+    return next((reply for reply in replies if reply is not None), None)
 
 
 class Server(ABC):

@@ -6,6 +6,8 @@ import ast
 import inspect
 import json
 import re
+import shlex
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,7 +15,8 @@ import yaml
 from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 from tfgrpo.rewarders.graders.rewarder import Parse
 
-from tests.support.runs.pages import blocks, page, table
+from tests.support.runs.pages import ROOT, blocks, page, table
+from tfgrpo.flows.cli import main
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import Grader, GraderInput
@@ -121,3 +124,14 @@ def test_the_configuration_on_the_page_loads(tmp_path):
     assert rows == {key for entry in yaml.safe_load(shown.text)["python_graders"].values() for key in entry} - {
         "init_kwargs"
     }
+
+
+def test_the_transcript_of_grade_is_what_the_command_prints(at_home, capsys):
+    (lines,) = [each.text for each in blocks(PAGE, "jsonl") if "completion_index" in each.text]
+    Path("completions.jsonl").write_text(lines)
+    (transcript,) = [each.text for each in blocks(PAGE, "text") if "$ tfgrpo grade" in each.text]
+    command, *shown = transcript.rstrip("\n").split("\n")
+    arguments = command.removeprefix("$ tfgrpo ").replace("examples/", f"{ROOT}/examples/")
+    assert main(shlex.split(arguments)) == 0
+    pattern = "\n".join(map(re.escape, shown)).replace("…", r"[\s\S]*")
+    assert re.fullmatch(rf"{pattern}\n*", capsys.readouterr().out)

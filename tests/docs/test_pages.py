@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.runs.pages import ROOT, page, pages
+from tests.support.runs.pages import ROOT, blocks, page, pages
 from tests.support.runs.running import Server, in_process, on_server, one_group_teaches, run
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.console.observer import Observers
@@ -174,6 +174,18 @@ def test_files_of_the_code_named_on_the_pages_exist():
         for name in re.findall(r"`((?:\w+/)+\w+\.\w+)`", path.read_text(encoding="utf-8")):
             if not name.startswith(("out/", "path/")):
                 assert (ROOT / name).exists(), f"{path.name}: {name}"
+
+
+def test_the_transcript_of_show_is_what_the_commands_print(at_home, capsys):
+    transcript = next(each.text for each in blocks("docs/report.md", "text") if "tfgrpo show" in each.text)
+    made, *parts = transcript.split("$ tfgrpo ")[1:]
+    assert made == "run --dry-run --sample-size 8 --batch-size 4\n…\n"
+    assert run(Path("out"), dry_run=True, sample_size=8, batch_size=4).exit_code == 0
+    for part in parts:
+        command, *lines = part.splitlines()
+        assert main(shlex.split(command)) == 0
+        pattern = "\n".join(map(re.escape, lines)).replace("…", r"[\s\S]*")
+        assert re.fullmatch(rf"{pattern}\n*", capsys.readouterr().out), command
 
 
 def test_no_page_names_a_place_on_one_machine():

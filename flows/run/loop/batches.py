@@ -124,7 +124,7 @@ def accept_batches(
             arrived[batch_of[result.group_id]].append(result)
             while turn < len(batches) and len(arrived[turn]) == len(batches[turn]):
                 results = _accepted(session, batches[turn], arrived[turn])
-                record_batch(session, batches[turn], results)
+                record_batch(session, results)
                 yield results
                 arrived[turn] = []
                 turn += 1
@@ -132,6 +132,7 @@ def accept_batches(
 
 def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
     """Yield each group as it completes, in any order; closing the generator abandons the rest."""
+    session.books.items(spec.item for spec in specs)  # before any call: a killed run, too, can show what it asked
     injected = sum(len(half.pack.experience_ids) * len(indices) for spec in specs for half, indices in spec.halves)
     session.telemetry.record("injected", epoch=specs[0].key.epoch, domain=session.domain, count=injected)
     # Worker processes know no epochs, so the groups carry their parent span.
@@ -143,9 +144,8 @@ def run_groups(session: Session, specs: Sequence[GroupSpec]) -> Generator[GroupR
             yield result
 
 
-def record_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+def record_batch(session: Session, results: Sequence[GroupResult]) -> None:
     """Write a batch, which is final. Failures go into the journal first."""
-    session.books.items(spec.item for spec in specs)
     for result in results:
         for rollout in result.rollouts:
             if isinstance(rollout.outcome, Failed):

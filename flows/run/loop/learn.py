@@ -56,7 +56,7 @@ def learn(session: Session) -> GateDecision:
                 results = run_batch(session, groups)
                 evidence.add(results, session.baseline.library_id)
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
-                curate(session, groups, results, meanwhile=partial(record_batch, session, groups, results))
+                curate(session, groups, results, meanwhile=partial(record_batch, session, results))
                 sums.add(results)
     measure_lessons(session)
     swept = sweep(session, session.learning.champion, session.successor)
@@ -109,7 +109,7 @@ def measure(session: Session) -> None:
     with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
         for groups in cohort_groups(session, cohort, 1, "eval", "champion"):
             results = run_batch(session, groups)
-            record_batch(session, groups, results)
+            record_batch(session, results)
             sums.add(results)
     refuse_unscored(session)
 

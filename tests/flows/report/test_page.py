@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from tests.support.records.promotions import record_promotion
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
+from tfgrpo.flows.report.attempts import item_views, overview, worst_items
 from tfgrpo.flows.report.files import learned
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.library import promotions
@@ -163,6 +165,9 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
 
     edit_rows(own_run.paths.rollouts, hostile)
     edit_rows(own_run.task.experiences, lambda row: row.update(summary32=HOSTILE))
+    edit_rows(own_run.paths.items, lambda row: row.update(prompt=HOSTILE, answer=HOSTILE, system_prompt=HOSTILE))
+    edit_rows(own_run.paths.prompts, lambda row: row.update(experience_ids=[HOSTILE]))
+    edit_rows(own_run.paths.journal, lambda row: row["payload"].update(content=HOSTILE, model=HOSTILE))
     edit_rows(own_run.paths.groups, lambda row: row.update(rejected=[[HOSTILE, HOSTILE]]))
 
     def manifest(value):
@@ -174,6 +179,60 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
     page = page_of(own_run)
     assert "alert(1)</script>" in page.text
     assert "{{ 7 * 7 }}" in page.text
+
+
+def items_on_the_page(run):
+    """The block of each item, by id, in their order."""
+    section = write_report(run.task, run.paths).read_text().partition("<h2>Items and their attempts")[2]
+    blocks = section.partition("</section>")[0].split("<details>")[1:]
+    return {html.unescape(block.split("<summary>")[1].split(" <span")[0]): html.unescape(block) for block in blocks}
+
+
+def test_each_item_opens_to_its_question_reference_and_attempts_the_lowest_first(own_run):
+    blocks = items_on_the_page(own_run)
+    tallies = overview(own_run.task, own_run.paths)
+    assert list(blocks) == worst_items(tallies)[:50]
+    assert len(tallies) > 50
+    assert f"{len(tallies) - 50} more items are not on this page" in page_of(own_run).text
+    assert "An item whole: tfgrpo show small ITEM --task-id tfgrpo-learning" in page_of(own_run).text
+    items = {row["item_id"]: row for row in kit.lines(own_run.paths.items)}
+    rows = kit.lines(own_run.paths.rollouts)
+    for name, block in blocks.items():
+        assert items[name]["prompt"] in block
+        assert f"<pre>{items[name]['answer']}</pre>" in block
+        own = [row for row in rows if row["item_id"] == name]
+        shown = re.findall(r"<b>reward ([\d.]+)</b>", block)
+        assert shown == sorted(f"{row['outcome']['reward']:.3f}" for row in own)[:6]
+        assert all(row["output"] in block for row in own[:1] if len(own) <= 6)
+        assert (f"{len(own) - 6} attempts not shown" in block) is (len(own) - 6 > 1)
+
+
+def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
+    def long(row):
+        row.update(output=f"{'x' * 20_000} end")
+        row["scores"][0]["evidence"] = "y" * 20_000
+
+    before = len(write_report(own_run.task, own_run.paths).read_text())
+    edit_rows(own_run.paths.rollouts, long)
+    edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 20_000, answer="z" * 20_000))
+    blocks = items_on_the_page(own_run)
+    assert max(map(len, blocks.values())) < 30_000
+    assert all(" end</pre>" in block and "characters left out" in block for block in blocks.values())
+    assert len(write_report(own_run.task, own_run.paths).read_text()) < before + 500_000
+
+
+def test_attempts_that_lost_their_reward_are_shown_first_with_the_reason(own_run):
+    lost = kit.lines(own_run.paths.rollouts)[-1]
+
+    def lose(row):
+        if row["rollout_id"] == lost["rollout_id"]:
+            row.update(outcome={"name": "failed", "error_type": "ModelTimeout", "reason": "no answer"}, scores=[])
+
+    edit_rows(own_run.paths.rollouts, lose)
+    (view,) = item_views(own_run.task, own_run.paths, [lost["item_id"]])
+    assert (view.attempts[0].rollout_id, view.attempts[0].reason) == (lost["rollout_id"], "no answer")
+    rest = [attempt.reward for attempt in view.attempts[1:]]
+    assert rest == sorted(rest)
 
 
 def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):

@@ -23,6 +23,8 @@ def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
     assert "Stopped: the budget is spent" in text
     assert "not known: the held-out sweep did not end" in text
     assert "tfgrpo run --resume short" in text
+    assert "4 attempts: 4 unfinished" in text
+    assert "its batch was not finished" in text
 
 
 def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
@@ -39,6 +41,7 @@ def test_a_replay_has_a_page_without_costs(own_run):
     task = own_run.task.replay("small-1")
     replay = type("Replay", (), {"task": task, "paths": task.run("small")})
     assert "Promoted" in page_of(replay).text
+    assert "tfgrpo show small ITEM --task-id small-1 --out" in page_of(replay).text
     assert "cost by role" not in page_of(replay).text
 
 

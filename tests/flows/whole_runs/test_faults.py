@@ -9,13 +9,13 @@ import time
 
 import pytest
 from rich.console import Console as RichConsole
+from tfgrpo.rewarders.base import RewardContext
 
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.pipelines.settings.model import FaultSettings
-from tfgrpo.rewarders.base import RewardContext
 from tfgrpo.stores.errors import RewarderTimeout
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
@@ -138,9 +138,9 @@ stages: [{{name: learn}}, {{name: spec-guard}}]
 def test_lessons_of_an_epoch_that_fails_late_are_dropped(tmp_path, monkeypatch):
     record = learn.record_batch
 
-    def second_batch_hangs(session, specs, results):
-        record(session, specs, results)
-        if specs[0].key.epoch == 1 and specs[0].key.batch == 1:
+    def second_batch_hangs(session, results):
+        record(session, results)
+        if results[0].key.epoch == 1 and results[0].key.batch == 1:
             raise RewarderTimeout("rewarder slow ran over its limit")
 
     monkeypatch.setattr(learn, "record_batch", second_batch_hangs)

@@ -141,8 +141,8 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
         finally:
             closed.append(True)
 
-    def record_batch(_session, specs, results):
-        recorded.append(([one.group_id for one in specs], [result.group_id for result in results]))
+    def record_batch(_session, results):
+        recorded.append([result.group_id for result in results])
 
     monkeypatch.setattr(running_batches, "_refuse_broken_batch", lambda _session, results: None)
     monkeypatch.setattr(running_batches, "run_groups", run_groups)
@@ -153,7 +153,7 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]
     coming.close()
     assert closed == [True]
-    assert recorded == [(["g0", "g1"],) * 2, (["g10", "g11"],) * 2]
+    assert recorded == [["g0", "g1"], ["g10", "g11"]]
 
 
 def test_epoch_sums_average_scored_rollouts_only():

@@ -1,0 +1,1 @@
+"""Commands that look at attempts, and grade completions without a run."""

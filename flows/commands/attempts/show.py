@@ -1,0 +1,161 @@
+"""``tfgrpo show`` lists the items of a run, the worse first, or prints one with everything that each attempt at it did."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tfgrpo.flows.commands.options import run_of
+from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.report.attempts import (
+    ARMS,
+    UNFINISHED,
+    AttemptView,
+    ItemTally,
+    ItemView,
+    item_views,
+    overview,
+    tally_json,
+    worst_items,
+)
+from tfgrpo.flows.report.figures import NOTHING, decimal, outcomes, reward, rewards, score, step, where
+from tfgrpo.flows.report.morning import place_options
+from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.summarize import shorten_middle
+
+_ROWS: Final = 50
+_CHARS: Final = 4_000
+"""Of a text on the terminal; `--json` has it whole."""
+_NAMED: Final = 10
+"""Most items that a message names."""
+
+
+def execute(options: argparse.Namespace, console: Console) -> None:
+    """Print the table of the items, or one item; with ``--json`` one object."""
+    options.run, *asked = options.names
+    run = run_of(options)
+    task = TaskPaths(run.root.parent.parent)
+    manifest = ManifestFile(run.manifest).read()
+    about = {
+        "run_id": manifest.get("run_id", run.root.name),
+        "task_id": manifest.get("task_id", task.root.name),
+        "status": manifest.get("status", "unknown"),
+        "simulated": manifest.get("simulated"),
+    }
+    tallies = overview(task, run)
+    if not asked:
+        _show_items(about, task, run, tallies, console, every=options.all)
+        return
+    (view,) = item_views(task, run, [_item_named(asked[0], tallies)])
+    if console.as_json:
+        console.result({**about, "item": view.as_json()})
+    else:
+        _show_item(about, view, console)
+
+
+def _item_named(name: str, known: Collection[str]) -> str:
+    """Return the item of this id, or the only one whose id begins so. Raise ``SettingsError``."""
+    if name in known:
+        return name
+    found = sorted(each for each in known if each.startswith(name))
+    if len(found) == 1:
+        return found[0]
+    listed = found or sorted(known)
+    ids = ", ".join(map(repr, listed[:_NAMED])) or "none"
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    given = (
+        f"{name!r:.80}, with which {len(found)} ids begin" if found else f"{name!r:.80}, which the run did not attempt"
+    )
+    raise SettingsError.one("ITEM", given, f"the id of an attempted item, or its unique beginning: {ids}{more}")
+
+
+def _show_items(
+    about: Mapping[str, Any],
+    task: TaskPaths,
+    run: RunPaths,
+    tallies: Mapping[str, ItemTally],
+    console: Console,
+    *,
+    every: bool,
+) -> None:
+    ids = worst_items(tallies)
+    command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {place_options(task)}"
+    if console.as_json:
+        console.result(
+            {**about, "items": [{"item_id": each, **tally_json(tallies[each])} for each in ids], "next": command}
+        )
+        return
+    if not ids:
+        console.say(f"no attempt of run {run.root.name} was recorded yet")
+        return
+    known = {arm for tally in tallies.values() for arm in tally.sums}
+    arms = [arm for arm in (*ARMS, *sorted(known - ARMS.keys())) if arm in known]
+    shown = ids if every else ids[:_ROWS]
+    console.table(
+        ("item", "attempts", *(ARMS.get(arm, arm) for arm in arms), "ended"),
+        ([each, *_cells(tallies[each], arms)] for each in shown),
+    )
+    if more := len(ids) - len(shown):
+        console.say(f"and {pluralize(more, 'more item')}; --all lists them")
+    console.say(f"the attempts at one: {command}", wrap=False)
+
+
+def _cells(tally: ItemTally, arms: Sequence[str]) -> Iterator[str]:
+    counts, means = outcomes(tally).partition(": ")[2], tally.rewards
+    yield str(tally.outcomes.total())
+    yield from (decimal(means[arm]) if arm in means else NOTHING for arm in arms)
+    yield counts
+
+
+def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> None:
+    simulated = ", SIMULATED model" if about["simulated"] else ""
+    console.line(f"item {view.item_id} of run {about['run_id']} ({about['task_id']}{simulated})")
+    console.line(f"{outcomes(view.tally)}{'; mean reward ' if view.tally.sums else ''}{rewards(view.tally)}")
+    not_recorded = "not known: the run has not recorded it"
+    console.text("\nquestion")
+    if view.system_prompt:
+        _quote(console, view.system_prompt)
+    _quote(console, view.question, none=not_recorded)
+    console.text("\nreference")
+    _quote(
+        console,
+        view.reference,
+        none=not_recorded if view.reference is None else "none: the item has no reference answer",
+    )
+    for number, attempt in enumerate(view.attempts, start=1):
+        _show_attempt(attempt, f"attempt {number} of {len(view.attempts)}", console)
+
+
+def _show_attempt(attempt: AttemptView, title: str, console: Console) -> None:
+    console.line(f"\n{title}: {reward(attempt)} ({where(attempt)})")
+    if attempt.reason:
+        console.line(f"  {': '.join(filter(None, (attempt.error_type, attempt.reason)))}")
+    for each in attempt.scores:
+        console.line(f"  {score(each)}")
+    if attempt.lessons is None:
+        if attempt.outcome != UNFINISHED:
+            console.text("  lessons: not known, its prompt was not recorded")
+    else:
+        console.text(f"  lessons in its prompt: {len(attempt.lessons) or 'none'}")
+        for lesson in attempt.lessons:
+            console.line(f"    {lesson.experience_id}  {lesson.text or '(its words are not in the recorded prompt)'}")
+    if attempt.steps is None:
+        console.text("  steps: not known, there is no journal")
+    for number, frame in enumerate(attempt.other_steps, start=1):
+        console.line(f"  step {number}, {step(frame)}")
+        _quote(console, frame.text, none="no text was recorded")
+    console.text("  output")
+    _quote(console, attempt.output, none="none")
+
+
+def _quote(console: Console, text: str | None, *, none: str = "") -> None:
+    """Print a text of others, without its middle if it is very long; ``none`` in brackets if it is empty."""
+    if text:
+        console.quote(shorten_middle(text, _CHARS))
+    else:
+        console.text(f"    ({none})")
