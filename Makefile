@@ -116,11 +116,11 @@ $(VENV)/bin/python:
 # The pip that comes with an older Python compares every file of an index with every tag: half a minute of CPU more.
 	$(BIN)/python -m $(PIP) --upgrade pip
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.tested: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.tested: pyproject.toml setup.py constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[test]'
 	touch $(VENV)/.installed $@
 

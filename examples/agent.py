@@ -4,8 +4,10 @@ It may declare ``prompt``, ``system``, ``item``, ``temperature``, ``seed`` and `
 pack's text and its lessons as system message, and every call is measured, journalled and counted against the budget.
 """
 
+import tfgrpo
 
-async def agent(prompt, chat):
+
+async def agent(prompt: str, chat: tfgrpo.Chat) -> str:
     """Answer, look at the answer once more, and answer again; the second answer counts."""
     draft = await chat(prompt)
     return await chat(f"{prompt}\n\nA first answer was:\n{draft}\n\nCheck it and answer again.")

@@ -96,6 +96,7 @@ class RunOptions(_SharedOptions, total=False):
     train_temp: float
     eval_temp: float
     concurrency: int
+    allow_zero: bool
     task_runner: Literal["threads", "dask", "ray"]
 
 

@@ -86,7 +86,8 @@ class Result:
     run_id: str
     task_id: str
     status: str
-    """``finished``, or ``stopped`` at a budget cap; an old run may also be ``failed`` or ``running``."""
+    """``finished``, or ``stopped`` at a budget cap or after a first batch with nothing right; an old run may also be
+    ``failed`` or ``running``."""
     message: str
     """The reason for the decision, or for the end of a run that was stopped."""
     decision: str | None

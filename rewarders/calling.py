@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.faults import is_ctrl_c
+from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
 from tfgrpo.rewarders.matching import NO_RESULT, as_verdict, failed, group_verdicts, matched
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict
 from tfgrpo.rewarders.threads import is_async
@@ -20,6 +22,8 @@ Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt and its verdict."""
 T = TypeVar("T")
 _SHOWN: Final = 60
+_SLACK_S: Final = 0.5
+"""How much later than its limit a coroutine is given up, where something else is to happen at the limit."""
 
 
 def size(work: Work) -> int:
@@ -27,63 +31,87 @@ def size(work: Work) -> int:
     return len(work.outputs) if isinstance(work, RewardContext) else len(work)
 
 
-def perform(scorer: Scorer, work: Work, report: Report, begin: Callable[[], None] = lambda: None) -> None:
+def perform(
+    scorer: Scorer, work: Work, report: Report, begin: Callable[[], None] = lambda: None, limit_s: float = math.inf
+) -> None:
     """Score all attempts; ``begin`` is called before each call of the scorer's code, to start its clocks.
 
     An error of the scorer's code costs the attempts of that call. Of a failed batch whose attempts are independent each is
-    asked about alone. Ctrl-C passes through.
+    asked about alone. A verdict that comes later than ``limit_s`` after its call began never counts, whoever was kept from
+    looking meanwhile. Ctrl-C passes through.
     """
-    if isinstance(work, RewardContext):
+    begun = 0.0
+
+    def start() -> None:
+        nonlocal begun
         begin()
-        verdicts = _caught(lambda: group_verdicts(scorer.rewarder_id, _awaited(scorer.call(work)), len(work.outputs)))
+        begun = time.monotonic()
+
+    def tell(index: int, verdict: Verdict) -> None:
+        report(index, verdict if time.monotonic() - begun <= limit_s else late(scorer, limit_s))
+
+    if isinstance(work, RewardContext):
+        start()
+        verdicts = _caught(
+            lambda: group_verdicts(scorer.rewarder_id, _awaited(scorer.call(work), limit_s), len(work.outputs))
+        )
         for index in range(len(work.outputs)):
             failure = isinstance(verdicts, BaseException)
-            report(index, failed(scorer.rewarder_id, verdicts) if failure else _with_evidence(verdicts[index]))
+            tell(index, failed(scorer.rewarder_id, verdicts) if failure else _with_evidence(verdicts[index]))
     elif scorer.scope == "batch":
-        begin()
-        _perform_batch(scorer, work, report, begin)
+        _perform_batch(scorer, work, tell, start, limit_s)
     elif is_async(scorer.call):
-        begin()
-        asyncio.run(_perform_concurrently(scorer, work, report))
+        start()
+        asyncio.run(_perform_concurrently(scorer, work, tell, limit_s))
     else:
         for index, item in enumerate(work):
-            begin()
-            value = _caught(lambda item=item: _awaited(scorer.call(item)))  # type: ignore[misc]
-            report(index, explained(scorer, item, _read(scorer, value)))
+            start()
+            value = _caught(lambda item=item: _awaited(scorer.call(item), limit_s))  # type: ignore[misc]
+            tell(index, explained(scorer, item, as_verdict(scorer.rewarder_id, value)))
 
 
-def _perform_batch(scorer: Scorer, work: Sequence[GraderInput], report: Report, begin: Callable[[], None]) -> None:
+def _perform_batch(
+    scorer: Scorer, work: Sequence[GraderInput], tell: Report, start: Callable[[], None], limit_s: float
+) -> None:
     name = scorer.rewarder_id
-    verdicts = _caught(lambda: matched(name, work, _awaited(scorer.call(work))))
+    start()
+    verdicts = _caught(lambda: matched(name, work, _awaited(scorer.call(work), limit_s)))
     if not isinstance(verdicts, BaseException):
         for index, verdict in enumerate(verdicts):
-            report(index, explained(scorer, work[index], verdict))
+            tell(index, explained(scorer, work[index], verdict))
     elif len(work) == 1 or not scorer.per_item or isinstance(verdicts, GraderUnavailable | RewarderTimeout):
         for index in range(len(work)):
-            report(index, failed(name, verdicts))
+            tell(index, failed(name, verdicts))
     else:
         for index, item in enumerate(work):
-            begin()
-            _perform_batch(scorer, [item], lambda _, verdict, index=index: report(index, verdict), begin)  # type: ignore[misc]
+            _perform_batch(scorer, [item], lambda _, verdict, index=index: tell(index, verdict), start, limit_s)  # type: ignore[misc]
 
 
-async def _perform_concurrently(scorer: Scorer, work: Sequence[GraderInput], report: Report) -> None:
+async def _perform_concurrently(scorer: Scorer, work: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
     async def one(index: int, item: GraderInput) -> None:
-        try:
-            value = await scorer.call(item)
-        except BaseException as error:  # user code: its failure is data
-            if is_ctrl_c(error):
-                raise
-            value = error
-        report(index, explained(scorer, item, _read(scorer, value)))
+        value = await outcome_of(lambda: scorer.call(item))
+        tell(index, explained(scorer, item, as_verdict(scorer.rewarder_id, value)))
 
-    await asyncio.gather(*(one(index, item) for index, item in enumerate(work)))
+    tasks = [asyncio.ensure_future(one(index, item)) for index, item in enumerate(work)]
+    _, pending = await asyncio.wait(tasks, timeout=limit_s)
+    for index, task in enumerate(tasks):
+        if task in pending:
+            task.cancel()
+            tell(index, late(scorer, limit_s))
 
 
-def _read(scorer: Scorer, value: Any) -> Verdict:
-    """Read a returned value; the class of a user's object may raise anything."""
-    verdict: Verdict | BaseException = _caught(lambda: as_verdict(scorer.rewarder_id, value))
-    return failed(scorer.rewarder_id, verdict) if isinstance(verdict, BaseException) else verdict
+async def outcome_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through.
+
+    Raised into an event loop, what is no ``Exception`` would end the loop.
+    """
+    try:
+        answer = call()
+        return await answer if inspect.isawaitable(answer) else answer
+    except BaseException as error:  # user code: its failure is data
+        if is_ctrl_c(error) or is_cancellation(error):
+            raise
+        return error
 
 
 def _with_evidence(verdict: Verdict) -> Verdict:
@@ -107,15 +135,23 @@ def _end(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN + 1 :]}")
 
 
-def _awaited(answer: Any) -> Any:
-    """Return what a coroutine returns, on an event loop for this call alone; anything else as it is."""
+def _awaited(answer: Any, limit_s: float) -> Any:
+    """Return what a coroutine returns, on an event loop for this call alone; anything else as it is.
+
+    The caller has left at the limit. Soon after it the coroutine is cancelled, so that the thread of the call ends, too.
+    """
     if not inspect.isawaitable(answer):
         return answer
 
-    async def wait(awaitable: Awaitable[Any]) -> Any:
-        return await awaitable
+    async def wait() -> Any:
+        task = asyncio.ensure_future(outcome_of(lambda: answer))
+        await asyncio.wait([task], timeout=limit_s + _SLACK_S)
+        return task.result() if task.done() else RewarderTimeout(_no_score(limit_s))
 
-    return asyncio.run(wait(answer))
+    outcome = asyncio.run(wait())
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _caught(call: Callable[[], Any]) -> Any:
@@ -141,3 +177,17 @@ async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
 def missing(scorer: Scorer) -> Abstained:
     """Return the verdict on an attempt that a scorer left out."""
     return Abstained(scorer.rewarder_id, NO_RESULT)
+
+
+def late(scorer: Scorer, limit_s: float) -> Abstained:
+    """Return the verdict on an attempt whose score did not come in time."""
+    return Abstained(scorer.rewarder_id, _no_score(limit_s), late=True)
+
+
+def _no_score(limit_s: float) -> str:
+    return f"no score within {limit_s:g} s"
+
+
+def patience(scorer: Scorer, limit_s: float) -> float:
+    """Return how long to wait for a call: a little longer than the limit where that is kept for each attempt within it."""
+    return limit_s + (_SLACK_S if scorer.scope == "item" and is_async(scorer.call) else 0.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from tfgrpo.rewarders.options import pop_rewarder_id
+from tfgrpo.rewarders.functions import pop_rewarder_id
 from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
     UNIT,
@@ -232,9 +232,13 @@ AnyScorer: TypeAlias = "Scorer | Composite | ByDataset"
 
 
 def unisolated(scorer: AnyScorer) -> AnyScorer:
-    """Return a scorer of the user's whose code runs in a thread of this process; any other as it is."""
-    own = isinstance(scorer, Scorer) and scorer.source is not None and ":" in scorer.source.name
-    return replace(scorer, place="thread") if isinstance(scorer, Scorer) and own else scorer
+    """Return a scorer whose code of the user's, in it or its members, runs in a thread of this process."""
+    if isinstance(scorer, Composite):
+        parts = tuple(replace(part, scorer=unisolated(part.scorer)) for part in scorer.parts)
+        return replace(scorer, parts=parts, gates=tuple(map(unisolated, scorer.gates)))
+    if isinstance(scorer, Scorer) and scorer.source is not None and ":" in scorer.source.name:
+        return replace(scorer, place="thread")
+    return scorer
 
 
 def judge_loads(scorer: AnyScorer, group_size: int) -> Sequence[Any]:

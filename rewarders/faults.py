@@ -6,6 +6,7 @@ User code may raise what is no ``Exception``: ``sys.exit``, time limits of ``fun
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
@@ -53,8 +54,12 @@ def described(error: BaseException, *, whole: bool = False) -> str:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether the user ends the process, which reaches only the main thread; elsewhere user code raised it."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    """Return whether the user ends the process, which reaches only the main thread; elsewhere user code raised it.
+
+    So it did in a process that ignores Ctrl-C, such as a worker.
+    """
+    own_thread = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and own_thread and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
 
 def is_cancellation(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Bind the parameters of a Python function by name, so that it can be called as a scorer.
+"""Call a Python function as a scorer, its parameters bound by name; build what a class or factory makes of options.
 
 Names are those of the frameworks that people bring functions from; one that is unknown, or that could be the output as well as
 the reference, is refused.
@@ -7,17 +7,19 @@ the reference, is refused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
+from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.scorer import GraderInput, Scope
 from tfgrpo.rewarders.threads import is_async
-from tfgrpo.stores.errors import OptionError
+from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name
 
+T = TypeVar("T")
 Role: TypeAlias = Literal["output", "reference", "prompt", "metadata", "item", "context", "source", "tokens", "nothing"]
 _Role: TypeAlias = Role | Literal["either"]
 
@@ -244,10 +246,58 @@ def _resolved(roles: Mapping[str, _Role], signature: inspect.Signature) -> dict[
     return chosen
 
 
-def makes_something(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
-    """Return whether a callable needs no argument beyond the options: then it is a factory."""
+def fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown: bool = False) -> bool:
+    """Return whether a call with the options alone fits; ``unknown`` for a callable without a signature."""
     try:
-        inspect.signature(function).bind(**options)
+        signature = inspect.signature(build)
     except (TypeError, ValueError):
+        return unknown
+    try:
+        signature.bind(**options)
+    except TypeError:
         return False
     return True
+
+
+def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str = ": options") -> T:
+    """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
+    if not (getattr(build, "names_problems", False) or fits(build, options, unknown=True)):
+        given = ", ".join(sorted(options)) or "none"
+        raise PipelineError.one(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")
+    try:
+        return build(**options)
+    except PipelineError as error:
+        raise PipelineError(placed(error.problems, where, key)) from error
+    except OptionError as error:
+        raise PipelineError.one(where + key, error.given, error.accepted) from error
+    except (Exception, SystemExit) as error:  # a user's class may do anything
+        raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
+
+
+def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
+    """Return the problems of options with their place: below ``key`` within ``where``."""
+    return [
+        Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems
+    ]
+
+
+def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
+    """Raise ``PipelineError`` for options that a function has no parameter for."""
+    parameters = inspect.signature(function).parameters.values()
+    names = {each.name for each in parameters}
+    if not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        accepted = f"the options of {_name(function)}{inspect.signature(function)}"
+        raise PipelineError.one(where, ", ".join(sorted(options)), accepted)
+
+
+def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:
+    """Return the options without ``rewarder_id``, and that name. Raises ``PipelineError`` unless it is a name."""
+    rest = dict(options)
+    name = rest.pop("rewarder_id", default)
+    if not isinstance(name, str) or not name.strip():
+        raise PipelineError.one(f"{where}: options.rewarder_id", repr(name), "a name")
+    return rest, name
+
+
+def _name(build: object) -> str:
+    return str(getattr(build, "__name__", type(build).__name__))

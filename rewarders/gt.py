@@ -12,12 +12,12 @@ from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import field
+from tfgrpo.rewarders.graders.base import field, references
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Verdict
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
@@ -109,15 +109,10 @@ class GroundTruth(Options, ItemScorer):
                 shown_first.append(shown(text) if read == shown(text) else f"{shown(text)} as {read}")
         return f"{read_column(references)}; the first: {', '.join(shown_first)}"
 
-    def unusable(self, reference: str) -> str | None:
-        """Return why no output can be compared with a reference; None if one can."""
-        if self.match == "choice":
-            return None if reference.strip() else "the item has no reference answer"  # options are the item's
-        try:
-            self.reference(reference)
-        except RewardError as error:
-            return str(error)
-        return None
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be compared with the references of a record; None if one can."""
+        read = self._read(GraderInput.of("", record, ""))
+        return None if read.references else read.reasons[0]
 
     def reference(
         self,
@@ -163,20 +158,23 @@ class GroundTruth(Options, ItemScorer):
 
     def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
         """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
-        answer = field(item, "answer")
-        texts = [str(each) for each in answer] if isinstance(answer, list | tuple) else [_text(answer)]
-        known = field(item, "metadata")
-        options = options_of(str(field(item, "prompt") or ""), known if isinstance(known, Mapping) else None)
-        references: list[Reference] = []
+        read = self._read(item, equal)
+        if read.references:
+            return self._verdict(item.completion, read.references)
+        return self._same(item.completion, read.texts[0], read.reasons[0])
+
+    def _read(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> _Read:
+        """Return the references of an item as they are read."""
+        texts = [_text(each) for each in references(item)]
+        options = options_of(str(field(item, "prompt") or ""), field(item, "metadata"))
+        found: list[Reference] = []
         reasons: list[str] = []
         for text in texts:
             try:
-                references.append(self.reference(text, options, equal))
+                found.append(self.reference(text, options, equal))
             except RewardError as error:
                 reasons.append(str(error))
-        if references:
-            return self._verdict(item.completion, references)
-        return self._same(item.completion, texts[0], reasons[0])
+        return _Read(texts, found, reasons)
 
     def _same(self, output: str, reference: str, unusable: str) -> Verdict:
         """Return the verdict beside a reference that cannot be used: the same text is right, whatever it is."""
@@ -236,6 +234,14 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
 
 def _distinct(references: Sequence[str]) -> tuple[str, ...]:
     return tuple({plain(text): text for text in reversed(references) if text.strip()}.values())
+
+
+class _Read(NamedTuple):
+    """The references of an item: as texts, as they are read, and why others cannot be used."""
+
+    texts: list[str]
+    references: list[Reference]
+    reasons: list[str]
 
 
 def _text(answer: object) -> str:

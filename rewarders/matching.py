@@ -17,10 +17,10 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Final, TypeVar
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import GraderUnavailable, RewardError
+from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import RewardScore
@@ -49,7 +49,8 @@ def unless_it_raises(default: D, call: Callable[..., T], *arguments: object) -> 
 def failed(name: str, error: BaseException) -> Abstained:
     """Return the verdict for an exception, with its text in one line. A ``RewardError`` concerns the attempt alone."""
     broke = not isinstance(error, RewardError) or isinstance(error, GraderUnavailable)
-    return Abstained(name, described(error) + (REJECTS if _rejects(error) else ""), broke)
+    late = isinstance(error, RewarderTimeout)
+    return Abstained(name, described(error) + (REJECTS if _rejects(error) else ""), broke, late)
 
 
 def _rejects(error: BaseException) -> bool:
@@ -65,10 +66,20 @@ def _rejects(error: BaseException) -> bool:
 def as_verdict(name: str, value: object) -> Verdict:
     """Read a value as the verdict on one attempt: a verdict, a number of any kind, a boolean, or an object with a reward.
 
-    Numbers as text are read as numbers. None, NaN and anything else abstain. The score of a bare number has no evidence yet.
+    Numbers as text are read as numbers. None, NaN and anything else abstain, and so does a value that raises when it is
+    looked at. The score of a bare number has no evidence yet.
     """
     if isinstance(value, BaseException):
         return failed(name, value)
+    try:
+        return _read(name, value)
+    except BaseException as error:  # the class is a user's
+        if is_ctrl_c(error):
+            raise
+        return failed(name, error)
+
+
+def _read(name: str, value: object) -> Verdict:
     if isinstance(value, RewardScore | Abstained):
         return _checked(name, value)
     reward, members = _reward_of(value)
@@ -128,7 +139,7 @@ def _checked(name: str, verdict: Verdict) -> Verdict:
         return replace(verdict, rewarder_id=name, reason=" ".join(str(verdict.reason).split()))
     score: object = verdict.score
     if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
-        return Abstained(name, f"the score {score!r} is no finite number of at most {MAX_SCORE:g}", broke=True)
+        return Abstained(name, f"the score {_short(score)} is no finite number of at most {MAX_SCORE:g}", broke=True)
     try:
         details = None if verdict.details is None else _json(verdict.details)
     except RewardError as error:

@@ -5,10 +5,8 @@ Everything invalid is reported at once, each value with what would have been acc
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     ConfigDict,
@@ -23,10 +21,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tfgrpo.rewarders.faults import described
-from tfgrpo.stores.errors import OptionError, PipelineError, Problem
-
-T = TypeVar("T")
+from tfgrpo.stores.errors import PipelineError, Problem
 
 _UNKNOWN: Final = "unexpected_keyword_argument"
 
@@ -64,6 +59,8 @@ Name = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("a 
 class Options:
     """Base of dataclasses whose constructor raises ``PipelineError`` with a problem of every invalid option."""
 
+    names_problems: ClassVar[bool] = True
+    """Every unfit option is named by the constructor."""
     shows_unknown: ClassVar[bool] = True
     """Whether an unknown option is reported with its value, which may be a secret under a wrong name."""
 
@@ -77,13 +74,6 @@ class Options:
             raise PipelineError([_problem(each, cls) for each in found]) from None
 
 
-def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
-    """Return the problems of options with their place: below ``key`` within ``where``."""
-    return [
-        Problem(f"{where}{key}.{each.source}" if each.source else where, each.given, each.accepted) for each in problems
-    ]
-
-
 def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
     names = [each.name for each in fields(options) if each.init]
     place, given = error["loc"][0], repr(error["input"])
@@ -94,69 +84,3 @@ def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
         shown = given if options.shows_unknown else "an unknown option"
         return Problem(name, shown, f"only {', '.join(names)}" if names else "no options")
     return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])
-
-
-def constructed(build: Callable[..., T], options: Mapping[str, Any], where: str, key: str = ": options") -> T:
-    """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
-    if not (isinstance(build, type) and issubclass(build, Options)):
-        refuse_unfit(build, options, where + key)
-    try:
-        return build(**options)
-    except PipelineError as error:
-        raise PipelineError(placed(error.problems, where, key)) from error
-    except OptionError as error:
-        raise PipelineError.one(where + key, error.given, error.accepted) from error
-    except (Exception, SystemExit) as error:  # a user's class may do anything
-        raise PipelineError.one(where + key, described(error), f"values that {_name(build)} takes") from error
-
-
-def refuse_unfit(
-    build: Callable[..., Any], options: Mapping[str, Any], where: str, *, besides: Sequence[str] | None = None
-) -> None:
-    """Raise ``PipelineError`` when a call with the options does not fit.
-
-    ``besides``: names of parameters that get something else, for a call that the options complete only in part.
-    """
-    whole = besides is None
-    if not fits(build, options, partly=not whole) or options.keys() & set(besides or ()):
-        given = ", ".join(sorted(options)) or "none"
-        raise PipelineError.one(where, given, f"the options of {_name(build)}{inspect.signature(build)}")
-
-
-def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
-    """Raise ``PipelineError`` for options that a function has no parameter for."""
-    parameters = inspect.signature(function).parameters.values()
-    names = {each.name for each in parameters}
-    if not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters):
-        raise PipelineError.one(
-            where, ", ".join(sorted(options)), f"the options of {_name(function)}{inspect.signature(function)}"
-        )
-
-
-def fits(build: Callable[..., Any], options: Mapping[str, Any], *, arguments: int = 0, partly: bool = False) -> bool:
-    """Return whether a call with these arguments fits; without arguments before the options unknown signatures do.
-
-    ``partly``: arguments may be missing.
-    """
-    try:
-        signature = inspect.signature(build)
-    except (TypeError, ValueError):
-        return not arguments
-    try:
-        (signature.bind_partial if partly else signature.bind)(*[None] * arguments, **options)
-    except TypeError:
-        return False
-    return True
-
-
-def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:
-    """Return the options without ``rewarder_id``, and that name. Raises ``PipelineError`` unless it is a name."""
-    rest = dict(options)
-    name = rest.pop("rewarder_id", default)
-    if not isinstance(name, str) or not name.strip():
-        raise PipelineError.one(f"{where}: options.rewarder_id", repr(name), "a name")
-    return rest, name
-
-
-def _name(build: object) -> str:
-    return str(getattr(build, "__name__", type(build).__name__))

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast, get_args
 
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
-from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, makes_something
-from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, constructed, fits, pop_rewarder_id, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_from_file, load_object
 from tfgrpo.rewarders.matching import REJECTS
-from tfgrpo.rewarders.options import constructed, pop_rewarder_id, refuse_unknown
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Parse, Place, Scorer, Source, declared_range
 from tfgrpo.rewarders.workers import NotIsolated, WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
@@ -40,6 +38,7 @@ class _Grader(NamedTuple):
 _GRADERS: Final[Mapping[str, _Grader]] = {
     "category_match": _Grader("labels", "CategoryMatch", needs_answer=True),
     "completion_length_cap": _Grader("formats", "CompletionLengthCap"),
+    "json_conforms": _Grader("json_conforms", "JsonConforms", place="process"),
     "json_schema": _Grader("schema_grader", "JsonSchema"),
     "json_valid": _Grader("formats", "JsonValid"),
     "label_match": _Grader("labels", "LabelMatch", needs_answer=True),
@@ -70,7 +69,7 @@ _PHRASES: Final = {
     "math_exact": "gsm8k gsm8k_match math_match",
     "label_match": "category choice class classification label labels mcq multiple_choice",
     "judge": "g_eval geval grader_model llm llm_as_a_judge llm_as_judge llm_judge llm_rubric model_graded rubric",
-    "json_schema": "json_match json_schema_match jsonschema schema",
+    "json_conforms": "json_match json_schema_match jsonschema schema",
     "json_valid": "is_json json valid_json",
     "xml_schema": "xml",
     "latex_only": "latex_format",
@@ -136,13 +135,17 @@ def build_scorer(
 def scorer_of(source: Source) -> Scorer:
     """Return the scorer that a worker process is to run."""
     if source.name == _FORMULAS:
-        gt = GroundTruth(**source.options)
-        from tfgrpo.rewarders.graders.builtin.math_verify import formulas_equal  # noqa: PLC0415 - imports sympy
+        from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify, formulas_equal  # noqa: PLC0415 - imports sympy
+        from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - see ``_ground_truth``
 
+        gt = GroundTruth(**source.options)
+        MathVerify().prepare()
         return Scorer(gt.rewarder_id, partial(gt.score_one, equal=formulas_equal))
     made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
     if not isinstance(made, Scorer):
         raise PipelineError.one("rewarders", source.name, "a single scorer")
+    if source.name in _GRADERS:
+        made.made_from.prepare()  # type: ignore[attr-defined]  # only graders that prepare run in a process
     return made
 
 
@@ -190,11 +193,15 @@ def _grader(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
         cpu_s=traits.cpu_s,
         source=_source(name, options) if isolated else None,
         unusable=getattr(grader, "unusable", None),
+        overlooked=getattr(grader, "overlooked", None),
         made_from=grader,
     )
 
 
 def _ground_truth(options: dict[str, Any], where: str, key: str) -> Scorer:
+    # A worker of a user's function starts three times as fast without pydantic.
+    from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - see above
+
     gt: GroundTruth = constructed(GroundTruth, options, where, key)
     formulas = Scorer(gt.rewarder_id, gt.score_one, place="process", cpu_s=4.0, source=Source(_FORMULAS, options, ""))
     return Scorer(
@@ -305,7 +312,7 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
 
     Raises ``PipelineError`` when it is none and makes none.
     """
-    if callable(found) and (isinstance(found, type) or not _scores(found)) and makes_something(found, options):
+    if callable(found) and (isinstance(found, type) or not _scores(found)) and fits(found, options):
         made: object = constructed(found, options, where, key)
         if inspect.iscoroutine(made):
             made.close()
@@ -371,9 +378,9 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
         return
     pool = WorkerPool(scorer, 1)
     try:
-        (verdict,) = pool.perform([TRIAL], TRIAL_S)
-    except NotIsolated as error:
-        raise PipelineError.one(where, str(error), "a grader that its own process can load") from None
+        verdict = pool.perform([TRIAL], TRIAL_S)[0]
+    except NotIsolated:
+        return  # the runner will say so, and call it in a thread
     finally:
         pool.close()
     if not isinstance(verdict, Abstained):

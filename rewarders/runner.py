@@ -10,15 +10,16 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
-from tfgrpo.rewarders.calling import Work, all_of, missing, perform, size
+from tfgrpo.rewarders.calling import Work, all_of, late, missing, outcome_of, patience, perform, size
 from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, walk, weighted_mean
-from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
+from tfgrpo.rewarders.faults import is_cancellation
 from tfgrpo.rewarders.matching import failed, group_verdicts, unless_it_raises
 from tfgrpo.rewarders.scorer import (
     Abstained,
@@ -33,6 +34,8 @@ from tfgrpo.rewarders.scorer import (
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.rewarders.workers import NotIsolated, WorkerPool, worker_count
 from tfgrpo.stores.outcomes import RewardScore
+
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
@@ -64,12 +67,16 @@ class GroupScores:
 class ScoreRunner:
     """Runs scorers. Close it at the end."""
 
-    def __init__(self, *, timeout_s: float | None = None) -> None:
-        """``timeout_s``: default limit of a call; None: 30 s, or 600 s for a scorer that calls a model."""
-        self._timeout_s = timeout_s
+    def __init__(self, *, timeout_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """``timeout_s``: default limit of a call; None: 30 s, or 600 s for a scorer that calls a model.
+
+        ``clock``: of the pause of a scorer whose processes keep ending.
+        """
+        self._timeout_s, self._clock = timeout_s, clock
         self._lock = threading.Lock()  # guards the fields below
         self._threads: dict[int, tuple[Scorer, RewarderThreads]] = {}
         self._pools: dict[int, WorkerPool | None] = {}
+        self._warned: set[int] = set()
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
@@ -212,22 +219,39 @@ class ScoreRunner:
         return tuple(verdicts)
 
     async def _perform(self, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
-        if self._closed:
-            raise RuntimeError("this runner is closed")
+        self._refuse_closed()
         if scorer.place == "loop":
             return await _on_loop(scorer, work, limit_s)
         if scorer.place == "inline" and _chars(work) <= INLINE_CHARS:
             verdicts: dict[int, Verdict] = {}
-            perform(scorer, work, verdicts.__setitem__)
+            perform(scorer, work, verdicts.__setitem__, limit_s=limit_s)
             return _complete(scorer, work, verdicts)
         pool = self._pool_of(scorer) if scorer.place == "process" else None
         if pool is not None:
             try:
-                found: Verdicts = await _patiently(self._threads_of(scorer), partial(pool.perform, work, limit_s))
-                return found
+                return await self._in_processes(pool, scorer, work, limit_s)
             except NotIsolated as error:
                 self._give_up_isolation(scorer, str(error))
+        elif scorer.place == "thread" and scorer.source is None:
+            self._warn(scorer, "only this process has it, as a function of a script or notebook")
         return await self._in_threads(scorer, work, limit_s)
+
+    async def _in_processes(self, pool: WorkerPool, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
+        """Score in worker processes, and in threads what cannot be sent there. Raises ``NotIsolated``."""
+        given_up = threading.Event()
+        try:
+            found = await _waited(self._threads_of(scorer).submit(pool.perform, work, limit_s, given_up))
+        finally:
+            given_up.set()  # no call begins for a caller that has left
+        if found is None:
+            return _ended(scorer, work)
+        verdicts = {index: verdict for index, verdict in found.items() if verdict is not None}
+        unsent = [index for index, verdict in found.items() if verdict is None]
+        if unsent:
+            self._warn(scorer, "what it is asked about cannot be sent to another process")
+            rest = work if isinstance(work, RewardContext) else [work[index] for index in unsent]
+            verdicts |= dict(zip(unsent, await self._in_threads(scorer, rest, limit_s), strict=True))
+        return _complete(scorer, work, verdicts)
 
     async def _in_threads(self, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
         """Score in threads, which cannot be ended: a call past its limit is abandoned, and the others go on in another."""
@@ -241,18 +265,20 @@ class ScoreRunner:
             part = work if isinstance(work, RewardContext) else [_copied(work[index]) for index in left]
             call = _ThreadCall(scorer, part, limit_s)
             in_time = await call.run(threads)
+            if in_time is None:
+                return _ended(scorer, work)
             verdicts |= {left[at]: verdict for at, verdict in call.verdicts.items()}
             left = [index for index in left if index not in verdicts]
             if in_time:
                 break
-            late = Abstained(scorer.rewarder_id, f"no score within {limit_s:g} s", late=True)
             together = scorer.scope != "item" or is_async(scorer.call)
             lost, left = (left, []) if together else (left[:1], left[1:])
-            verdicts |= dict.fromkeys(lost, late)
+            verdicts |= dict.fromkeys(lost, late(scorer, limit_s))
         return _complete(scorer, work, verdicts)
 
     def _threads_of(self, scorer: Scorer) -> RewarderThreads:
         with self._lock:
+            self._refuse_closed()
             if id(scorer) not in self._threads:
                 calls = worker_count() if scorer.place == "process" else _CALLS
                 # With the scorer, so that no other object can get its id.
@@ -261,18 +287,33 @@ class ScoreRunner:
 
     def _pool_of(self, scorer: Scorer) -> WorkerPool | None:
         with self._lock:
+            self._refuse_closed()
             if id(scorer) not in self._pools:
-                self._pools[id(scorer)] = WorkerPool(scorer)
+                self._pools[id(scorer)] = WorkerPool(scorer, clock=self._clock)
             return self._pools[id(scorer)]
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("this runner is closed")
 
     def _give_up_isolation(self, scorer: Scorer, reason: str) -> None:
         with self._lock:
-            if self._pools.get(id(scorer)) is None:
-                return
             self._pools[id(scorer)] = None
+        self._warn(scorer, reason)
+
+    def _warn(self, scorer: Scorer, reason: str) -> None:
+        """Warn once that a scorer is not isolated."""
+        with self._lock:
+            if self._closed or id(scorer) in self._warned:
+                return
+            self._warned.add(id(scorer))
         _LOG.warning(
             "%s runs in a thread, where a call that never ends cannot be stopped: %s", scorer.rewarder_id, reason
         )
+
+
+class _Abandoned(Exception):
+    """No one waits for this call any more."""
 
 
 class _ThreadCall:
@@ -280,76 +321,88 @@ class _ThreadCall:
 
     def __init__(self, scorer: Scorer, work: Work, limit_s: float) -> None:
         self._scorer, self._work, self._limit_s = scorer, work, limit_s
+        self._lock = threading.Lock()  # guards the fields below
         self._begun = 0.0
+        self._is_open = True
         self.verdicts: dict[int, Verdict] = {}
 
-    async def run(self, threads: RewarderThreads) -> bool:
-        """Return whether it ended in time; else it is abandoned."""
+    async def run(self, threads: RewarderThreads) -> bool | None:
+        """Return whether it ended in time; else it is abandoned. None: the threads were shut down before it began."""
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def call() -> None:
-            self._begun = time.monotonic()
+            self._begin()
             loop.call_soon_threadsafe(started.set)
-            perform(self._scorer, self._work, self._report, self._begin)
+            perform(self._scorer, self._work, self._report, self._begin, self._limit_s)
 
         future = threads.submit(call)
-        answer = asyncio.wrap_future(future)
         begun = asyncio.ensure_future(started.wait())
+        answer = asyncio.ensure_future(_waited(future))
         try:
-            either: list[asyncio.Future[Any]] = [answer, begun]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answer, begun], return_when=asyncio.FIRST_COMPLETED)
             while not answer.done():
-                await asyncio.wait([answer], timeout=max(0.0, self._begun + self._limit_s - time.monotonic()))
-                if not answer.done() and time.monotonic() - self._begun >= self._limit_s:
+                left = self._begun + patience(self._scorer, self._limit_s) - time.monotonic()
+                if left <= 0.0:
                     return False
+                await asyncio.wait([answer], timeout=left)
             await answer
-            return True
+            return None if future.cancelled() else True
         finally:
+            with self._lock:
+                self._is_open = False
             begun.cancel()
             answer.cancel()
             if not future.done():
                 threads.abandon(future)
 
     def _begin(self) -> None:
-        self._begun = time.monotonic()
+        with self._lock:
+            if not self._is_open:
+                raise _Abandoned
+            self._begun = time.monotonic()
 
     def _report(self, index: int, verdict: Verdict) -> None:
-        # Looked at here: a call that kept the interpreter also stopped whoever waited for it.
-        if time.monotonic() - self._begun > self._limit_s:
-            verdict = Abstained(self._scorer.rewarder_id, f"no score within {self._limit_s:g} s", late=True)
-        self.verdicts[index] = verdict
+        with self._lock:
+            if self._is_open:
+                self.verdicts[index] = verdict
 
 
-async def _patiently(threads: RewarderThreads, call: Any) -> Any:
-    """Wait for a call that keeps its limits itself."""
-    future = threads.submit(call)
+async def _waited(future: Future[T]) -> T | None:
+    """Return the result of a call in a thread; None when the threads were shut down before it began."""
     try:
         return await asyncio.wrap_future(future)
+    except asyncio.CancelledError as error:
+        if is_cancellation(error):
+            raise
+        return None
     finally:
         future.cancel()
 
 
 async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
     """Await a coroutine of a scorer on this event loop; one that ignores its end is abandoned."""
-    task = asyncio.ensure_future(scorer.call(work))
+    task = asyncio.ensure_future(outcome_of(partial(scorer.call, work)))
     # The error of abandoned work is of no interest; asyncio would log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    late = Abstained(scorer.rewarder_id, f"no score within {limit_s:g} s", late=True)
     try:
         await asyncio.wait([task], timeout=limit_s + (_GRACE_S if scorer.asks_model else 0.0))
         if not task.done():
-            return (late,) * size(work)
+            return (late(scorer, limit_s),) * size(work)
         answer = task.result()
+        if isinstance(answer, BaseException):
+            return (failed(scorer.rewarder_id, answer),) * size(work)
         if isinstance(work, RewardContext):
             return group_verdicts(scorer.rewarder_id, answer, size(work))
         return tuple(answer)
-    except BaseException as error:
-        if is_ctrl_c(error) or is_cancellation(error):
-            raise
+    except Exception as error:  # noqa: BLE001 - of the scorer's results
         return (failed(scorer.rewarder_id, error),) * size(work)
     finally:
         task.cancel()
+
+
+def _ended(scorer: Scorer, work: Work) -> Verdicts:
+    return (Abstained(scorer.rewarder_id, "scoring has ended"),) * size(work)
 
 
 def _lacks_reference(scorer: Scorer, context: RewardContext) -> bool:

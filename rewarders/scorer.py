@@ -254,8 +254,10 @@ class Scorer:
     """How a worker process makes it; None for one that only this process has."""
     second: Scorer | None = None
     """Asked about attempts that this one leaves undecided."""
-    unusable: Callable[[Any], str | None] | None = None
-    """Why no output can be compared with a reference; None for a scorer that compares with none."""
+    unusable: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Returns why no output can be scored beside a record; None for a scorer that can use any record."""
+    overlooked: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    """Returns what a record asks for and the scorer does not look at; None for a scorer that overlooks nothing."""
     judge_loads: Callable[[int], Sequence[JudgeLoad]] | None = None
     """Its questions to a model for one group of a size."""
     close: Callable[[], Any] | None = None

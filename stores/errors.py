@@ -21,6 +21,7 @@
     ├── ActorError               a user's actor or tool raised, or ran out of turns
     │   └── ToolUnavailable      the server of a tool cannot be started, or ended during a call
     ├── BudgetRefused            the ledger refused to reserve: the run ends with exit code 3
+    ├── NothingRight             no attempt of the first batch has a reward above the lowest: exit code 3
     ├── RewardError              a rewarder raised, or returned something that is not a score
     │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
     │   └── GraderUnavailable    a grader that no item can be sent to
@@ -162,6 +163,10 @@ class ToolUnavailable(ActorError):
 
 class BudgetRefused(TfgrpoError):
     """The ledger refused to reserve what the call may cost, or the account at the endpoint has no credit."""
+
+
+class NothingRight(TfgrpoError):
+    """No attempt of the first batch has a reward above the lowest: a whole run would be paid for without a chance to learn."""
 
 
 class RewardError(TfgrpoError):

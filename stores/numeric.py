@@ -58,6 +58,12 @@ def two_decimals(value: float) -> str:
     return str(exact.quantize(_CENT, ROUND_HALF_UP)) if exact.is_finite() else str(exact)
 
 
+def at_most(value: float) -> str:
+    """Return three significant digits of a bound from 0, rounded up: ``13.5`` of 13.461, ``43,300,000``, ``0.0169``."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2) if value else 1.0
+    return f"{float(f'{math.ceil(round(value / step, 9)) * step:.3g}'):,.15g}"
+
+
 def two_digits(value: float) -> str:
     """Return two significant digits, where ``.2g`` writes 1e+02 for a hundred: ``100``, ``1,200``, ``0.0079``."""
     return f"{float(f'{value:.2g}'):,.15g}"

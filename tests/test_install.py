@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("install")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's own files, as a clone would have them, without what this machine has built."""
     copy = tmp_path_factory.mktemp("source")
-    for name in (*CODE, "tfgrpo", "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*CODE, "tfgrpo", "src", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
@@ -168,6 +168,54 @@ def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fres
     (users_folder / "script.py").write_text(program)
     done = run([fresh / "python", "script.py"], users_folder, 240)
     assert (done.stdout.split(), done.stderr) == (["finished", "True", "True", "finished"], "")
+
+
+TYPED = """
+import tfgrpo
+
+async def agent(prompt: str, chat: tfgrpo.Chat) -> str:
+    return await chat([{"role": "user", "content": prompt}])
+
+async def plain(text: str | object, /) -> str:
+    return "7"
+
+chat: tfgrpo.Chat = plain
+result: tfgrpo.Result = tfgrpo.learn([{"id": "1", "prompt": "?", "answer": "7"}], agent=agent, max_calls=5)
+print(result.decision, [lesson.text for lesson in result.lessons])
+"""
+
+
+@pytest.fixture(scope="module")
+def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with this checkout alone, as README installs it."""
+    home = tmp_path_factory.mktemp("editable") / "venv"
+    venv.create(home)
+    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    of_that = ("-m", "pip", "--python", python, *PIP[2:], "--no-deps", "--editable", source)
+    installed = run([sys.executable, *of_that], source, 300)
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    return python
+
+
+def test_type_checkers_find_an_editable_install_and_its_types(editable, tmp_path):
+    (tmp_path / "mine.py").write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", editable, "mine.py"]
+    checked = run(command, tmp_path, 300)
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
+    (tmp_path / "mine.py").write_text(TYPED.replace("chat([", "chat(7, [").replace("result.decision", "result.reward"))
+    found = run(command, tmp_path, 300).stdout
+    assert 'Too many arguments for "__call__" of "Chat"' in found
+    assert '"Result" has no attribute "reward"' in found
+
+
+def test_an_editable_install_is_one_import_name_without_a_hook(editable, source, tmp_path):
+    names = ["tfgrpo", *CODE, "tests", "docs", "benchmarks"]
+    code = f"import importlib.util as u, sys; print([n for n in {names} if u.find_spec(n)], *sys.meta_path)"
+    said = run([editable, "-c", code], tmp_path, 60).stdout
+    assert said.startswith("['tfgrpo'] ")
+    assert "editable" not in said.lower()
+    where = run([editable, "-c", "import tfgrpo; print(tfgrpo.__file__)"], tmp_path, 60).stdout.strip()
+    assert Path(where).resolve() == source / "tfgrpo" / "__init__.py", "edits of the checkout count at once"
 
 
 def test_constraints_pin_every_dependency_and_name_no_index():

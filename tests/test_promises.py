@@ -231,7 +231,9 @@ def test_no_record_shows_the_key_that_foreign_code_tells(
 
 
 def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
-    run = probe.tiny_run({"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0"})
+    run = probe.tiny_run(
+        {"simulated.faults.truncated": "1.0", "tfgrpo.max_lost_share": "1.0", "tfgrpo.allow_zero": "on"}
+    )
     assert "brought a reward" in run.manifest["message"]
     assert run.metrics
     assert all(row["reward_mean"] is None for row in run.metrics)

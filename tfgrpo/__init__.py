@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from tfgrpo.flows.result import Lesson, Result, Usage, load_run
     from tfgrpo.pipelines.plan.plan import Plan
     from tfgrpo.stores.errors import ConfigError
+    from tfgrpo.tasks.models.base import Chat
 
 __all__ = [
-    "ConfigError", "Lesson", "Plan", "Result", "Selected", "Usage",
+    "Chat", "ConfigError", "Lesson", "Plan", "Result", "Selected", "Usage",
     "alearn", "learn", "load_run", "plan", "prompt", "select",
 ]  # fmt: skip
 _MODULES = {
-    "stores.errors": ("ConfigError",),
-    "pipelines.plan.plan": ("Plan",),
+    "stores.errors": ("ConfigError",), "tasks.models.base": ("Chat",), "pipelines.plan.plan": ("Plan",),
     "flows.api": ("Selected", "alearn", "learn", "plan", "prompt", "select"),
     "flows.result": ("Lesson", "Result", "Usage", "load_run"),
-}
+}  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers would take any name for an attribute
 

@@ -56,7 +56,7 @@ def export(options: argparse.Namespace, console: Console) -> int:
     if options.to is None:
         raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
     limits = _limits(options)
-    source = _source(options)
+    source = _source(options, console)
     wanted = ExportOptions(
         target=options.to,
         prompt=options.prompt,
@@ -91,13 +91,13 @@ def _limits(options: argparse.Namespace) -> dict[str, Any]:
     return limits
 
 
-def _source(options: argparse.Namespace) -> _Source:
+def _source(options: argparse.Namespace, console: Console) -> _Source:
     path = Path(options.run)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
             raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
-    run = run_of(options)
+    run = run_of(options, console)
     facts = facts_of_run(run)
     notes = []
     if facts.status != "finished":

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfgrpo.flows.commands.options import asked_settings, token_of
+from tfgrpo.flows.commands.options import asked_settings, token_of, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
@@ -58,7 +58,9 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
     """Return what is served. Raise ``ConfigError`` with every problem."""
-    settings = FlowRequest(settings=dict(asked_settings(options)), pipeline=options.pipeline).resolved(env).settings
+    settings = with_used_task(
+        FlowRequest(settings=dict(asked_settings(options)), pipeline=options.pipeline).resolved(env)
+    )
     model = settings.model.of("actor")
     problems: list[Problem] = list(options.out_of_bounds)
     token = token_of(options, env, problems)

@@ -1,4 +1,4 @@
-"""``tfgrpo init``: write the pipeline file of a task of one's own, from its data, and check it as ``doctor`` does."""
+"""``tfgrpo init``: write the pipeline file of a task of one's own, from its data, once the checks of ``doctor`` pass."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
@@ -25,7 +27,7 @@ from tfgrpo.pipelines.settings.model_choice import is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.text import pluralize, quoted_names
 
@@ -61,22 +63,36 @@ class _Asked(NamedTuple):
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
-    """Ask, write, check. Raise ``ConfigError`` with every problem."""
-    target, force = Path(options.file), bool(options.force)
-    check_output_file(target, lambda _: force, "an existing one with --force", endings=(".yaml", ".yml"))
+    """Ask, check, write. Raise ``ConfigError`` with every problem, and write nothing then."""
+    target, force = Path(options.pipeline), bool(options.force)
+    replaced = "an existing one with --force"
+    check_output_file(target, lambda _: force, replaced, option="--pipeline", endings=(".yaml", ".yml"))
     asked = _asked(options, console)
-    replace_text(target, _text(asked))
     columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
     if not asked.dataset.answers:
         columns["answer"] = None
     absent = {"id": "the row", "answer": "nowhere, so a model judges"}
     shown = ", ".join(f"{name} from {absent[name] if of is None else repr(of)}" for name, of in columns.items())
-    console.say(f"{target} written: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
-    facts, text = diagnosis(argparse.Namespace(pipeline=str(target), assignments=[], ping=False), console)
+    console.say(f"{asked.data}: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
+    facts, text = _checked(target, _text(asked), console)
+    replace_text(target, _text(asked))
+    console.say(f"{target} written", wrap=False)
     pipeline = f"--pipeline {shlex.quote(str(target))}"
     after = [f"tfgrpo doctor {pipeline} --ping", f"tfgrpo run {pipeline}"]
     lines = [text, "", "next, one token to the endpoint, then the first night:", *(f"  {command}" for command in after)]
     console.answer({**facts, "file": str(target), "columns": columns, "next": after}, "\n".join(lines))
+
+
+def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any], str]:
+    """Return what ``doctor`` answers for a file with this text. Raise ``ConfigError``, which names the file to be written."""
+    with tempfile.TemporaryDirectory(prefix="tfgrpo-init-") as folder:
+        draft = Path(folder) / target.name
+        draft.write_text(text, encoding="utf-8")
+        try:
+            return diagnosis(argparse.Namespace(pipeline=str(draft), assignments=[], ping=False), console)
+        except ConfigError as error:
+            named = [replace(each, source=each.source.replace(str(draft), str(target))) for each in error.problems]
+            raise type(error)(named) from None
 
 
 def _asked(options: argparse.Namespace, console: Console) -> _Asked:

@@ -7,7 +7,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfgrpo.flows.commands.options import asked_settings
+from tfgrpo.flows.commands.options import asked_settings, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.promoted import PromotedLessons
 from tfgrpo.pipelines.settings.layers import resolve_settings
@@ -18,7 +18,7 @@ from tfgrpo.stores.files.layout import TaskPaths
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
-    settings = resolve_settings(cli=asked_settings(options), env=os.environ).settings
+    settings = with_used_task(resolve_settings(cli=asked_settings(options), env=os.environ))
     if find_spec("mcp") is None:
         raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
@@ -37,5 +37,6 @@ def execute(options: argparse.Namespace, console: Console) -> None:
         found = PromotedLessons(paths, packs_root, say, simulated=simulated).block(task)
         return found or "There are no lessons yet."
 
+    say(f"the lessons of task {settings.task_id}")
     server.add_tool(lessons, structured_output=False)
     server.run()

@@ -17,7 +17,10 @@ from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.text import clean_text
 
 if TYPE_CHECKING:
+    from tfgrpo.flows.console.console import Console
     from tfgrpo.flows.run.prepare import Prepared
+    from tfgrpo.pipelines.settings.layers import Resolved
+    from tfgrpo.pipelines.settings.tree import Settings
 
 _PREFIX = "setting:"
 _MAX_CHARS = 200
@@ -82,24 +85,36 @@ def prepared_run(options: argparse.Namespace, *, preflight: bool = True, test: b
     return prepare(request, os.environ, preflight=preflight)
 
 
-def existing_task(options: argparse.Namespace) -> TaskPaths:
-    """Return the task that the options, else the environment, else the defaults name; else the only one there is.
+def existing_task(options: argparse.Namespace, console: Console) -> TaskPaths:
+    """Return the task that the options, else the environment name; else say which one was used last, and return that.
 
     Raises ``SettingsError``.
     """
     task = task_named(options.task_id, options.out)
-    if task.root.is_dir():
-        return task
     out, name = task.root.parent, repr(task.root.name)
+    if task.root.is_dir():
+        say_which(task, options, console)
+        return task
     if known := known_tasks(out):
-        if len(known) == 1 and not names_task(options):
-            return TaskPaths(out / known[0])
-        given = name if names_task(options) else f"nothing, and no task {name} in {out}"
-        raise SettingsError.one("--task-id", given, f"a task that was run: {', '.join(known)}")
+        raise SettingsError.one("--task-id", name, f"a task that was run: {', '.join(known)}")
     first = "`tfgrpo run --dry-run` makes the first"
     if names_task(options):
         raise SettingsError.one("--task-id", name, f"a task that was run; there are no runs in {out} yet, {first}")
     raise SettingsError.one(str(out), "no runs yet", f"a directory with runs; {first}")
+
+
+def say_which(task: TaskPaths, options: argparse.Namespace, console: Console) -> None:
+    """Say to people which task is meant, if none is named and there are several."""
+    if not names_task(options) and len(known_tasks(task.root.parent)) > 1:
+        console.say(f"task {task.root.name}, the one used last; --task-id names another")
+
+
+def with_used_task(resolved: Resolved) -> Settings:
+    """Return the settings, with the task that was used last where nothing names one."""
+    settings = resolved.settings
+    if resolved.sources["task_id"] != "default":
+        return settings
+    return settings.model_copy(update={"task_id": task_named(None, settings.out).root.name})
 
 
 def names_task(options: argparse.Namespace) -> bool:
@@ -107,17 +122,17 @@ def names_task(options: argparse.Namespace) -> bool:
     return options.task_id is not None or bool(os.environ.get("TFGRPO_TASK_ID"))
 
 
-def run_of(options: argparse.Namespace) -> RunPaths:
-    """Return the run in the directory RUN, or of that name: of the task that is named, else of the only task that has it.
+def run_of(options: argparse.Namespace, console: Console) -> RunPaths:
+    """Return the run in the directory RUN, or of that name.
 
-    Raise ``SettingsError``.
+    It is of the task that is named, else of the one used last, else of the only one that has it. Raise ``SettingsError``.
     """
     if (here := RunPaths(Path(options.run).resolve())).manifest.is_file():
         return here
     task = task_named(options.task_id, options.out)
     run = find_run(task, options.run, everywhere=not names_task(options))
     if run is None:
-        task = existing_task(options)
+        task = existing_task(options, console)
         raise SettingsError.one("RUN", repr(options.run), f"a run of {task.root}: {known_runs(task)}")
     return run
 

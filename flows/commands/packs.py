@@ -56,7 +56,7 @@ def render(options: argparse.Namespace, console: Console) -> None:
     pack = load_prompt_pack(name, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
-        experiences = open_experiences(options)
+        experiences = open_experiences(options, console)
         champion = shown_champion(experiences, console)
         lessons = lessons_for(pack, champion, retrieval_of(experiences.paths, console.say), options.item)
     text = render_pack(pack, lessons)

@@ -81,7 +81,15 @@ def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, 
     told = (("ping", each) for each in pinged)
     lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
     tried = {} if trial is None else {"agent": dataclasses.asdict(trial)}
-    answer = {"ok": True, **facts, **tried, "ping": list(pinged), "spent": spent, "warnings": warnings}
+    answer = {
+        "ok": True,
+        **facts,
+        "forecast": dataclasses.asdict(plan.forecast),
+        **tried,
+        "ping": list(pinged),
+        "spent": spent,
+        "warnings": warnings,
+    }
     return answer, "\n".join(f"{name:>9}  {value}" for name, value in lines)
 
 

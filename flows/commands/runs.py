@@ -16,7 +16,8 @@ _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested",
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Print a row for each run, or one JSON object with all of them."""
     out = task_named(options.task_id, options.out).root.parent
-    tasks = [existing_task(options)] if names_task(options) else [TaskPaths(out / name) for name in known_tasks(out)]
+    named = [existing_task(options, console)] if names_task(options) else []
+    tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
     entries = sorted(
         (entry for task in tasks for entry in runs_of(task)),
         key=lambda entry: (entry.started_at, entry.run_id),
@@ -32,7 +33,7 @@ def execute(options: argparse.Namespace, console: Console) -> None:
 
 def report(options: argparse.Namespace, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
-    run = run_of(options)
+    run = run_of(options, console)
     # Templates and charts, for this command only.
     from tfgrpo.flows.report.morning import morning_page  # noqa: PLC0415
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias
 
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.experiences.record import ExperienceRecord
@@ -15,6 +15,7 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
 
+Finding: TypeAlias = Literal["nothing right", "everything right", "nothing graded"]
 _log = logging.getLogger("tfgrpo.observer")
 
 
@@ -71,6 +72,44 @@ class EpochEnd:
         return tuple(f"epoch {self.epoch}: {text}" for text in (rollouts, self.learning_loss) if text)
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptExcerpt:
+    """One attempt beside the reference answer of its item, shortened."""
+
+    rollout_id: str
+    item_id: str
+    question: str
+    reference: str
+    output: str
+    """Its end."""
+    verdict: str
+    """Score and evidence of each rewarder that counts, or the reason why there is no reward."""
+
+    def __str__(self) -> str:
+        reference = f"“{self.reference}”" if self.reference else "none"
+        output = f"“{self.output}”" if self.output else "nothing"
+        return f"{self.item_id}: “{self.question}”, reference {reference}, answered {output}; {self.verdict}"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBatch:
+    """What is wrong with the rewards of the first batch, and a few of its attempts."""
+
+    finding: Finding
+    explanation: str
+    examples: tuple[AttemptExcerpt, ...]
+    stops: bool
+    """Whether the run stops for it."""
+
+    @classmethod
+    def from_json(cls, block: Mapping[str, Any]) -> Self:
+        """Return it from the manifest."""
+        return cls(**{**block, "examples": tuple(AttemptExcerpt(**each) for each in block["examples"])})
+
+    def __str__(self) -> str:
+        return f"{self.explanation}. For example {' | '.join(map(str, self.examples))}"
+
+
 class Observer:
     """Receives every event of a run, in order, in the thread of the flow. Must not raise. This one ignores them all."""
 
@@ -82,6 +121,9 @@ class Observer:
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Handle a finished group."""
+
+    def first_batch(self, found: FirstBatch) -> None:
+        """Handle rewards of the first batch that teach nothing."""
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """Handle the lessons of a batch."""
@@ -122,6 +164,7 @@ class Observers(Observer):
     run_started = _sent(Observer.run_started)
     epoch_started = _sent(Observer.epoch_started)
     group_done = _sent(Observer.group_done)
+    first_batch = _sent(Observer.first_batch)
     lessons_stored = _sent(Observer.lessons_stored)
     epoch_ended = _sent(Observer.epoch_ended)
     gate_decided = _sent(Observer.gate_decided)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, held_out, money, plus_unknown, time_left
-from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
+from tfgrpo.flows.console.observer import EpochEnd, EpochStart, FirstBatch, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
@@ -93,6 +93,12 @@ class Progress(Observer):
         after = epoch.groups * _LINES // max(epoch.start.groups, 1)
         if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
             self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures())}")
+
+    def first_batch(self, found: FirstBatch) -> None:
+        """Print what is wrong with the rewards, and the attempts that show it."""
+        self._print(f"warning: {found.explanation}", "yellow")
+        for example in found.examples:
+            self._print(f"  {example}", "yellow")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:
         """Print the lessons of a batch on a terminal; otherwise count them for the next line."""

@@ -200,6 +200,8 @@ def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iter
         again = "" if lines else f"{command}; "
         capped = message.startswith("the budget is spent")  # Retry would stop there again
         how = "a flow run with this run as resume and a higher cap" if capped else "Retry"
+        if (details.get("first_batch") or {}).get("stops"):
+            how = "a flow run with this run as resume and allow_zero"
         yield "go on", f"{again}for a run of a deployment also {how}. No answered call is sent again"
 
 

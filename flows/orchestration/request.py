@@ -124,6 +124,7 @@ class RunRequest(FlowRequest):
     train_temp: float | None = None
     eval_temp: float | None = None
     concurrency: int | None = None
+    allow_zero: bool | None = Field(default=None, strict=False)
     task_runner: Literal["threads", "dask", "ray"] | None = None
     flow_run_id: str | None = None
     """Prefect's id of the deployed flow run that asks; the run that it began before is continued."""

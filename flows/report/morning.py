@@ -14,11 +14,12 @@ from textwrap import shorten
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
-from tfgrpo.flows.console.observer import EpochEnd
+from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.calibration import told
 from tfgrpo.flows.report.figures import smallest_gain
 from tfgrpo.flows.report.nights import decisions_until
 from tfgrpo.flows.run.effects import effect_text
+from tfgrpo.pipelines.plan.forecast import Counts
 from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -320,7 +321,7 @@ def _cost(night: _Night) -> str:
         return "unknown: the run has not closed its books"
     totals = Totals.from_json(night.manifest["ledger"])
     ahead, caps = night.block("forecast", "calls"), night.block("settings", "budget")
-    foreseen = f" (forecast {ahead['low']:,} to {ahead['high']:,})" if ahead else ""
+    foreseen = f" (forecast {Counts(**ahead).phrase()})" if ahead else ""
     at_risk = f" and up to {totals.at_risk_tokens:,} of lost calls" if totals.at_risk_tokens else ""
     parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
     if at_risk or not price_unknown(totals):  # else the price names them
@@ -336,7 +337,9 @@ def _cost(night: _Night) -> str:
 
 
 def _look(night: _Night) -> Iterator[str]:
-    """Yield what deserves a look: losses, contradictions, lessons that may harm, sealed items, then the other warnings."""
+    """Yield what deserves a look: a first batch that teaches nothing, losses, doubts, sealed items, then other warnings."""
+    if first := night.block("first_batch"):
+        yield str(FirstBatch.from_json(first))
     rows = night.block("tfgrpo").get("epochs", ())
     ends = [EpochEnd(**{name: row[name] for name in _EPOCH_FIELDS if name in row}) for row in rows]
     lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
@@ -379,18 +382,40 @@ def _doubts(night: _Night) -> Iterator[str]:
 
 def _next(night: _Night) -> str:
     place, run_id = place_options(night.task.original()), night.manifest["run_id"]
+    if night.block("first_batch").get("stops"):
+        return f"tfgrpo report {run_id} {place}"  # the same run would stop there again
     if night.verdict in {"stopped", "failed", "running"}:
         if night.task.original() is not night.task:  # a replay is made anew
             return f"tfgrpo run --replay {run_id} {place}"
-        caps = night.block("settings", "budget")
-        reached = [name for name in caps if f"the budget is spent: {name} " in (night.manifest.get("message") or "")]
-        higher = "".join(f" --set budget.{name}={2 * caps[name]}" for name in reached)
+        message = night.manifest.get("message") or ""
+        higher = "".join(_higher_caps(night, message)) if "the budget is spent: " in message else ""
         return f"tfgrpo run --resume {run_id} {place}{higher}"
     if night.sealed:
         return f"tfgrpo test {place}"
     if night.verdict == "promote":
         return f"tfgrpo experiences export {place}"
     return f"tfgrpo {'experiences review' if night.block('tfgrpo', 'accounts') else 'history --all'} {place}"
+
+
+def _higher_caps(night: _Night, message: str) -> Iterator[str]:
+    """Yield an option for each cap under which the run cannot end: at least the most that its forecast needs.
+
+    What lost calls may have used comes on top. Where the forecast does not exceed the cap that was reached, twice that cap.
+    """
+    ahead, lost = night.block("forecast"), Totals.from_json(night.manifest.get("ledger") or {})
+    usd = ahead["usd"]["high"] + lost.at_risk_nano / NANO if ahead.get("usd") else 0.0
+    tokens = sum(ahead[kind]["high"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead)
+    needed = {
+        "max_calls": ahead["calls"]["high"] + lost.lost_calls if ahead else 0,
+        "max_tokens": tokens + lost.at_risk_tokens,
+        "max_usd": math.ceil(100.0 * usd) / 100.0,
+    }
+    for name, cap in night.block("settings", "budget").items():
+        reached = f"the budget is spent: {name} " in message
+        if name == "task_max_usd" and reached:  # what other runs of the task have spent is below it
+            yield f" --set budget.{name}={cap + max(cap, needed['max_usd']):g}"
+        elif cap is not None and (reached or cap < needed.get(name, 0)):
+            yield f" --set budget.{name}={needed[name] if needed[name] > cap else 2 * cap}"
 
 
 def place_options(task: TaskPaths) -> str:

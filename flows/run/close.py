@@ -32,6 +32,7 @@ from tfgrpo.rewarders.statistics.summary import (
 )
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.evaluation import noise_floor
@@ -45,10 +46,12 @@ _LARGEST_LOG: Final = 700.0
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write the last files of a run and return its summary."""
     gate = _gate(session)
-    if session.replay_of is not None and status == "finished":
+    first = session.books.first_batch
+    if session.replay_of is not None and (status == "finished" or (first is not None and first.stops)):
         from tfgrpo.flows.run.replay import compare_with_original  # noqa: PLC0415 - for replays only
 
-        status, message = compare_with_original(session, message, gate)
+        agrees, message = compare_with_original(session, message, gate)
+        status = status if agrees == "finished" else agrees
     if gate is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
@@ -202,6 +205,8 @@ def _details(
 ) -> dict[str, Any]:
     books, totals = session.books, session.runtime.ledger.totals()
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
+    if resume is not None and books.first_batch is not None and books.first_batch.stops:
+        resume += " --allow-zero"
     return {
         "task_id": session.settings.task_id,
         "simulated": session.plan.simulated,
@@ -225,6 +230,7 @@ def _details(
             "steps": sum(end.learning_lost for end in books.epochs),
             "of": sum(end.learning_asked for end in books.epochs),
         },
+        "first_batch": None if books.first_batch is None else to_builtins(books.first_batch),
         "calibration": books.judges.as_json(),
         "timing": timing,
         "store": str(session.task.experiences),

@@ -1,8 +1,8 @@
 """Execute a run: open the session, learn, and close the books, however the run ends. The caller says where groups run.
 
-Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap or an interrupt is
-``stopped`` and can be resumed; any other early end is ``failed``. Prefect's own signals are part of the summary, for the
-flow to raise again.
+Every end is a ``RunSummary``: bad input is ``refused`` before anything is written; a budget cap, a first batch in which
+nothing is right, or an interrupt is ``stopped`` and can be resumed; any other early end is ``failed``. Prefect's own
+signals are part of the summary, for the flow to raise again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.run.resume import continued
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.errors import BudgetRefused, ConfigError, TfgrpoError
+from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
 from tfgrpo.stores.ledger.shared import SharedStore
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for
@@ -201,8 +201,9 @@ def _traced(session: Session) -> _End:
 def _ended(session: Session) -> _End:
     try:
         return _End("finished", _whole_run(session))
-    except BudgetRefused as error:
-        return _End("stopped", f"the budget is spent: {error}", type(error).__name__)
+    except (BudgetRefused, NothingRight) as error:
+        cap = "the budget is spent: " if isinstance(error, BudgetRefused) else ""
+        return _End("stopped", f"{cap}{error}", type(error).__name__)
     except KeyboardInterrupt as error:
         halt_runtime(session.context)
         return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)

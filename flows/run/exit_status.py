@@ -12,7 +12,7 @@ from tfgrpo.stores.errors import ConfigError
 
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
-"""``stopped``: budget or interrupt, resumable. ``refused``: bad input, without any model call."""
+"""``stopped``: budget, a first batch with nothing right, or interrupt; resumable. ``refused``: bad input, without any call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import IDENTIFIER_RULE
@@ -23,6 +24,8 @@ _NAMED: Final = 10
 """Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
 """Files that make a directory a task."""
+_USES: Final = ("*/runs/*/manifest.json", "*/state.json")
+"""Files that say when a task was used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,9 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
 
 
 def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskPaths:
-    """Return the task of these names, else of those in the environment, else of the defaults. It need not exist.
+    """Return the task of these names, else of those in the environment, else the one used last. It need not exist.
 
+    Used last is that of the newest run, or change of a library by a person; before any it is that of the defaults.
     Raises ``SettingsError`` for an invalid name. No other setting is read: what was learned can be seen beside a bad one.
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and os.fspath(out).strip()):
@@ -78,7 +82,7 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
     fields = Settings.model_fields
     out = out or os.environ.get("TFGRPO_OUT") or fields["out"].default
     if task_id is None:
-        task_id = os.environ.get("TFGRPO_TASK_ID") or fields["task_id"].default
+        task_id = os.environ.get("TFGRPO_TASK_ID") or _last_used(Path(out)) or fields["task_id"].default
     try:
         return TaskPaths.of(out, task_id)
     except (TypeError, ValueError) as error:  # a TypeError: Python takes any value for a name
@@ -88,6 +92,18 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
 def known_tasks(out: Path) -> list[str]:
     """Return the names of the tasks under ``out``: of those that have runs, or lessons that were imported."""
     return sorted({path.relative_to(out).parts[0] for of in _OF_TASK for path in out.glob(of)})
+
+
+def _last_used(out: Path) -> str | None:
+    moments = []
+    for path in (path for of in _USES for path in out.glob(of)):
+        content: Mapping[str, Any] = {}
+        with suppress(CorruptFile, OSError):
+            content = read_json(path, "a manifest or view") or {}
+        moments.append(
+            (_moment(content, path, "resumed_at", "started_at", "updated_at"), path.relative_to(out).parts[0])
+        )
+    return max(moments)[1] if moments else next(iter(known_tasks(out)), None)
 
 
 def known_runs(task: TaskPaths) -> str:
@@ -107,7 +123,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
     return RunEntry(
         task_id=task_id,
         run_id=run.root.name,
-        started_at=_started(manifest, run),
+        started_at=_moment(manifest, run.manifest, "started_at"),
         status=str(manifest.get("status")),
         decision=_block(manifest, "gate").get("decision"),
         message=manifest.get("message"),
@@ -122,9 +138,10 @@ def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return block if isinstance(block, dict) else {}
 
 
-def _started(manifest: Mapping[str, Any], run: RunPaths) -> datetime:
-    """Return the start of the run; for a damaged manifest, its modification time."""
+def _moment(content: Mapping[str, Any], path: Path, *names: str) -> datetime:
+    """Return the first of these times in a manifest or view; for a damaged one, its modification time."""
     try:
-        return datetime.fromisoformat(manifest["started_at"]).astimezone(UTC)
-    except (KeyError, TypeError, ValueError):
-        return datetime.fromtimestamp(run.manifest.stat().st_mtime, UTC)
+        found = next(content[name] for name in names if content.get(name))
+        return datetime.fromisoformat(found).astimezone(UTC)
+    except (StopIteration, TypeError, ValueError):
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
-from tfgrpo.flows.run.index import find_run, known_runs
+from tfgrpo.flows.run.index import find_run, known_runs, task_named
 from tfgrpo.pipelines.settings.fields import setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ROLES
@@ -29,6 +29,7 @@ MAY_CHANGE = (
     "task_runner",
     "packs_root",
     "tfgrpo.concurrency",
+    "tfgrpo.allow_zero",
     *(
         f"model.{role}{name}"
         for role in ("", *(f"{each}." for each in ROLES))
@@ -140,8 +141,12 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
 
 
 def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any]]:
-    task = TaskPaths.of(asked.settings.out, asked.settings.task_id)
-    run = find_run(task, request.earlier or "", everywhere=not asked.sources["task_id"].startswith(_ASKED))
+    task_id: str | None = asked.settings.task_id
+    named = asked.sources["task_id"].startswith(_ASKED)
+    if not named and request.pipeline == RunRequest.model_fields["pipeline"].default:  # the task may be of any pipeline
+        task_id = None
+    task = task_named(task_id, asked.settings.out)
+    run = find_run(task, request.earlier or "", everywhere=not named)
     if run is None:
         raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
     try:

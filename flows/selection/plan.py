@@ -22,7 +22,7 @@ from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
-from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
+from tfgrpo.pipelines.plan.rewarders import RecordCounts, build_scorers, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -115,12 +115,18 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         format=answer,
         hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
     )
+    unread = RecordCounts(entry.scorer for entry in rewarders[0])
+    unread.add(item.id, item.as_record())
     return SelectionPlan(
         settings=settings,
         models=models,
         pack=pack,
         rewarders=rewarders[0],
-        warnings=(*skipped, *_warnings(request, settings, env, models)),
+        warnings=(
+            *skipped,
+            *_warnings(request, settings, env, models),
+            *unread.warnings,
+        ),
         spec=spec,
         task=task,
         stage=stage,

@@ -43,6 +43,11 @@ class Item:
     alternatives: tuple[str, ...] = ()
     """Further accepted answers, in the order of the dataset."""
 
+    def as_record(self) -> dict[str, Any]:
+        """Return what scorers of single attempts see of it."""
+        answer = list(self.accepted) if self.alternatives else self.answer or None
+        return {"prompt": self.prompt, "answer": answer, "metadata": dict(self.metadata)}
+
     @property
     def accepted(self) -> tuple[str, ...]:
         """All accepted answers; empty when there is no reference answer."""

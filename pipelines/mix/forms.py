@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 from tfgrpo.pipelines.mix.records import Records, index_records
-from tfgrpo.pipelines.plan.rewarders import ReferenceCount
+from tfgrpo.pipelines.plan.rewarders import RecordCounts
 from tfgrpo.pipelines.problems import shown
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
 from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
@@ -115,24 +115,17 @@ class Reading:
         if self._root is None and not Path(written).is_absolute():
             return None
         path = Path(written) if self._root is None else self._root / written
-        # References are counted while the lines are checked: reading the records again would parse each twice.
-        named = {name: self._scorers[name] for name in graders if name in self._scorers}
-        checks = {name: each.unusable for name, each in named.items() if isinstance(each, Scorer)}
-        counts = {name: ReferenceCount(check) for name, check in checks.items() if check is not None}
-
-        def count(where: str, record: object) -> None:
-            for each in counts.values():
-                each.add_record(where, record)
-
+        # Counted while the lines are checked: reading the records again would parse each twice.
+        counts = RecordCounts(self._scorers[name] for name in graders if name in self._scorers)
         try:
-            records = index_records(path, check=self._check, visit=count if counts else None)
+            records = index_records(path, check=self._check, visit=counts.add if counts else None)
         except DatasetError as error:
             own = [problem for problem in error.problems if problem.source == str(path)]
             self.problems += [problem for problem in error.problems if problem not in own]
             if own:
                 raise refusal(own[0].accepted, f"{str(path)!r}: {own[0].given}") from None
             return None
-        return records, tuple(f"{name}: {each}" for name, each in counts.items() if each.unusable)
+        return records, counts.warnings
 
 
 def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, source: str) -> tuple[str, AnyScorer]:

@@ -30,7 +30,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.stores.ledger.state import NANO, Totals
-from tfgrpo.stores.numeric import two_digits
+from tfgrpo.stores.numeric import at_most, two_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(self.low + other.low, self.high + other.high, self.likely + other.likely)
 
-    def phrase(self, noun: str) -> str:
-        """Return the figures as text, the likely one with two significant digits."""
-        return f"{self.low:,} to {self.high:,} {noun}, likely about {round(self.likely, 2 - len(str(self.likely))):,}"
+    def phrase(self, noun: str = "") -> str:
+        """Return the likely figure and the upper bound as text; the lower one is nothing to plan by."""
+        return f"about {_likely(self)} {noun}".rstrip() + f", at most {at_most(self.high)}"
 
     def at(self, share: float) -> Counts:
         """Return the same bounds with the likely figure at a share of their distance: 0 is the lower, 1 the upper."""
@@ -64,6 +64,11 @@ class Amounts:
     def at(self, share: float) -> Amounts:
         """Return the quantity as ``Counts.at`` does."""
         return replace(self, likely=self.low + share * (self.high - self.low))
+
+
+def _likely(bounds: Counts | Amounts) -> str:
+    """Return the likely figure with two significant digits, and never above the bound for being rounded."""
+    return two_digits(bounds.likely) if float(f"{bounds.likely:.2g}") <= bounds.high else at_most(bounds.high)
 
 
 _INFORMATIVE_ONE_IN = 3
@@ -102,7 +107,7 @@ class Forecast:
     def __str__(self) -> str:
         money = "price unknown"
         if self.usd is not None:
-            money = f"{self.usd.low:.4f} to {self.usd.high:.4f} USD, likely about {two_digits(self.usd.likely)}"
+            money = f"about {_likely(self.usd)} USD, at most {at_most(self.usd.high)}"
         tokens = self.prompt_tokens + self.completion_tokens
         label = " (SIMULATED)" if self.simulated else ""
         half = "; half of the items, for the library is saturated" if self.half_night else ""

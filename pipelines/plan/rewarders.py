@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 3
 _COUNTED: Final = 100_000
 """Items whose references are counted: those of a larger dataset would be parsed once more before each run."""
+
+_KEYWORDS: Final = 5
+"""Most keywords that a warning names."""
 
 
 def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
@@ -108,83 +112,99 @@ class ReferenceReading:
 
         No items: those of a mix, which names its graders itself, and counts as it is loaded.
         """
-        if not any(_comparisons(weighted.scorer) for weighted in rewarders):
+        counts = RecordCounts(weighted.scorer for weighted in rewarders)
+        if not counts:
             return cls(settings, rewarders)
-        known = [(item.id, item.accepted) for item in islice(items, _COUNTED) if item.accepted]
-        if not known:
-            return cls(settings, rewarders)
-        answers = [answer for _, accepted in known for answer in accepted]
+        known = [*islice(items, _COUNTED)]
+        answers = [answer for item in known for answer in item.accepted]
         entries = tuple(
             entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
             for entry in settings.rewarders
         )
-        if entries != settings.rewarders:
+        if answers and entries != settings.rewarders:
             settings = settings.model_copy(update={"rewarders": entries})
             rewarders = build_scorers(settings, None)
+            counts = RecordCounts(weighted.scorer for weighted in rewarders)
+        for item in known:
+            counts.add(item.id, item.as_record())
+        counting = {
+            each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in walk(weighted.scorer)
+        }
+        counts.refuse_useless(counting, answers)
         lines = tuple(
             f"{weighted.scorer.rewarder_id} ({gt.match}): {gt.readings(answers)}"
             for weighted in rewarders
-            if isinstance(gt := weighted.scorer.made_from, GroundTruth)
+            if answers and isinstance(gt := weighted.scorer.made_from, GroundTruth)
         )
-        return cls(settings, rewarders, lines, _counted(rewarders, known))
+        return cls(settings, rewarders, lines, counts.warnings)
 
 
-def _counted(rewarders: Sequence[Weighted], items: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Return a warning for each rewarder that cannot use some references. Raise ``PipelineError`` for one that can use none."""
-    problems: list[Problem] = []
-    warnings: list[str] = []
-    for weighted in rewarders:
-        for name, unusable in _comparisons(weighted.scorer):
-            count = ReferenceCount(unusable)
-            for item_id, accepted in items:
-                count.add(item_id, accepted)
-            if count.none_usable and weighted.weight > 0.0:
-                problems.append(Problem(f"rewarders: {name}", str(count), _fitting([each for _, each in items])))
-            elif count.unusable:
-                warnings.append(f"{name}: {count}; their items are not graded")
-    if problems:
-        raise PipelineError(problems)
-    return tuple(warnings)
+class RecordCounts:
+    """Counts what scorers cannot use of records: references, schemas, and keywords that one does not look at."""
 
+    def __init__(self, scorers: Iterable[AnyScorer]) -> None:
+        found = (each for scorer in scorers for _, each in walk(scorer) if isinstance(each, Scorer))
+        self._counts = [_Count(each) for each in found if each.unusable is not None or each.overlooked is not None]
 
-def _fitting(answers: Sequence[tuple[str, ...]]) -> str:
-    column = read_column([accepted[0] for accepted in answers])
-    return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"
+    def __bool__(self) -> bool:
+        return bool(self._counts)
 
-
-class ReferenceCount:
-    """Counts references, and those of them that a scorer cannot use."""
-
-    def __init__(self, unusable: Callable[[Any], str | None]) -> None:
-        """``unusable`` returns why a reference cannot be used."""
-        self._unusable = unusable
-        self.total = self.unusable = 0
-        self._examples: list[str] = []
-
-    def add(self, where: str, accepted: Sequence[object]) -> None:
-        """Count the item at ``where`` by its accepted answers, one of which suffices."""
-        self.total += 1
-        reasons = [self._unusable(reference) for reference in accepted]
-        if all(reason is not None for reason in reasons):
-            self.unusable += 1
-            if len(self._examples) < _EXAMPLES:
-                self._examples.append(f"{where} has {accepted[0]!r:.60}: {reasons[0]}")
-
-    def add_record(self, where: str, record: object) -> None:
-        """Count the ``answer`` of a record of a data mix."""
-        answer = record.get("answer") if isinstance(record, dict) else None
-        self.add(where, answer if isinstance(answer, list) and answer else [answer])
+    def add(self, where: str, record: object) -> None:
+        """Count the record of the item at ``where``."""
+        fields = record if isinstance(record, Mapping) else {}
+        for count in self._counts:
+            count.add(where, fields)
 
     @property
-    def none_usable(self) -> bool:
-        """Whether there are references, and none can be used."""
-        return 0 < self.total == self.unusable
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each scorer that cannot use some records, or does not look at all of them."""
+        return tuple(sentence for count in self._counts for sentence in count.sentences())
+
+    def refuse_useless(self, names: Collection[str], answers: Sequence[str]) -> None:
+        """Raise ``PipelineError`` for scorers of these names that can use no record at all."""
+        useless = [count for count in self._counts if count.name in names and 0 < count.total == count.unusable]
+        if useless:
+            raise PipelineError([Problem(f"rewarders: {each.name}", str(each), _fitting(answers)) for each in useless])
+
+
+class _Count:
+    """What one scorer cannot use, with the first examples."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.name = scorer.rewarder_id
+        self.total = self.unusable = 0
+        self._scorer = scorer
+        self._examples: list[str] = []
+        self._overlooked: Counter[str] = Counter()
+        self._partly, self._first = 0, ""
+
+    def add(self, where: str, record: Mapping[str, Any]) -> None:
+        if self._scorer.needs_answer and record.get("answer") in (None, "", []):
+            return  # counted as an item without an answer
+        self.total += 1
+        reason = self._scorer.unusable(record) if self._scorer.unusable is not None else None
+        if reason is not None:
+            self.unusable += 1
+            if len(self._examples) < _EXAMPLES:
+                self._examples.append(f"{where}: {reason}")
+        if self._scorer.overlooked is not None and (names := self._scorer.overlooked(record)):
+            self._partly += 1
+            self._first = self._first or where
+            self._overlooked.update(names)
 
     def __str__(self) -> str:
         return f"{self.unusable:,} of {self.total:,} references that it cannot use: {'; '.join(self._examples)}"
 
+    def sentences(self) -> Iterator[str]:
+        if self.unusable:
+            yield f"{self.name}: {self}; their items are not graded"
+        if self._partly:
+            names = [name for name, _ in self._overlooked.most_common()]
+            which = ", ".join(names[:_KEYWORDS]) + (" and more" if len(names) > _KEYWORDS else "")
+            where = f"in {self._partly:,} of {self.total:,} schemas, the first at {self._first}"
+            yield f"{self.name} does not look at {which} {where}; json_conforms validates against the whole schema"
 
-def _comparisons(scorer: AnyScorer) -> list[tuple[str, Callable[[Any], str | None]]]:
-    """Return name and check of every scorer in this one that compares with references."""
-    checks = ((each.rewarder_id, each.unusable) for _, each in walk(scorer) if isinstance(each, Scorer))
-    return [(name, check) for name, check in checks if check is not None]
+
+def _fitting(answers: Sequence[str]) -> str:
+    column = read_column(answers)
+    return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"

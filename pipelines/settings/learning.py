@@ -118,6 +118,9 @@ class LearningSettings(Section):
     max_lost_share: Fraction = 0.5
     """Share of a batch's rollouts that may fail, or stay ungraded because a rewarder failed, before the run stops. Also the
     share of an epoch's reflections and curations without a usable answer, once there are three of those."""
+    allow_zero: bool = option(False, flag="--allow-zero")
+    """Go on when no attempt of the first batch has a reward above the lowest. Off: the run stops there, and shows three of
+    them beside their references."""
     schedule: ScheduleSettings = ScheduleSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
 

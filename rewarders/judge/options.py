@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from tfgrpo.rewarders.functions import placed
 from tfgrpo.rewarders.judge.model import Speaker
 from tfgrpo.rewarders.judge.reading import LOWEST, Scale
-from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, placed, refusal
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, refusal
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.packaged import packaged_yaml

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
 
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
     DecimalMark,
     Number,
@@ -479,32 +480,11 @@ class JsonReference:
         rest = without_reasoning(output)
         if rest is None:
             return _nothing(output)
-        values = [*json_values(rest)]
-        different = [value for number, value in enumerate(values) if value not in values[:number]]
-        if len(different) > 1:
-            raise RewardError(f"the output holds {len(different)} different JSON values")
-        if not different:
-            return Compared(False, f"{shown(rest.strip())} (no JSON)")
-        return Compared(different[0] == self.value, shown(json.dumps(different[0], ensure_ascii=False)))
-
-
-_FENCED: Final = re.compile(r"```[\w-]*[ \t]*\r?\n(.*?)```", re.DOTALL)
-
-
-def json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON of a text: the whole, else that of its fences, else every object or list in it."""
-    whole = _json(text.strip())
-    fenced = [value for value in map(_json, _FENCED.findall(text)) if value is not None]
-    if whole is not None or fenced:
-        yield from fenced if whole is None else [whole]
-        return
-    place, decoder = 0, json.JSONDecoder()
-    while opening := re.compile(r"[{\[]").search(text, place):
         try:
-            value, place = decoder.raw_decode(text, opening.start())
-            yield value
-        except (ValueError, RecursionError):
-            place = opening.end()
+            value = json_in(rest)
+        except ValueError as error:
+            return Compared(False, f"{shown(rest.strip())} ({error})")
+        return Compared(value == self.value, shown(json.dumps(value, ensure_ascii=False)))
 
 
 def _json(text: str) -> Any:

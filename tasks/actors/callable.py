@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.models.base import Message, Role
+from tfgrpo.tasks.models.base import ChatInput, Message, Role
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
 
-ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
 _ALWAYS = ("prompt", "system", "item", "temperature", "seed", "chat")
 _PROXIED = ("base_url", "api_key")
 """Address and key of the gateway, for an agent whose calls go through it: only for one that names them."""
@@ -52,9 +51,7 @@ class CallableActor(OwnAgent):
         self._asynchronous = is_async(function)
 
     def warnings(self, settings: ActorSettings) -> Iterator[str]:
-        """Yield what it cannot do without the item, an address or ``chat``."""
-        if {"prompt", "item"}.isdisjoint(self.declared):
-            yield f"{settings.kind} takes neither `prompt` nor `item`: it does not see what it is asked"
+        """Yield what it cannot do without an address or ``chat``."""
         if not {"chat", *_PROXIED}.isdisjoint(self.declared):
             return
         if "system" not in self.declared:

@@ -125,10 +125,14 @@ def _built(settings: ActorSettings, *, learns: bool, listed: Sequence[ListedTool
             if problems := list(agent.problems(settings, learns=learns)):
                 raise SettingsError(problems)
             return agent(settings)
-    from tfgrpo.tasks.actors.callable import CallableActor  # noqa: PLC0415 - a run has one kind of actor
+    from tfgrpo.tasks.actors.callable import OFFERED, CallableActor  # noqa: PLC0415 - a run has one kind of actor
 
     try:
-        return CallableActor(load_callable(settings.kind))
+        actor = CallableActor(load_callable(settings.kind))
+        if {"prompt", "item"}.isdisjoint(actor.declared):
+            declared = f"an agent declares one of them, and may declare {', '.join(OFFERED)}"
+            raise ValueError(f"it takes neither prompt nor item, so it cannot see what it is asked; {declared}")
+        return actor
     except ValueError as error:
         given = f"{settings.kind!r} ({error})" if is_name(settings.kind) else repr(settings.kind)
         raise SettingsError.one("actor.kind", given, _ACCEPTED) from None

@@ -5,7 +5,7 @@ Implementations: ``tfgrpo.tasks.models.chat`` (OpenAI-compatible HTTP), ``journa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -14,6 +14,9 @@ from tfgrpo.stores.runs.journal import CallKey
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "other"]
+
+ChatInput: TypeAlias = str | Sequence[Mapping[str, str]]
+"""A user message, or messages with ``role`` (system, user or assistant) and ``content``."""
 
 CUT_OFF: Final[tuple[FinishReason, ...]] = ("length", "content_filter")
 """Reasons of an incomplete reply."""
@@ -119,6 +122,25 @@ class ChatReply:
         tokens = self.usage
         prompt, completion = (tokens.prompt, tokens.completion) if tokens is not None else (None, None)
         return Usage(1, prompt, completion, self.cost_usd)
+
+
+class Chat(Protocol):
+    """Ask the model of the run: the argument ``chat`` of an asynchronous agent. A blocking agent gets a blocking one.
+
+    Takes a text, or messages with ``role`` and ``content``, and returns the text of the answer. The lessons go first, as the
+    system message, unless the messages have one. Every call is measured, journalled and counted against the budget.
+
+    Raises ``ModelCallError`` for a call without an answer, ``BudgetRefused`` at a cap, ``ActorError`` for an unknown role.
+
+    Examples:
+        >>> async def agent(prompt: str, chat: tfgrpo.Chat) -> str:
+        ...     draft = await chat(prompt)
+        ...     return await chat(f"{prompt} Check this answer and answer again: {draft}")
+    """
+
+    async def __call__(self, messages: ChatInput, /) -> str:
+        """Return the answer to a user message, or to messages."""
+        ...
 
 
 class ChatModel(Protocol):

@@ -30,6 +30,7 @@ OPTIONS = {"category_match": {"allowed_categories": ["Alpha", "Beta"]}}
 
 def plain(cell: str) -> str | None:
     """Text of a cell in backticks, with its line breaks; None for a word that says there is nothing."""
+    cell = re.sub("^(`{4}) (.*) `{4}$", r"`\2`", cell)
     return cell[1:-1].replace(r"\n", "\n") if cell.startswith("`") else None
 
 
@@ -53,6 +54,7 @@ def test_shapes_score_as_the_page_says():
     [
         "answer | record's `answer` | `math_exact` | `number_match` | `number_only`",
         "answer | record's `answer` | `category_match` | `label_match`",
+        "schema | answer | `json_conforms`",
         "schema | answer | `json_schema`",
         "schema | answer | `xml_schema`",
     ],

@@ -199,10 +199,20 @@ def test_templates_further_columns_and_several_answers_reach_agent_rewarder_and_
     assert all(row["alternatives"] == [f"{row['answer']}.0"] and row["item_id"].startswith("q-") for row in stored)
 
 
-def test_an_agent_that_cannot_see_its_item_is_warned_about():
-    warnings = tfgrpo.plan(ROWS, agent=lambda chat: chat("?"), **SMALL).warnings
-    assert any("takes neither `prompt` nor `item`" in warning for warning in warnings)
-    assert not any("neither `prompt`" in each for each in tfgrpo.plan(ROWS, agent=double, **SMALL).warnings)
+@pytest.mark.parametrize(
+    "agent",
+    [lambda chat: chat("?"), lambda base_url, api_key: "7", lambda: "7", lambda question="?": "7", lambda *args: "7"],
+)
+@pytest.mark.parametrize("call", [tfgrpo.plan, tfgrpo.learn])
+def test_an_agent_that_cannot_see_its_item_is_refused(agent, call):
+    said_of_it = said(call, ROWS, agent=agent, **SMALL)
+    assert said_of_it.startswith("agent: got ")
+    assert "it takes neither prompt nor item, so it cannot see what it is asked" in said_of_it
+
+
+@pytest.mark.parametrize("agent", [lambda prompt: "7", lambda item: "7", lambda **given: "7"])
+def test_an_agent_that_takes_prompt_or_item_sees_what_it_is_asked(agent):
+    assert tfgrpo.plan(ROWS, agent=agent, **SMALL)
 
 
 def test_the_folder_of_the_tasks_may_be_a_path():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tfgrpo.stores.numeric import is_finite, two_digits
+from tfgrpo.stores.numeric import at_most, is_finite, two_digits
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,11 @@ def test_a_number_is_finite_when_a_float_can_represent_it(value: float, finite: 
 )
 def test_two_digits_are_written_without_an_exponent(value: float, shown: str) -> None:
     assert two_digits(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(3100, "3,100"), (3101, "3,110"), (999.1, "1,000"), (13.4661, "13.5"), (0.01681, "0.0169"), (7, "7"), (0, "0")],
+)
+def test_a_bound_is_rounded_up(value: float, shown: str) -> None:
+    assert at_most(value) == shown

@@ -38,7 +38,7 @@ _NAMED: Final = 10
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Print the table of the items, or one item; with ``--json`` one object."""
     options.run, *asked = options.names
-    run = run_of(options)
+    run = run_of(options, console)
     task = TaskPaths(run.root.parent.parent)
     manifest = ManifestFile(run.manifest).read()
     about = {

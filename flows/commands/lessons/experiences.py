@@ -35,7 +35,7 @@ _MAX_MATCHES = 5
 
 def list_lessons(options: argparse.Namespace, console: Console) -> None:
     """Print the champion library, or every record, with what counts for and against each."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     shown: Iterable[ExperienceRecord] = (
         experiences.store.records() if options.all else shown_champion(experiences, console).entries
     )
@@ -82,7 +82,7 @@ class Standing(NamedTuple):
 
 def show(options: argparse.Namespace, console: Console) -> None:
     """Print whole records with their accounts."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     known = experiences.known()
     shown = [known.as_json(experiences.find(name)) for name in options.names]
     pages = (
@@ -94,7 +94,7 @@ def show(options: argparse.Namespace, console: Console) -> None:
 
 def blame(options: argparse.Namespace, console: Console) -> None:
     """Print every record a lesson descends from, and the rollouts that showed it."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     record = experiences.find(options.name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
@@ -112,7 +112,7 @@ def blame(options: argparse.Namespace, console: Console) -> None:
 
 def diff(options: argparse.Namespace, console: Console) -> None:
     """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     candidates = {decision.run_id: decision.experience_ids for decision in promotions(experiences.paths.promotions)}
     found = [(name, run_named(experiences.paths, name)) for name in options.names]
     names = [name if run is None else run.root.name for name, run in found]
@@ -148,7 +148,7 @@ def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
 
 def verify(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a promoted record is missing, changed, not verified or refused, or any line was skipped."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     champion = experiences.champion.entries
     stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
@@ -171,7 +171,7 @@ def verify(options: argparse.Namespace, console: Console) -> int:
 
 def export(options: argparse.Namespace, console: Console) -> int:
     """Print the champion library without lessons whose stamp does not verify; exit code 1 when that is all of them."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     library = shown_champion(experiences, console)
     promoted = experiences.promoted.experience_ids if experiences.promoted else ()
     effects = task_effects(experiences.paths, simulated=experiences.simulated)
@@ -266,12 +266,12 @@ def accounts_now(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -
     return accounts_of(records, events, nights_before(promotions(paths.promotions)))
 
 
-def open_experiences(options: argparse.Namespace) -> TaskExperiences:
-    """Open the task that ``--out`` and ``--task-id`` name. Raise ``SettingsError`` when it has learned nothing."""
-    paths = existing_task(options)
+def open_experiences(options: argparse.Namespace, console: Console) -> TaskExperiences:
+    """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
+    paths = existing_task(options, console)
     if not paths.experiences.is_file():
         accepted = f"a task that has learned something; there is no {paths.experiences}"
-        source = "--task-id" if names_task(options) else f"the default task in {paths.root.parent}"
+        source = "--task-id" if names_task(options) else f"the task used last in {paths.root.parent}"
         raise SettingsError.one(source, repr(paths.root.name), accepted)
     approved = stamps_in_force(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)

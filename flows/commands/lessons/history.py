@@ -18,7 +18,7 @@ _COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "held out", "e
 
 def history(options: argparse.Namespace, console: Console) -> None:
     """Print the changes of the library in force, or with ``--all`` every decision."""
-    task = existing_task(options)
+    task = existing_task(options, console)
     decided = changes_of(task, promotions(task.promotions))
     shown = [each for each in decided if options.all or each.decision.decision in IN_FORCE]
     problems = chain_problems(task.promotions)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfgrpo.flows.commands.lessons.experiences import accounts_now, lesson_set
-from tfgrpo.flows.commands.options import checked_text, packs_root_of
+from tfgrpo.flows.commands.options import checked_text, packs_root_of, say_which
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
 from tfgrpo.flows.run.index import task_named
@@ -77,6 +77,7 @@ def merge_store(options: argparse.Namespace, console: Console) -> None:
 def _take_in(source: _Import, options: argparse.Namespace, console: Console) -> None:
     if options.ours and options.theirs:
         raise SettingsError.one("--theirs", "it beside --ours", "one of the two")
+    say_which(source.paths, options, console)
     if options.reviewed_by is None:
         if options.promote:
             raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")

@@ -24,7 +24,7 @@ from tfgrpo.stores.errors import SettingsError
 
 def execute(options: argparse.Namespace, console: Console) -> int:
     """Measure under the settings of the task's newest run, in a run directory of its own, and print the effects."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     named = tuple(experiences.find(name).experience_id for name in options.names)
     asked = Measuring(rollouts=options.rollouts, lessons=named, control=options.control)
     request = RunRequest(

@@ -122,7 +122,7 @@ def known_lessons(experiences: TaskExperiences, decisions: Sequence[Promotion], 
 
 def review(options: argparse.Namespace, console: Console) -> None:
     """Print every lesson in force, then every known one, and the commands that act on them."""
-    experiences = open_experiences(options)
+    experiences = open_experiences(options, console)
     decisions = list(promotions(experiences.paths.promotions))
     known = known_lessons(experiences, decisions, simulated=experiences.simulated)
     effects = task_effects(experiences.paths, simulated=experiences.simulated)
@@ -145,7 +145,7 @@ def review(options: argparse.Namespace, console: Console) -> None:
 
 def rollback(options: argparse.Namespace, console: Console) -> None:
     """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails."""
-    experiences, who = open_experiences(options), _who(options)
+    experiences, who = open_experiences(options, console), _who(options)
     why = "" if options.why is None else checked_text("--why", options.why)
 
     def decide(earlier: Sequence[Promotion]) -> Promotion | None:
@@ -173,7 +173,7 @@ def rollback(options: argparse.Namespace, console: Console) -> None:
 
 def retire(options: argparse.Namespace, console: Console) -> None:
     """Take a lesson out of the library in force and keep it out for six nights. Raise ``SettingsError`` for any other."""
-    experiences, who = open_experiences(options), _who(options)
+    experiences, who = open_experiences(options, console), _who(options)
     why = checked_text("--why", options.why)
     name = experiences.find(options.name).experience_id
     simulated = _simulated(experiences, name)

@@ -9,20 +9,38 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
+from typing import Final
 
+from tfgrpo.flows.console.figures import Losses
+from tfgrpo.flows.console.observer import AttemptExcerpt, Finding, FirstBatch
 from tfgrpo.flows.run.champion import lessons_for, rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
-from tfgrpo.stores.errors import BudgetRefused, RunAborted
+from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.outcomes import REWARDER_BROKE, REWARDER_LATE, Arm, Failed, GroupKey, Phase, Ungraded
+from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.outcomes import (
+    REWARDER_BROKE,
+    REWARDER_LATE,
+    Arm,
+    Failed,
+    GroupKey,
+    Phase,
+    Scored,
+    Ungraded,
+    is_highest,
+    is_lowest,
+    scored_rewards,
+)
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure, RolloutRecord
 
 _LEAST_LEARNING_LOST = 3
 """Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
+_EXAMPLES: Final = 3
+_EXCERPT_CHARS: Final = 100
 
 
 def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequence[PackText]:
@@ -161,6 +179,82 @@ def record_failure(session: Session, failure: Failed | ReflectionFailure) -> Non
     if failure.call_key is None or journal is None or session.context.replay or journal.get(failure.call_key):
         return
     journal.append_failure(failure.call_key, failure.error_type, failure.reason)
+
+
+def check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+    """Show three attempts of the first batch that counts if nothing, or everything, is right in it, or nothing graded.
+
+    Raises ``NothingRight``, with the batch written, if no attempt has a reward above the lowest, unless that is allowed.
+    """
+    if session.books.has_first_batch:
+        return
+    session.books.has_first_batch = True
+    session.books.first_batch = found = _first_batch(session, specs, results)
+    session.books.manifest.update(first_batch=None if found is None else to_builtins(found))
+    if found is None:
+        return
+    session.observer.first_batch(found)
+    if found.stops:
+        record_batch(session, results)
+        raise NothingRight(
+            f"{found.explanation}; mend what causes it, such as rewarders, references or agent, and start a new run, for "
+            f"a resumed one keeps them; --resume {session.run_id} --allow-zero goes on without a change"
+        )
+
+
+def _first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> FirstBatch | None:
+    """Return what is wrong with the rewards of a batch, with attempts at different items as far as there are some."""
+    rollouts = sorted((each for result in results for each in result.rollouts), key=lambda each: each.index)
+    rewards, ends = scored_rewards(each.outcome for each in rollouts), session.plan.score_range
+    lost = Losses()
+    for each in rollouts:
+        lost.add(None if isinstance(each.outcome, Scored) else f"{each.outcome.name}: {each.outcome.reason}")
+    shown = [each for each in rollouts if isinstance(each.outcome, Scored)] or rollouts
+    ungraded = f"; {pluralize(lost.lost, 'more attempt')} could not be graded, {_reasons(lost)}" if lost.lost else ""
+    scored = f"{pluralize(len(rewards), 'graded attempt')} of the first batch"
+    finding: Finding
+    if not rewards:
+        finding, explanation = "nothing graded", f"no attempt of the first batch could be graded: {_reasons(lost)}"
+    elif is_lowest(max(rewards), ends):
+        finding, explanation = "nothing right", f"nothing was right: {scored}, each with the lowest reward, {ends[0]:g}"
+    elif is_highest(min(rewards), ends):
+        taught = "there is nothing to learn from, or the rewarders accept anything"
+        finding = "everything right"
+        explanation = f"everything was right: {scored}, each with the highest reward, {ends[1]:g}; {taught}"
+    else:
+        return None
+    item_of = {spec.key.draw_id: spec.item for spec in specs}
+    examples = [_excerpt(session, each, item_of[each.key.draw_id]) for each in shown[:_EXAMPLES]]
+    stops = finding != "everything right" and not session.settings.tfgrpo.allow_zero
+    return FirstBatch(finding, explanation + (ungraded if rewards else ""), tuple(examples), stops)
+
+
+def _reasons(lost: Losses) -> str:
+    """Return the most frequent reasons with their counts."""
+    most = lost.reasons.most_common(_EXAMPLES)
+    rest = lost.lost - sum(number for _, number in most)
+    named = [f"{number:,} × {reason}" for reason, number in most]
+    return "; ".join([*named, *([f"{rest:,} × other reasons"] if rest else [])])
+
+
+def _excerpt(session: Session, rollout: RolloutRecord, item: Item) -> AttemptExcerpt:
+    counted = {each.scorer.rewarder_id for each in session.plan.rewarders if each.weight > 0.0}
+    verdict = "; ".join(
+        f"{score.rewarder_id} {score.score:g}: {score.evidence}"
+        for score in rollout.scores
+        if score.rewarder_id in counted
+    )
+    if not isinstance(rollout.outcome, Scored):
+        verdict = f"{rollout.outcome.name}: {rollout.outcome.reason}"
+    texts = (
+        " ".join(session.runtime.scrub(text).split()) for text in (item.prompt, item.answer, verdict, rollout.output)
+    )
+    *begun, output = texts
+    question, reference, verdict = (
+        text if len(text) <= _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…" for text in begun
+    )
+    ending = output if len(output) <= _EXCERPT_CHARS else f"…{output[-_EXCERPT_CHARS:]}"
+    return AttemptExcerpt(rollout.rollout_id, item.id, question, reference, ending, verdict)
 
 
 def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfgrpo.flows.console.observer import EpochEnd
+from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.calibration import CalibrationTally
 from tfgrpo.flows.run.effects import measured_json
 from tfgrpo.flows.run.loop.knowledge import LearningState
@@ -56,6 +56,10 @@ class Books:
         """Completed rollouts without a reward."""
         self.refused_lessons: Counter[str] = Counter()
         """Proposed lessons that the screening took for an attack, by reason."""
+        self.has_first_batch = False
+        """Whether a batch that counts was checked for rewards that teach nothing."""
+        self.first_batch: FirstBatch | None = None
+        """What is wrong with the rewards of the first batch; None for one that can teach something."""
         self.gate: GateDecision | None = None
         self._run_id = run_id
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])

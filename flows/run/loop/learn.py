@@ -14,6 +14,7 @@ from typing import Final
 from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
+    check_first_batch,
     cohort_groups,
     group_spec,
     prompts,
@@ -54,6 +55,7 @@ def learn(session: Session) -> GateDecision:
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
             for groups in cohort_groups(session, cohort, epoch, "train", "train"):
                 results = run_batch(session, groups)
+                check_first_batch(session, groups, results)
                 evidence.add(results, session.baseline.library_id)
                 # The batch is written while the model curates it: one waits for the disk, the other for a reply.
                 curate(session, groups, results, meanwhile=partial(record_batch, session, results))
@@ -109,6 +111,7 @@ def measure(session: Session) -> None:
     with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
         for groups in cohort_groups(session, cohort, 1, "eval", "champion"):
             results = run_batch(session, groups)
+            check_first_batch(session, groups, results)
             record_batch(session, results)
             sums.add(results)
     refuse_unscored(session)

@@ -238,6 +238,10 @@ class JoinedSource(RowSource):
 
     files: tuple[RowSource, ...]
 
+    def columns(self) -> list[str]:
+        """Return the columns of the first file."""
+        return self.files[0].columns()
+
     def rows(self) -> _Rows:
         """Yield the rows of every file in turn."""
         for number, file in enumerate(self.files):
@@ -252,10 +256,6 @@ class JoinedSource(RowSource):
         answers = {number: iter([*self.files[number].values_at(wanted)]) for number, wanted in requested.items()}
         for position in positions:
             yield next(answers[position >> _FILE_BITS])
-
-    def columns(self) -> list[str]:
-        """Return the names of the first file."""
-        return self.files[0].columns()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import field, final_answer
@@ -42,10 +43,11 @@ class MathVerify(ItemScorer):
             return 0.0
         return 1.0 if verified(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
 
-    def unusable(self, reference: object) -> str | None:
-        """Return why no output can be compared with a reference; None if one can. A look at the signs of LaTeX suffices."""
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be compared with a record; None if one can. A look at the signs of LaTeX suffices."""
+        reference = record.get("answer")
         has_formula = isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))
-        return None if has_formula else "no LaTeX formula in it"
+        return None if has_formula else f"{reference!r:.60} has no LaTeX formula"
 
 
 def formulas_equal(one: str, other: str) -> bool:

@@ -7,8 +7,9 @@ is the number ``1``, ``42.0`` is not ``42``, and an answer that lists many numbe
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic.dataclasses import dataclass
 
@@ -72,9 +73,12 @@ class NumberMatch(Options, ItemScorer):
         compared = NumberReference(gold, text, self.decimal, Fraction(str(self.tolerance)))
         return answer is not None and compared.compare(answer).right
 
-    def unusable(self, reference: object) -> str | None:
-        """Return why no output can be compared with a reference; None if one can."""
-        return None if reference_value(reference, self.decimal) is not None else "no single number"
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be compared with the references of a record; None if one can."""
+        values = references(GraderInput.of("", record, ""))
+        if any(reference_value(each, self.decimal) is not None for each in values):
+            return None
+        return f"{values[0]!r:.60} is no single number"
 
 
 def stated_text(item: GraderInput, *, require_answer: bool) -> str | None:

@@ -30,6 +30,11 @@ _MAX_LITERAL: Final = 200_000
 """Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
 _ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
 _RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
+_READ: Final = {"required", "allow_additional_properties"}
+_ANNOTATIONS: Final = {
+    "$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "example",
+    "deprecated", "readOnly", "writeOnly",
+}  # fmt: skip
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
@@ -60,6 +65,25 @@ def _schema_of(item: GraderInput) -> Mapping[str, Any] | None:
     text = metadata(item, "schema")
     schema = json_of(text) if isinstance(text, str) else None
     return schema if isinstance(schema, dict) else None
+
+
+def unread_keywords(schema: object) -> tuple[str, ...]:
+    """Return the keywords of a ``metadata.schema`` that can be violated and that ``json_schema`` does not look at."""
+    value = json_of(schema) if isinstance(schema, str) else None
+    if schema is None:
+        return ()
+    if not isinstance(value, dict):
+        return ("anything (no JSON text of an object)",)
+    unread = [key for key in value if key not in _READ | _ANNOTATIONS]
+    if "properties" in unread and not _constrains(value["properties"]):
+        unread.remove("properties")
+    return tuple(unread)
+
+
+def _constrains(properties: object) -> bool:
+    """Return whether a property has more than a description."""
+    each = properties.values() if isinstance(properties, dict) else ()
+    return any(not isinstance(inner, dict) or inner.keys() - _ANNOTATIONS for inner in each)
 
 
 def fenced_block(text: str) -> str | None:
@@ -104,6 +128,11 @@ class JsonSchema(SchemaGrader):
     JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) scores 0.0 and is not
     tried again. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key.
     """
+
+    def overlooked(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keywords of a record's schema that can be violated and that are not looked at."""
+        holder = record.get("metadata")
+        return unread_keywords(holder.get("schema") if isinstance(holder, Mapping) else None)
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
         """Return the reward of a text."""

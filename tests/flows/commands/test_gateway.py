@@ -156,3 +156,13 @@ def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task)
     assert lessons.block("") == before
     assert "is no longer there" in said[1]
     assert PromotedLessons(TaskPaths(task.paths.root / "none"), None, said.append, simulated=False).block("") == ""
+
+
+@pytest.mark.untraced
+@pytest.mark.usefixtures("task")
+def test_without_a_task_the_lessons_are_those_of_the_one_used_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Task(tmp_path / "out", "another", capsys).learn(("do", TWICE), simulated=False)
+    with serving("--out", str(tmp_path / "out"), "--base-url", "http://127.0.0.1:9/v1") as (_, facts):
+        assert facts["task_id"] == "another"

@@ -207,7 +207,7 @@ def test_before_anything_was_learned_there_is_nothing_to_review(task):
     assert task.ask("experiences", "review")["lessons"] == []
 
 
-def test_the_only_task_there_is_need_not_be_named_and_of_two_one_is(tmp_path, capsys):
+def test_the_only_task_there_is_need_not_be_named_and_of_two_the_last_one_is_meant(tmp_path, capsys):
     def listed(*named):
         code = cli.main(["history", "--out", str(tmp_path), *named])
         return code, capsys.readouterr().err
@@ -218,4 +218,4 @@ def test_the_only_task_there_is_need_not_be_named_and_of_two_one_is(tmp_path, ca
             assert listed() == listed("--task-id", name)
             assert listed("--task-id", "other")[0] == 2
     code, said = listed()
-    assert (code, "mine, yours" in said) == (2, True)
+    assert (code, "task yours, the one used last" in said) == (0, True)

@@ -78,13 +78,15 @@ def test_no_renamed_part_of_the_template_loses_what_was_asked_for(
     monkeypatch.setattr("tfgrpo.flows.commands.init.find_pipeline", lambda _: other)
     data = csv("items.csv", "question,answer", "ask {n},{n}")
     assert cli.main(["init", data, "--base-url", "http://127.0.0.1:9", "--model", "m", "--yes"]) == 2
-    assert f'path: "{data}"' in Path("tfgrpo.yaml").read_text()
+    assert "pipeline file tfgrpo.yaml: line 45: got a second 'dataset'" in capsys.readouterr().err
+    assert not Path("tfgrpo.yaml").exists()
 
 
 def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys: pytest.CaptureFixture[str]) -> None:
     Path("d.jsonl").write_text("".join(json.dumps({"a": f"ask {number}", "b": 1}) + "\n" for number in range(ROWS)))
     with ChatServer(lambda number, body: "7") as server:
-        _, written = made(capsys, server.url, "d.jsonl", "--prompt", "a", "--file", "x.yml")
+        _, written = made(capsys, server.url, "d.jsonl", "--prompt", "a", "--pipeline", "x.yml")
+        assert Path("x.yml").is_file()
         assert written["rewarders"][0] == {"name": "judge"}
         assert written["dataset"]["fields"] == {"prompt": "a", "id": None}
 
@@ -107,7 +109,11 @@ def test_a_file_is_replaced_only_by_force(capsys: pytest.CaptureFixture[str]) ->
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["--prompt"]),
         (["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "z"], ["--prompt"]),
         (["c.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["c.jsonl"]),
-        (["d.csv", "--file", "x.json"], ["--file"]),
+        (["d.csv", "--pipeline", "x.json"], ["--pipeline"]),
+        (
+            ["d.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--prompt", "x"],
+            ["endpoint http://127.0.0.1:9/v1"],
+        ),
         (["few.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["dataset"]),
         (["empty.csv", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"], ["empty.csv"]),
     ],
@@ -122,7 +128,33 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_written(
     Path("few.csv").write_text("prompt,answer\np,1\n")
     assert cli.main(["init", *arguments, "--json"]) == 2
     assert [each["source"] for each in json.loads(capsys.readouterr().out)["problems"]] == sources
-    assert not Path("tfgrpo.yaml").exists()
+    assert {each.name for each in Path().iterdir()} == {"d.csv", "c.jsonl", "empty.csv", "few.csv"}, "something is left"
+
+
+def test_a_file_to_be_replaced_stays_until_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    data = csv("d.csv", "prompt,answer", "p{n},{n}")
+    Path("tfgrpo.yaml").write_text("mine: true\n")
+    assert cli.main(["init", data, "--force", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+    assert "written" not in capsys.readouterr().err
+    assert Path("tfgrpo.yaml").read_text() == "mine: true\n"
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "tsv"])
+def test_options_name_columns_of_the_files_of_a_folder(capsys: pytest.CaptureFixture[str], ending: str) -> None:
+    Path("parts").mkdir()
+    for part in ("a", "b"):
+        rows = [{"aufgabe": f"{part}{number}", "loesung": str(number)} for number in range(ROWS // 2)]
+        tab = "\t" if ending == "tsv" else ","
+        texts = {
+            "jsonl": "".join(f"{json.dumps(row)}\n" for row in rows),
+            "json": json.dumps(rows),
+        }
+        table = "\n".join([tab.join(rows[0]), *(tab.join(row.values()) for row in rows), ""])
+        Path(f"parts/{part}.{ending}").write_text(texts.get(ending, table))
+    with ChatServer(lambda number, body: "7") as server:
+        facts, written = made(capsys, server.url, "parts", "--prompt", "aufgabe", "--answer", "loesung")
+    assert facts["columns"] == {"id": None, "prompt": "aufgabe", "answer": "loesung"}
+    assert written["dataset"]["path"] == "parts"
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,13 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import SettingsError
 
 FLAGS = {leaf.flag.removeprefix("--").replace("-", "_"): leaf for leaf in setting_fields() if leaf.flag}
-SAMPLES = {"world": "unlearnable", "task_runner": "dask", "base_url": "http://localhost:1/v1", "dry_run": True}
+SAMPLES = {
+    "world": "unlearnable",
+    "task_runner": "dask",
+    "base_url": "http://localhost:1/v1",
+    "dry_run": True,
+    "allow_zero": True,
+}
 
 
 def sample(name):

@@ -362,13 +362,44 @@ def test_a_replay_shows_the_lessons_and_the_library_of_the_task_that_it_replays(
     ("message", "budget", "option"),
     [
         ("the budget is spent: max_calls 200 is reached: …", {"max_calls": 200}, " --set budget.max_calls=400"),
-        ("the budget is spent: task_max_usd 1.5 is …", {"task_max_usd": 1.5}, " --set budget.task_max_usd=3.0"),
+        ("the budget is spent: task_max_usd 1.5 is …", {"task_max_usd": 1.5}, " --set budget.task_max_usd=3"),
         ("the budget is spent: max_usd 1.5 is …", {"max_usd": 1.5, "max_calls": None}, " --set budget.max_usd=3.0"),
         ("interrupted", {"max_calls": 200}, ""),
     ],
 )
 def test_what_to_type_after_a_cap_goes_on_under_a_higher_one(records, message, budget, option):
     records.ended("n1", "stopped", message=message, settings={"budget": budget})
+    assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
+
+
+FORECAST = {
+    "calls": {"low": 100, "high": 900, "likely": 300},
+    "prompt_tokens": {"low": 1_000, "high": 50_000, "likely": 9_000},
+    "completion_tokens": {"low": 1_000, "high": 30_000, "likely": 9_000},
+    "usd": {"low": 0.1, "high": 7.251, "likely": 0.4},
+}
+
+
+@pytest.mark.parametrize(
+    ("reached", "budget", "option"),
+    [
+        ("max_calls 200", {"max_calls": 200}, " --set budget.max_calls=903"),
+        ("max_calls 2000", {"max_calls": 2000}, " --set budget.max_calls=4000"),
+        ("max_tokens 700", {"max_tokens": 700}, " --set budget.max_tokens=80777"),
+        ("max_usd 1.5", {"max_usd": 1.5}, " --set budget.max_usd=7.36"),
+        ("task_max_usd 20", {"task_max_usd": 20.0}, " --set budget.task_max_usd=40"),
+        ("task_max_usd 2", {"task_max_usd": 2.0}, " --set budget.task_max_usd=9.36"),
+        (
+            "max_calls 200",
+            {"max_usd": 1.5, "max_tokens": 10**6, "max_calls": 200},
+            " --set budget.max_usd=7.36 --set budget.max_calls=903",
+        ),
+    ],
+)
+def test_a_proposed_cap_is_at_least_what_the_run_may_need(records, reached, budget, option):
+    ledger = {**SPENT, "lost_calls": 3, "at_risk_tokens": 777, "at_risk_nano": 100_000_000}
+    message = f"the budget is spent: {reached} is reached: …"
+    records.ended("n1", "stopped", message=message, settings={"budget": budget}, forecast=FORECAST, ledger=ledger)
     assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 
 

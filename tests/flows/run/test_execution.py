@@ -123,7 +123,11 @@ def no_number(prompt):
 
 @pytest.mark.parametrize("agent", ["half_a_character", "no_number"])
 def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent):
-    more = {"tfgrpo__max_lost_share": 1.0, "actor__kind": f"tests.flows.run.test_execution:{agent}"}
+    more = {
+        "tfgrpo__max_lost_share": 1.0,
+        "allow_zero": True,
+        "actor__kind": f"tests.flows.run.test_execution:{agent}",
+    }
     summary = run(tmp_path, run_id=RUN, **SMALL, **more)
     assert summary.message.startswith("RunAborted: not one of 40 rollouts of epoch 1 brought a reward")
     assert summary.details["lost"] == {"rollouts": 40, "of": 40}
@@ -165,7 +169,7 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
 
 def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
     rewarders = '[{"name": "tests.flows.run.test_execution:none_known"}]'
-    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarders, allow_zero=True, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "not one of 40 rollouts of epoch 1 brought a reward" in summary.message
     assert summary.message.endswith(

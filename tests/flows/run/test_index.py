@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
+import tfgrpo
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -94,14 +97,54 @@ def test_report_export_and_diff_take_the_latest_run(ask, own_run):
     assert ask("experiences", "diff", "latest").out == ask("experiences", "diff", "small").out
 
 
-def test_latest_is_of_the_only_task_with_runs_unless_one_is_named(ask, own_run):
-    own_run.task.root.rename(own_run.out / "mine")
-    assert "mine/runs/small" in ask("report", "latest").out
-    assert "mine" in ask("report", "latest", "--task-id", "nobody", code=2).err
-    shutil.copytree(own_run.out / "mine", own_run.out / "another")
-    assert "another, mine" in ask("report", "latest", code=2).err
-    with pytest.raises(SettingsError, match="of another, mine there are"):
-        prepare(RunRequest(resume="latest", out=str(own_run.out)), {})
+def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
+    dry = RunRequest(resume="latest", out=str(own_run.out))
+    copied(own_run, "older", task="mine", started_at="2001-01-01T00:00:00+00:00")
+    assert "tfgrpo-learning/runs/small" in ask("report", "latest").out
+    copied(own_run, "newer", task="mine", started_at="2999-01-01T00:00:00+00:00")
+    assert "mine/runs/newer" in ask("report", "latest").out
+    assert tfgrpo.load_run("latest", out=own_run.out).run_id == "newer"
+    assert prepare(dry, {}).request.resume == "newer"
+    Path("own.yaml").write_text("task_id: tfgrpo-learning\n")
+    assert prepare(dry.model_copy(update={"pipeline": "own.yaml"}), {}).request.resume == "small"
+    copied(
+        own_run, "again", task="third", started_at="1999-01-01T00:00:00+00:00", resumed_at="2999-01-02T00:00:00+00:00"
+    )
+    assert "third/runs/again" in ask("report", "latest").out
+    assert "third" in ask("report", "latest", "--task-id", "nobody", code=2).err
+    assert "mine/runs/newer" in ask("report", "latest", "--task-id", "mine").out
+    assert "small" in ask("report", "small").out, "an id is found in any task"
+    monkeypatch.setenv("TFGRPO_TASK_ID", "tfgrpo-learning")
+    assert "tfgrpo-learning/runs/small" in ask("report", "latest").out
+
+
+def test_commands_take_the_task_that_was_used_last_and_say_which(ask, own_run):
+    alone = ask("experiences", "list")
+    assert "used last" not in alone.err, "there is one task"
+    copied(own_run, "n1", task="mine", started_at="2999-01-01T00:00:00+00:00")
+    said = ask("experiences", "list", code=2).err
+    assert "the task used last in" in said
+    assert "got 'mine'" in said
+    said = ask("history").err
+    assert "task mine, the one used last; --task-id names another" in said
+    other = ask("experiences", "list", "--task-id", "tfgrpo-learning")
+    assert (other.out, other.err) == (alone.out, alone.err)
+
+    state = own_run.task.state  # a library that a person changed since
+    view = json.loads(state.read_text())
+    state.write_text(json.dumps({**view, "updated_at": "2999-02-01T00:00:00+00:00"}))
+    again = ask("experiences", "list")
+    assert again.out == alone.out
+    assert "task tfgrpo-learning, the one used last" in again.err
+
+
+def test_a_damaged_manifest_is_as_old_as_its_file(ask, own_run):
+    manifest = copied(own_run, "n1", task="mine") / "manifest.json"
+    manifest.write_text("{")
+    os.utime(manifest, (1.0, 1.0))
+    assert "tfgrpo-learning" in ask("history").err
+    os.utime(manifest, (2.0**33, 2.0**33))
+    assert "task mine, the one used last" in ask("history").err
 
 
 @pytest.mark.parametrize("how", ["resume", "replay"])

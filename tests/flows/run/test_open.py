@@ -28,7 +28,7 @@ def earlier(tmp_path_factory):
         {"id": f"i{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(30)
     ]
     (out / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-    asked = {"dataset": str(out / "items.jsonl"), "packs_root": str(out / "packs"), "max_calls": 8}
+    asked = {"dataset": str(out / "items.jsonl"), "packs_root": str(out / "packs"), "max_calls": 8, "allow_zero": True}
     summary = run(out, run_id=RUN, **SMALL, **asked)
     assert summary.exit_code == 3, summary.message
     return out

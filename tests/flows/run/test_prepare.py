@@ -27,13 +27,19 @@ def test_a_sound_request_is_prepared_and_leaves_no_trace(tmp_path):
         ("returns_a_number", ["takes no `system` either: no lesson can reach it", "no cap holds for them"]),
         ("drafts_and_corrects", []),
         ("takes_everything", []),
-        ("calls_after_the_end", ["takes neither `prompt` nor `item`"]),
     ],
 )
 def test_unknown_arguments_of_an_agent_are_refused_before_any_spending(tmp_path, agent, told):
     prepared = prepare(RunRequest(out=str(tmp_path), actor=f"tests.support.agents.agents:{agent}"), {})
     assert len(prepared.warnings) == len(told)
     assert all(part in warning for part, warning in zip(told, prepared.warnings, strict=True))
+
+
+def test_an_agent_that_cannot_see_its_item_is_refused_before_any_spending(tmp_path):
+    asked = RunRequest(out=str(tmp_path / "out"), actor="tests.support.agents.agents:calls_after_the_end")
+    with pytest.raises(SettingsError, match="takes neither prompt nor item, so it cannot see what it is asked"):
+        prepare(asked, {})
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_an_enforceable_cap_none_is_announced(tmp_path):

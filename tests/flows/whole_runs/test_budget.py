@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_a_cap_is_never_exceeded_and_the_run_resumes_with_a_higher_one(tmp_path,
     assert store(tmp_path) == store(reference)
 
 
+@pytest.mark.parametrize("caps", [{"max_calls": 30}, {"max_tokens": 30_000}, {"max_usd": 0.05, "max_calls": 40}])
+def test_a_run_can_end_under_the_caps_that_its_page_proposes(tmp_path, pipeline, caps):
+    with Server() as server:
+        summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **on_server(server), **caps)
+        assert summary.status == "stopped", summary.message
+        words = shlex.split(summary.details["morning"]["next"])
+        proposed = dict(word.split("=") for word in words if word.startswith("budget."))
+        higher = {
+            key.replace(".", "__"): float(value) if "usd" in key else int(value) for key, value in proposed.items()
+        }
+        assert run(tmp_path, resume=RUN, **higher).exit_code == 0
+
+
 def test_a_cap_below_the_first_call_stops_before_anything_is_sent(tmp_path, pipeline):
     with Server() as server:
         summary = run(tmp_path, run_id=RUN, pipeline=pipeline, max_tokens=250, **on_server(server, **BUSY))
@@ -102,7 +116,13 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
         return "Answer: 7" if number < credit[0] else 402
 
     with ChatServer(answer) as server:
-        asked = {**SMALL, "model": "simulated", "base_url": server.url, "simulated__world": "arithmetic"}
+        asked = {
+            **SMALL,
+            "model": "simulated",
+            "base_url": server.url,
+            "simulated__world": "arithmetic",
+            "allow_zero": True,
+        }
         summary = run(tmp_path, run_id=RUN, pipeline=pipeline, **asked)
         assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
         assert "the account at the endpoint has nothing left: 402 from http" in summary.message

@@ -188,7 +188,8 @@ def _fails(*_: Any) -> None:
 
 
 def test_the_example_mix_runs(tmp_path: Path) -> None:
-    summary = run(tmp_path, run_id=RUN, data_config=str(ROOT / "examples" / "data_mix.yaml"), **SMALL)
+    config = str(ROOT / "examples" / "data_mix.yaml")
+    summary = run(tmp_path, run_id=RUN, data_config=config, allow_zero=True, **SMALL)
     assert summary.exit_code == 0, summary.message
     draws = manifest(tmp_path)["cohorts"]["2"]["sampling"]["mix"]["draws"]
     assert [draw["stage"] for draw in draws] == ["both", "both"]

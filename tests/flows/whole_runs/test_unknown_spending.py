@@ -25,7 +25,9 @@ COUNTS = ("calls", "prompt_tokens", "completion_tokens", "cost_usd")
 def alone(tmp_path_factory):
     """A run of an agent that takes no ``chat``, the figures in its progress, and its summary."""
     out, console = tmp_path_factory.mktemp("alone"), RichConsole(file=io.StringIO(), width=200)
-    summary = kit.run(out, run_id=kit.RUN, actor__kind=ALONE, observer=Progress(console), dry_run=True, **kit.SMALL)
+    summary = kit.run(
+        out, run_id=kit.RUN, actor__kind=ALONE, observer=Progress(console), dry_run=True, allow_zero=True, **kit.SMALL
+    )
     return out, console.file.getvalue(), summary
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.forecast import Counts, Forecast, forecast
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -128,8 +128,20 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
     found = ahead()
     assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
     assert str(found).endswith(" (SIMULATED)")
-    assert f"{found.calls.low:,} to {found.calls.high:,} calls, likely about 770; " in str(found)
+    assert str(found).startswith("about 770 calls, at most ")
     assert found.calls.likely == 771
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        (Counts(800, 3_104, 1_480), "about 1,500 calls, at most 3,110"),
+        (Counts(129, 129, 129), "about 129 calls, at most 129"),
+        (Counts(0, 0, 0), "about 0 calls, at most 0"),
+    ],
+)
+def test_a_forecast_shows_what_is_likely_and_one_bound_above_it(counts: Counts, shown: str) -> None:
+    assert counts.phrase("calls") == shown
 
 
 def test_latency_of_the_simulated_model_is_foreseen(ahead: Callable[..., Forecast]) -> None:

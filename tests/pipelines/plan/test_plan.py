@@ -213,6 +213,40 @@ def test_what_auto_leaves_open_is_decided_by_the_references_and_recorded(
     assert line.startswith(f"gt ({options['match']}): 40 references")
 
 
+SCHEMAS = [
+    {"required": ["a"], "title": "T", "properties": {"a": {"description": "first"}}},
+    {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}},
+    {"additionalProperties": False, "$ref": "#/$defs/x", "anyOf": [], "enum": [], "type": "array"},
+]
+
+
+def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
+    make_plan: MakePlan, write_jsonl: Callable[..., Path]
+) -> None:
+    texts = [json.dumps(SCHEMAS[n % 3]) for n in range(40)]
+    rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "7", "metadata": {"schema": texts[n]}} for n in range(40)]
+    path = str(write_jsonl(rows, "schemas.jsonl"))
+    counted = (
+        "json_schema does not look at type, properties, additionalProperties, $ref, anyOf and more in 26 of 40 schemas"
+    )
+    told = [
+        text
+        for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings
+        if "json_" in text
+    ]
+    assert [text.partition(", the first at q")[0] for text in told] == [counted]
+    assert told[0].endswith("; json_conforms validates against the whole schema")
+    for name in ("json_conforms", "json_valid"):
+        assert not any(
+            "json_" in text for text in make_plan(dataset__path=path, rewarders=f'[{{"name": "{name}"}}]').warnings
+        )
+    plain = [{**row, "metadata": {"schema": texts[0]} if n % 2 else {}} for n, row in enumerate(rows)]
+    path = str(write_jsonl(plain, "plain.jsonl"))
+    assert not any(
+        "json_" in text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings
+    )
+
+
 def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePlan) -> None:
     parts = {"parts": [{"name": "tests.pipelines.plan.test_plan:NoGrader"}]}
     rewarders = [{"name": "tests.pipelines.plan.test_plan:NoGrader"}, {"name": "composite", "options": parts}]

@@ -70,7 +70,7 @@ def test_every_built_in_grader_can_be_named_in_a_pipeline(name):
         pytest.importorskip("math_verify")
     rewarder = build_rewarder(name, NEEDED.get(name, {}))
     assert rewarder.rewarder_id == name
-    assert getattr(rewarder, "quick", False) == (name not in {"remote", "math_verify", "math-verify"})
+    assert getattr(rewarder, "quick", False) == (name not in {"remote", "json_conforms", "math_verify", "math-verify"})
     again = pickle.loads(pickle.dumps(rewarder))
     assert again.rewarder_id == name
     assert set(GRADERS) == {*BUILT_IN, "remote"}

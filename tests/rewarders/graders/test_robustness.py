@@ -10,9 +10,10 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tfgrpo.rewarders.graders.base import GraderInput
 from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
+
+from tfgrpo.rewarders.graders.base import GraderInput, metadata
+from tfgrpo.rewarders.graders.builtin.json_conforms import validator_of
 from tfgrpo.stores.errors import RewardError
 
 OPTIONS = {
@@ -54,11 +55,15 @@ completions = st.builds(
 
 
 def graded(name, item):
-    """Score; 0.0 for the two failures that there may be."""
+    """Score; 0.0 for the failures that there may be: of the reference, and of the schema."""
     try:
         return GRADERS[name].score_one(item)
     except RewardError:
         if name in ("number_match", "label_match"):  # a reference that is no number, or an answer with two readings
+            return 0.0
+        if name == "json_conforms":
+            with pytest.raises(ValueError):  # noqa: PT011 - of any kind
+                validator_of(metadata(item, "schema"))
             return 0.0
         required = json.loads(item.record["metadata"]["schema"])["required"]
         assert name == "json_schema"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 
 from tfgrpo.rewarders.graders.base import Grader
 from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify
-from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
 from tfgrpo.stores.errors import PipelineError
 
 NEEDED = {"category_match": {"allowed_categories": ["a"]}, "completion_length_cap": {"max_completion_tokens": 9}}
 NAMES = {
     "category_match",
     "completion_length_cap",
+    "json_conforms",
     "json_schema",
     "json_valid",
     "label_match",

@@ -111,6 +111,7 @@ DEMOS: dict[str, Demo] = {
         of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": (9, 9)})).items]),
         "difficulty",
     ),
+    "tfgrpo.allow_zero": Demo(of_tiny(lambda run: run.status), "on", {"rewarders": '[{"name": "operator:eq"}]'}),
     "tfgrpo.temperature.train": Demo(
         of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"
     ),

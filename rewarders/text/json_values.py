@@ -1,0 +1,86 @@
+"""Find the JSON value that an answer states: all of it, that of its code fence, or the only one in its prose."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+from tfgrpo.rewarders.text.fences import Block, fenced_blocks
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import RewardError
+
+_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`\n]*")
+_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
+_BRACKET: Final = re.compile(r"\{(?=\s*[\"}])|\[(?=\s*[\[{\"\]\d\-tfn])")
+_BRACE: Final = re.compile(r"[{}]")
+
+
+def json_in(text: str) -> Any:
+    """Return the JSON value of an answer: all of it, its fenced one, or the only object or array of its prose.
+
+    Raises ``ValueError`` for none, and ``RewardError`` for different ones.
+    """
+    text = text.strip("\ufeff \t\r\n")
+    try:
+        return load_json(text)
+    except ValueError as error:
+        reason = str(error)
+    blocks = [*fenced_blocks(text, _OPENING, _CLOSING)]
+    values: list[Any] = []
+    for begin, end in blocks:
+        try:
+            values.append(load_json(text[begin:end]))
+        except ValueError as error:
+            if "json" in text[:begin].rstrip("\r\n").rpartition("\n")[2].lower():
+                raise ValueError(f"the fenced JSON cannot be read: {error}") from None
+    if not values:
+        values = [*_embedded(_outside(text, blocks))]
+    if len({canonical_json(value) for value in values}) > 1:
+        raise RewardError(f"{len(values)} JSON values in the answer, which differ")
+    if not values:
+        raise ValueError(f"no JSON in the answer: {reason}")
+    return values[0]
+
+
+def _embedded(text: str) -> list[Any]:
+    """Return the outermost objects and arrays in prose; arrays without an object only if there is none, as in ``[1]``."""
+    values: list[Any] = []
+    pieces: list[str] = []
+    place = 0
+    while opening := _BRACKET.search(text, place):
+        pieces.append(text[place : opening.start()])
+        try:
+            value, place = _DECODER.raw_decode(text, opening.start())
+        except (ValueError, RecursionError) as error:
+            if opening[0] == "{" or isinstance(error, RecursionError):
+                return []
+            place = opening.end()  # a remark in brackets
+            continue
+        values.append(value)
+    objects = [value for value in values if "{" in canonical_json(value)]
+    # Braces around it may make it a part of a value that is broken.
+    return [] if _BRACE.search("".join([*pieces, text[place:]])) else objects or values
+
+
+def _outside(text: str, blocks: list[Block]) -> str:
+    pieces, place = [], 0
+    for begin, end in blocks:
+        pieces.append(text[place:begin])
+        place = end
+    return "\n".join([*pieces, text[place:]])
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON without NaN and infinity. Raise ``ValueError``, also for text nested too deep."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None

@@ -1,0 +1,215 @@
+"""A run whose first batch has nothing right stops there, and shows attempts beside their references."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+
+import pytest
+from rich.console import Console as RichConsole
+
+import tfgrpo
+from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run
+from tfgrpo.flows.console.progress import Progress
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.outcomes import RewardScore
+
+HERE = "tests.flows.whole_runs.test_nothing_right"
+FIRST_BATCH = 5 * 4
+"""Attempts of the pipeline's groups of four."""
+
+
+def nothing_right(output, answer):
+    """A rewarder that cannot read any answer."""
+    return 0.0
+
+
+def everything_right(output, answer):
+    """A rewarder that accepts anything."""
+    return 1.0
+
+
+def cannot_tell(output, answer):
+    """A rewarder that honestly cannot tell."""
+    return
+
+
+def a_little(output, answer):
+    """A rewarder that gives part of the credit for anything that is long."""
+    return 0.25 if len(output) > 40 else 0.0
+
+
+class Signed:
+    """A rewarder for which the lowest reward is minus one."""
+
+    rewarder_id = "signed"
+    score_range = (-1.0, 1.0)
+
+    def __init__(self, reward):
+        self.reward = reward
+
+    def score(self, context):
+        return [RewardScore("signed", self.reward, "as it is") for _ in context.outputs]
+
+
+lowest, middle = Signed(-1.0), Signed(0.0)
+
+
+class Late:
+    """A rewarder that is late for the first batch alone, and gives nothing for all others."""
+
+    rewarder_id = "late"
+    calls = 0
+
+    def score(self, context):
+        Late.calls += 1
+        if Late.calls <= 5:
+            time.sleep(0.3)
+        return [0.0 for _ in context.outputs]
+
+
+def rewarder(name, **more):
+    return json.dumps([{"name": f"{HERE}:{name}", **more}])
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that stopped, what it showed as it did, and the number of requests that it made."""
+    out, console = tmp_path_factory.mktemp("stopped"), RichConsole(file=io.StringIO(), width=400)
+    with Server() as server:
+        asked = on_server(server, rewarders=rewarder("nothing_right"))
+        summary = run(out, run_id=RUN, observer=Progress(console), **asked)
+        yield out, summary, console.file.getvalue(), server
+
+
+def test_a_run_in_which_nothing_is_right_stops_after_its_first_batch(stopped):
+    out, summary, _, server = stopped
+    assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+    assert len(server.bodies) == FIRST_BATCH
+    closed = manifest(out)
+    assert (closed["status"], closed["ledger"]["calls"]) == ("stopped", FIRST_BATCH)
+    assert len(lines(paths(out).rollouts)) == FIRST_BATCH, "the attempts that were paid for are on disk"
+    assert summary.message.startswith(
+        "nothing was right: 20 graded attempts of the first batch, each with the lowest reward, 0; "
+    )
+    assert f"--resume {RUN} --allow-zero goes on" in summary.message
+
+
+def test_it_shows_three_attempts_beside_their_references_wherever_a_night_is_read(stopped):
+    out, summary, progress, _ = stopped
+    rows = {row["rollout_id"]: row for row in lines(paths(out).rollouts)}
+    items = {row["item_id"]: row for row in lines(paths(out).items)}
+    examples = summary.details["first_batch"]["examples"]
+    assert examples == manifest(out)["first_batch"]["examples"]
+    assert len({each["item_id"] for each in examples}) == 3
+    look = summary.details["morning"]["look"][0]
+    assert look.startswith("nothing was right: 20 graded attempts")
+    assert "nothing was right: 20 graded attempts" in progress
+    for each in examples:
+        row, item = rows[each["rollout_id"]], items[each["item_id"]]
+        assert each["reference"] == item["answer"]
+        assert item["prompt"].startswith(each["question"].removesuffix("…"))
+        assert " ".join(row["output"].split()).endswith(each["output"].removeprefix("…"))
+        assert each["verdict"].startswith(f"{HERE}:nothing_right 0: ")
+        shown = f"reference “{each['reference']}”, answered “{each['output']}”; {each['verdict']}"
+        assert shown in look
+        assert shown in progress
+    assert "nothing was right: 20 graded attempts" in paths(out).report.read_text()
+    assert "nothing was right: 20 graded attempts" in str(tfgrpo.load_run(paths(out).root))
+
+
+def test_a_stopped_run_stops_again_without_a_call_and_goes_on_where_zeros_are_allowed(stopped, tmp_path):
+    out, summary, _, server = stopped
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy)
+    sent = len(server.bodies)
+    again = run(copy, resume=RUN)
+    assert (again.status, again.message, len(server.bodies)) == ("stopped", summary.message, sent)
+    assert again.details["resume with"] == f"--resume {RUN} --allow-zero"
+
+    went_on = run(copy, resume=RUN, allow_zero=True)
+    assert went_on.exit_code == 0, went_on.message
+    assert max(server.asked().values()) == 1, "an answered call was sent again"
+    assert manifest(copy)["first_batch"]["stops"] is False
+    assert went_on.details["morning"]["look"][0].startswith("nothing was right: 20 graded attempts")
+    replayed = run(copy, replay=RUN)
+    assert (replayed.status, replayed.exit_code) == ("finished", 0), replayed.message
+
+
+def test_a_replay_ends_where_its_run_stopped(stopped, tmp_path):
+    out, summary, _, _ = stopped
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy)
+    replayed = run(copy, replay=RUN)
+    assert (replayed.status, replayed.exit_code) == ("stopped", 3)
+    assert replayed.message == f"the replay came to the same store, 0 records; {summary.message}"
+    path = paths(copy).rollouts
+    path.write_text(path.read_text().replace('"reward":0.0', '"reward":0.5'))
+    assert "the replay differs from its run" in run(copy, replay=RUN).message
+
+
+def test_the_next_command_does_not_run_into_the_same_zeros(stopped):
+    out, summary, _, _ = stopped
+    assert summary.details["morning"]["next"] == f"tfgrpo report {RUN} --task-id tfgrpo-learning --out {out}"
+
+
+def test_a_measured_run_stops_as_well(tmp_path):
+    asked = {"rewarders": rewarder("nothing_right"), "env": {"FEATURE_TFGRPO_GROUP": "off"}, **SMALL}
+    summary = run(tmp_path, run_id=RUN, **asked)
+    assert (summary.status, summary.exit_code) == ("stopped", 3), summary.message
+    assert len(lines(paths(tmp_path).rollouts)) == 5
+    assert run(tmp_path, run_id="allowed", allow_zero=True, **asked).exit_code == 0
+
+
+def test_an_ungraded_first_batch_stops_with_the_reasons_and_their_counts(tmp_path):
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarder("cannot_tell"), **SMALL)
+    assert (summary.status, summary.exit_code) == ("stopped", 3)
+    reason = f"ungraded: {HERE}:cannot_tell: returned None"
+    assert summary.message.startswith(
+        f"no attempt of the first batch could be graded: {FIRST_BATCH} × {reason}; mend what causes it"
+    )
+    found = summary.details["first_batch"]
+    assert {each["verdict"] for each in found["examples"]} == {reason}
+    assert len(lines(paths(tmp_path).rollouts)) == FIRST_BATCH
+
+
+def test_a_first_batch_with_everything_right_is_shown_and_the_run_goes_on(tmp_path):
+    console = RichConsole(file=io.StringIO(), width=400)
+    asked = {"rewarders": rewarder("everything_right"), "observer": Progress(console), **SMALL}
+    summary = run(tmp_path, run_id=RUN, **asked)
+    assert summary.exit_code == 0, summary.message
+    look = summary.details["morning"]["look"][0]
+    assert look.startswith(
+        "everything was right: 20 graded attempts of the first batch, each with the highest reward, 1"
+    )
+    assert look.count("everything_right 1: ") == console.file.getvalue().count("everything_right 1: ") == 3
+
+
+@pytest.mark.parametrize(("name", "status"), [("lowest", "stopped"), ("middle", "finished"), ("a_little", "finished")])
+def test_the_lowest_reward_is_that_of_the_declared_range(tmp_path, name, status):
+    summary = run(tmp_path, run_id=RUN, rewarders=rewarder(name), **SMALL)
+    assert summary.status == status, summary.message
+    assert (summary.details["first_batch"] is None) is (status == "finished")
+
+
+def test_a_batch_that_is_void_is_not_the_first_one(tmp_path):
+    Late.calls = 0
+    asked = {"rewarders": rewarder("Late", timeout_s=0.1), "epochs": 4, "tfgrpo__max_lost_share": 1.0, **SMALL}
+    summary = run(tmp_path, run_id=RUN, **asked)
+    assert summary.status == "stopped", summary.message
+    assert manifest(tmp_path)["tfgrpo"]["failed_epochs"].keys() == {"1"}
+    assert {row["epoch"] for row in lines(paths(tmp_path).rollouts)} == {1, 2}
+
+
+def test_no_later_batch_stops_a_run(tmp_path, monkeypatch):
+    kept = []
+
+    def sinking(output, answer):
+        kept.append(output)
+        return 1.0 if len(kept) == 1 else 0.0
+
+    result = tfgrpo.learn(None, rewarders=[sinking], dry_run=True, out=tmp_path, run_id=RUN, progress=False, **SMALL)
+    assert result.status == "finished", result.message
+    assert not TaskPaths.of(tmp_path, "tfgrpo-learning").run(RUN).manifest.read_text().count("nothing was right")

@@ -1,0 +1,280 @@
+"""Whatever a scorer returns or raises, wherever it runs, costs its own attempts at most, and never becomes a number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.rewards.scoring import built, group, numbers, verdicts
+from tfgrpo.rewarders.composite import unisolated
+from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.rewarders.matching import matched
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, Scorer
+from tfgrpo.stores.outcomes import RewardScore
+
+HUGE = "is no finite number of at most 1e+100"
+NONE = "the result has no reward, or two different ones"
+VALUES = {
+    "a float": 0.5,
+    "an int": 1.0,
+    "a bool": 1.0,
+    "text of a number": 0.25,
+    "a Fraction": 0.25,
+    "a Decimal": 0.5,
+    "a numpy float": 0.5,
+    "a numpy array of no dimension": 0.25,
+    "below zero": -3.0,
+    "a dict": 0.5,
+    "a dict with a score": 0.5,
+    "two different rewards": NONE,
+    "a dict without a reward": NONE,
+    "an object": 0.5,
+    "a result": 0.5,
+    "a result without a number": NONE,
+    "None": "returned None",
+    "NaN": f"broke: the reward nan {HUGE}",
+    "infinity": f"broke: the reward -inf {HUGE}",
+    "text of infinity": f"broke: the reward 'inf' {HUGE}",
+    "huge": f"broke: the reward 2e+100 {HUGE}",
+    "a huge int": f"broke: the reward 1{'0' * 58}… is no number",
+    "a word": "broke: the reward 'good' is no number",
+    "a long word": f"broke: the reward '{'good' * 14}go… is no number",
+    "an odd object": "broke: the reward of type Odd is no number",
+    "a list": "broke: the reward [0.5] is no number",
+    "a verdict": 0.5,
+    "a verdict without evidence": 0.5,
+    "a verdict of NaN": f"broke: the score nan {HUGE}",
+    "a verdict of text": f"broke: the score '1.0' {HUGE}",
+    "a verdict of a huge int": f"broke: the score of type int {HUGE}",
+    "a verdict with odd evidence": "broke: RuntimeError: no text",
+    "details that are no JSON": "broke: details of a score that are no JSON: set is not a JSON value",
+    "details with NaN": "broke: details of a score that are no JSON: Out of range float values are not JSON compliant",
+    "details that are a list": "broke: details of a score that are a list, expected a mapping",
+    "lone surrogates": 0.5,
+    "an abstention": "two readings",
+}
+"""What each value of ``kinds.VALUES`` is for its attempt."""
+ERRORS = {
+    "an error": "broke: ValueError: cannot read this",
+    "a long error": f"broke: ValueError: {'x' * 300}…",
+    "a mute error": "broke: Mute",
+    "a refusal": "two answers",
+    "an exit": "broke: SystemExit: 3",
+    "Ctrl-C of its own": "broke: KeyboardInterrupt",
+    "no exception": "broke: OutOfTime: too slow",
+    "a cancellation": "broke: CancelledError",
+    "a closed generator": "broke: GeneratorExit",
+    "a stop": "broke: StopIteration",
+    "an unavailable service": "broke: the service is down",
+    "a group of errors": "broke: BaseExceptionGroup: two (2 sub-exceptions): SystemExit: 3",
+}
+"""What each error of ``kinds.ERRORS`` is for the attempt it is raised about."""
+IN_COROUTINES = {"a stop": "broke: RuntimeError: coroutine raised StopIteration"}
+FOREIGN = "returned no result for it, but one for 'other', completion_index 0, which it was not asked for"
+BATCHES = {
+    "numbers": [0.0, 0.5, 1.0],
+    "results": [0.0, 0.5, 1.0],
+    "reversed": [0.0, 0.5, 1.0],
+    "dicts": [0.0, 0.5, 1.0],
+    "an array": [0.0, 0.5, 1.0],
+    "a generator": [0.0, 0.5, 1.0],
+    "endless numbers": [0.5, 0.5, 0.5],
+    "endless results": [0.0, 0.5, 1.0],
+    "too few": [0.0, 0.5, "returned no result for it"],
+    "too few numbers": [1.0, "returned no result for it", "returned no result for it"],
+    "too many": [0.0, 0.5, 1.0],
+    "too many numbers": [1.0, 1.0, 1.0],
+    "two differ": ["returned two different results for it", 0.5, 1.0],
+    "names only": [0.0, 0.5, 1.0],
+    "indices only": [0.0, 0.5, 1.0],
+    "foreign names": [0.0, 0.5, 1.0],
+    "one foreign name": [FOREIGN, 0.5, 1.0],
+    "an unnamed one": ["returned no result for it", 0.5, 1.0],
+    "none": ["returned a NoneType, expected a list of results"] * 3,
+    "one number": ["returned a float, expected a list of results"] * 3,
+    "text": ["returned a str, expected a list of results"] * 3,
+    "a mapping": ["returned a dict, expected a list of results"] * 3,
+    "nothing": ["returned no result for it"] * 3,
+    "a broken generator": ["broke: ZeroDivisionError: division by zero"] * 3,
+    "changes the record": [0.0, 0.5, 1.0],
+}  # fmt: skip
+"""What each return value of ``kinds.BATCHES`` is for attempts whose outputs are 0, 0.5 and 1."""
+
+
+def read(verdict) -> float | str:
+    """Return the score, or the reason with a mark of the scorer's fault."""
+    if isinstance(verdict, Abstained):
+        return f"broke: {verdict.reason}" if verdict.broke else verdict.reason
+    return verdict.score
+
+
+def scorer_at(place: str, form: str) -> Scorer:
+    isolated = built(f"tests.support.rewards.kinds:{form}", rewarder_id="mine")
+    assert isolated.place == ("loop" if form == "LoopGroup" else "process")
+    return unisolated(isolated) if place == "thread" else isolated
+
+
+async def asked(scorer: Scorer, prompts, *outputs: str) -> dict[str, tuple]:
+    """Return the verdicts on these outputs for each prompt; a prompt names what the scorer does."""
+    with ScoreRunner(timeout_s=30.0) as runner:
+        # One after another: at once they would start as many processes as there are cores.
+        return {prompt: (await runner.score(scorer, [group(*outputs, prompt=prompt)]))[0] for prompt in prompts}
+
+
+def check_each(found, expected):
+    """Each kind costs the attempt in the middle its score, and no other."""
+    assert {kind: [read(each) for each in found[kind]] for kind in expected} == {
+        kind: [1.0, value, 1.0] for kind, value in expected.items()
+    }
+    assert {each.rewarder_id for verdicts in found.values() for each in verdicts} == {"mine"}
+
+
+ITEMS = [("thread", form) for form in ("item", "function", "later_function", "promised_function")]
+
+
+@pytest.mark.parametrize(("place", "form"), [*ITEMS, ("process", "function"), ("process", "later_function")])
+async def test_what_a_scorer_of_single_attempts_returns_or_raises_is_about_its_own_attempt(place, form):
+    found = await asked(scorer_at(place, form), [*VALUES, *ERRORS], "good", "bad", "good")
+    check_each(found, VALUES | ERRORS | ({} if form in ("item", "function") else IN_COROUTINES))
+    evidence = {kind: found[kind][1].evidence for kind in ("a float", "an object", "a verdict", "lone surrogates")}
+    assert evidence == {
+        "a float": "mine 0.5; answer 'bad'",
+        "an object": "no unit",
+        "a verdict": "two lines",
+        "lone surrogates": "\ud800",
+    }
+    assert [found[kind][1].details for kind in ("a float", "a dict with a score", "a verdict", "lone surrogates")] == [
+        None,
+        {"reason": "no\nunit", "unit": "km", "at": (1, 2)},
+        {"votes": (1, {"by": "a"})},
+        {"\udfff": "\ud800"},
+    ]
+
+
+BATCH_FORMS = [("thread", form) for form in ("Batch", "Each", "LaterBatch", "LaterEach", "PromisedBatch")]
+
+
+@pytest.mark.parametrize(("place", "form"), [*BATCH_FORMS, ("process", "Batch"), ("process", "LaterEach")])
+async def test_results_of_a_batch_find_their_attempts_and_a_failure_costs_what_was_asked_about_together(place, form):
+    scorer = scorer_at(place, form)
+    found = await asked(scorer, BATCHES, "0", "0.5", "1")
+    assert {kind: [read(each) for each in verdicts] for kind, verdicts in found.items()} == BATCHES
+    found = await asked(scorer, [*VALUES, *ERRORS], "good", "bad", "good")
+    check_each(found, {kind: value for kind, value in VALUES.items() if not kind.startswith("a result")})
+    errors = ERRORS | (IN_COROUTINES if form.startswith(("Later", "Promised")) else {})
+    down = errors.pop("an unavailable service")
+    assert [read(each) for each in found["an unavailable service"]] == [down] * 3
+    if form.endswith("Each"):
+        check_each({kind: found[kind] for kind in errors}, errors)
+    else:
+        # One by one, a scorer that compares within its batch would give every attempt the best reward.
+        assert {kind: [read(each) for each in found[kind]] for kind in errors} == {
+            kind: [reason] * 3 for kind, reason in errors.items()
+        }
+
+
+GROUPS = [("thread", form) for form in ("group", "Group", "LaterGroup")]
+
+
+@pytest.mark.parametrize(("place", "form"), [*GROUPS, ("process", "Group"), ("loop", "LoopGroup")])
+async def test_a_scorer_of_groups_loses_one_attempt_to_a_value_and_the_group_to_an_error(place, form):
+    errors = ERRORS | (IN_COROUTINES if form.startswith(("Later", "Loop")) else {})
+    if place == "loop":
+        del errors["Ctrl-C of its own"]  # there it is no one else's
+    found = await asked(scorer_at(place, form), [*VALUES, *errors], "good", "bad", "good")
+    check_each({kind: found[kind] for kind in VALUES}, VALUES)
+    assert {kind: [read(each) for each in found[kind]] for kind in errors} == {
+        kind: [reason] * 3 for kind, reason in errors.items()
+    }
+
+
+async def test_a_scorer_that_waits_for_the_model_need_not_be_a_coroutine():
+    found = await asked(built("tests.support.rewards.kinds:PlainLoopGroup"), ["a float", "an error"], "good", "bad")
+    assert [[read(each) for each in verdicts] for verdicts in found.values()] == [
+        [1.0, 0.5],
+        [ERRORS["an error"]] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        ([1.0], "1 verdict for 2 attempts"),
+        ([1.0] * 3, "3 verdicts for 2 attempts"),
+        (iter(int, 1), "5 verdicts for 2 attempts"),
+        (1.0, "returned float, expected one verdict for each attempt"),
+        (None, "returned NoneType, expected one verdict for each attempt"),
+        ("ab", "returned str, expected one verdict for each attempt"),
+    ],
+)
+def test_a_scorer_of_groups_returns_one_verdict_for_each_attempt(returned, reason):
+    with handed_over() as name_of:
+        scorer = built(name_of(lambda context: returned))
+        assert scorer.scope == "group"
+        assert {read(each) for each in verdicts(scorer, "a", "b")} == {reason}
+
+
+async def test_a_failed_batch_is_asked_about_one_by_one_only_if_its_scorer_says_so():
+    calls = []
+
+    class Picky:
+        def grade_batch(self, inputs):
+            calls.append(len(inputs))
+            raise ValueError("no")
+
+    for per_item, expected in ((False, [3]), (True, [3, 1, 1, 1])):
+        Picky.per_item = per_item
+        calls.clear()
+        with handed_over() as name_of:
+            await asked(built(name_of(Picky())), [""], "a", "b", "c")
+        assert calls == expected
+
+
+def inputs_of(*names: tuple[str, int]) -> list[GraderInput]:
+    return [GraderInput.of(sample_id, {}, "x", completion_index=index) for sample_id, index in names]
+
+
+NAMES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), unique=True, min_size=1, max_size=12)
+
+
+@given(NAMES, st.data())
+def test_results_in_any_order_and_with_gaps_find_the_attempts_that_they_name(names, data):
+    places = data.draw(st.lists(st.sampled_from(range(len(names))), unique=True, min_size=1))
+    results = [{"sample_id": names[at][0], "completion_index": names[at][1], "reward": at} for at in places]
+    expected = [float(at) if at in places else None for at in range(len(names))]
+    assert numbers(matched("mine", inputs_of(*names), results)) == expected
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
+def test_results_without_an_index_keep_their_order_within_a_name(names):
+    inputs = inputs_of(*((name, at) for at, name in enumerate(names)))
+    grouped = sorted(range(len(names)), key=lambda at: names[at])
+    for order in (grouped, range(len(names))):
+        results = [{"sample_id": names[at], "reward": at} for at in order]
+        assert numbers(matched("mine", inputs, results)) == [float(at) for at in range(len(names))]
+
+
+def test_two_results_for_one_attempt_count_only_when_they_agree():
+    inputs = inputs_of(("a", 0), ("b", 1))
+    both = [{"sample_id": "a", "reward": 1}, {"sample_id": "b", "reward": 2}]
+    assert numbers(matched("mine", inputs, [*both, both[1]])) == [1.0, 2.0]
+    assert numbers(matched("mine", inputs, [*both, {"sample_id": "b", "reward": 3}])) == [1.0, None]
+
+
+async def test_nothing_to_score_asks_no_one():
+    with ScoreRunner() as runner:
+        assert await runner.score(scorer_at("process", "function"), [group()]) == [()]
+        assert await runner.score(scorer_at("process", "function"), []) == []
+        assert not runner._pools
+
+
+def test_evidence_shows_the_end_of_the_answer_and_what_it_was_compared_with():
+    with handed_over() as name_of:
+        scorer = built(name_of(lambda output: 1.0), rewarder_id="mine")
+        (verdict,) = verdicts(scorer, "<think>why</think>" + "x" * 100 + "\nAnswer: 42")
+        assert verdict == RewardScore("mine", 1.0, f"mine 1; answer '…{'x' * 48}\\nAnswer: 42'")
+        assert verdicts(scorer, "<think>")[0].evidence == "mine 1; no final answer"
+    (verdict,) = verdicts("math_exact", "Answer: 42")
+    assert verdict.evidence == "math_exact 1; answer 'Answer: 42', reference '42'"
