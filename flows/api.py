@@ -55,7 +55,8 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
 
     ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. ``agent``, ``tools`` and ``rewarders``
     are callables or names. Other keywords are named like the options of ``tfgrpo run``; ``settings`` sets any other setting by
-    dotted key. Environment variables count as on the command line.
+    dotted key. Environment variables count as on the command line. Without ``pipeline``, a run on items has the pack
+    ``general`` and the task ``task_id``, else one named by the file or the items.
     The run needs no Prefect server; it is registered with one if PREFECT_API_URL names it, and with a temporary one for
     ``task_runner="dask"`` or ``"ray"``. ``progress=True`` shows the live view of the command on stderr.
 
@@ -162,9 +163,10 @@ def prompt(task_id: str, *, item: str | None = None, out: str | os.PathLike[str]
 def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
     with handed_over() as name_of, python_names():
         prepared = prepared_run(items, options, name_of, starts=True)
-        view = Observers(
-            *([Progress(PeopleConsole(stderr=True, highlight=False, force_jupyter=False))] if progress else [])
-        )
+        console = PeopleConsole(stderr=True, highlight=False, force_jupyter=False)
+        view = Observers(*([Progress(console)] if progress else []))
+        if prepared.plan.chosen_rewards and not progress:  # what nobody asked for is said
+            console.print(f"tfgrpo: rewards: {prepared.plan.chosen_rewards}", markup=False, soft_wrap=True)
         if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
             return _result(_run_on_prefect(prepared, view, stop))
         runner = partial(groups_in_process, stop=stop)

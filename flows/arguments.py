@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
-from tfgrpo.flows.run.index import task_named
+from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
@@ -143,11 +143,12 @@ def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, s
         return _checked(_run_request(items, options, name_of), preflight=starts)
     checks = ProblemCollector()
     lines = checks.run(_json_lines, items)
-    requests = checks.run(_run_request, None, options, name_of)
+    digest = sha256_hex("".join(lines))
+    requests = checks.run(_run_request, None, options, name_of, task=f"items-{digest[:8]}")
     if requests and not lines:
         checks.run(_checked, requests[0], preflight=False)
     checks.raise_problems()
-    request, name = requests[0], f"{sha256_hex(lines[0])[:16]}.jsonl"
+    request, name = requests[0], f"{digest[:16]}.jsonl"
     if starts:
         asked = request.resolved(os.environ).settings
         path = task_named(asked.task_id, asked.out).dataset(name)
@@ -158,9 +159,16 @@ def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, s
         return _checked(request.model_copy(update={"dataset": str(path)}), preflight=starts)
 
 
-def _run_request(dataset: str | os.PathLike[str] | None, options: RunOptions, name_of: NameOf) -> RunRequest:
-    """Return the request of a run, with names for the callables. Raise ``ConfigError`` with every problem."""
+def _run_request(
+    dataset: str | os.PathLike[str] | None, options: RunOptions, name_of: NameOf, *, task: str = ""
+) -> RunRequest:
+    """Return the request of a run, with names for the callables. Raise ``ConfigError`` with every problem.
+
+    ``task``: the name of the task for items that are no file.
+    """
     fields, problems = _well_formed(RunOptions, options)
+    if data := task or dataset or fields.get("data_config"):
+        fields = {**_without_pipeline(data, fields), **fields}
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
     if agent is not None or tools:
@@ -171,6 +179,18 @@ def _run_request(dataset: str | os.PathLike[str] | None, options: RunOptions, na
         entries = [dict(each) if isinstance(each, Mapping) else {"name": each} for each in rewarders]
         settings["rewarders"] = [{**entry, "name": _name(entry.get("name", ""), name_of)} for entry in entries]
     return _request_of(RunRequest, {**fields, "settings": settings, "dataset": dataset}, problems)
+
+
+def _without_pipeline(data: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a new run on data of the caller takes where no pipeline is named: that for tasks of one's own.
+
+    Its task is that of the caller or the environment, else that of the data, never the one of the dry run.
+    """
+    options = {name for name, value in fields.items() if value is not None}
+    if options & {"pipeline", "resume", "replay"} or not isinstance(data, str | os.PathLike):
+        return {}
+    named = "task_id" in options or "task_id" in (fields.get("settings") or {}) or os.environ.get("TFGRPO_TASK_ID")
+    return {"pipeline": "general", **({} if named else {"task_id": task_of_data(os.fspath(data))})}
 
 
 def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.morning import morning_page
-from tfgrpo.flows.run.champion import library_of
+from tfgrpo.flows.report.nights import decisions_until
+from tfgrpo.flows.run.champion import promoted_library
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.experiences.library import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -29,7 +31,7 @@ _FIRST_COLUMNS: Final = ("item_id", "epoch", "arm", "index", "outcome", "reward"
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson of the library that a run ended with.
+    """One lesson that is in force after a run.
 
     Examples:
         >>> [lesson.text for lesson in result.lessons if lesson.polarity == "do"]
@@ -76,7 +78,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A learning run: the gate's decision, the lessons, and where its files are.
+    """A learning run: the gate's decision, the lessons in force, and where its files are.
 
     Examples:
         >>> result = tfgrpo.load_run("latest", task_id="my-task")
@@ -97,7 +99,7 @@ class Result:
     gain: Interval | None
     """Mean reward with lessons minus that without any, over the learning batches; None before there are lessons."""
     lessons: tuple[Lesson, ...]
-    """What the gate decided on, promoted or not; of a run that ended before, what it has learned."""
+    """What is in force after the run: promoted by it, or by one before; none before the first promotion."""
     usage: Usage
     report: Path | None
     """Page for people; None when it was not written."""
@@ -114,8 +116,9 @@ class Result:
         manifest = ManifestFile(run.manifest).read()
         with expected_shape(run.root):
             gate = manifest.get("gate") or {}
-            ids = gate.get("experience_ids", (manifest.get("tfgrpo") or {}).get("library", ()))
-            library = library_of(ExperienceStore(TaskPaths(run.root.parent.parent).experiences, approved={}), ids)
+            task = TaskPaths(run.root.parent.parent).original()
+            promoted = in_force(decisions_until(task, manifest))
+            library = promoted_library(ExperienceStore(task.experiences, approved={}), promoted)
             difference, evidence = gate.get("difference"), gate.get("evidence") or {}
             gain, confidence = evidence.get("gain"), manifest["settings"]["gate"]["confidence"]
             return cls(
@@ -157,7 +160,7 @@ class Result:
     def _repr_html_(self) -> str:
         page = "".join(map(_html_row, self._morning()))
         lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
-        count = pluralize(len(self.lessons), "lesson")
+        count = f"{pluralize(len(self.lessons), 'lesson')} in force"
         known = f"<details><summary>{count}</summary><table>{lessons}</table></details>"
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
         return f"<table>{page}</table>{known}{link}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
-from tfgrpo.rewarders.matching import NO_RESULT, as_verdict, failed, group_verdicts, matched
+from tfgrpo.rewarders.matching import NO_RESULT, as_verdict, failed, group_verdicts, matched, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
@@ -126,7 +126,8 @@ def explained(scorer: Scorer, item: GraderInput, verdict: Verdict) -> Verdict:
         return verdict
     answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
     compared = scorer.needs_answer and isinstance(item.record, Mapping)
-    reference = f", reference {_end(str(item.record.get('answer')))}" if compared else ""
+    # An integer of thousands of digits and extreme nesting have no text.
+    reference = f", reference {_end(unless_it_raises('', str, item.record.get('answer')))}" if compared else ""
     return replace(verdict, evidence=f"{scorer.rewarder_id} {verdict.score:g}; {answer}{reference}")
 
 

@@ -217,6 +217,9 @@ def _parameters(signature: inspect.Signature, declared: list[inspect.Parameter])
         if role is not None and role not in ("nothing", *roles.values()):
             roles[name] = role
     chosen = _resolved(roles, signature)
+    if [*map(bare_name, chosen)] == ["text"] and len(declared) == len(signature.parameters):
+        # Any function of one text, such as ``textwrap.dedent``, would pass for a scorer.
+        raise OptionError(f"a function of {signature}, which takes nothing but a text", SIGNATURES)
     return tuple(
         _Parameter(each.name, chosen[each.name], each.kind is each.POSITIONAL_ONLY)
         for each in declared

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import field, references
+from tfgrpo.rewarders.graders.base import answer_text, field, references
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
-from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Verdict
+from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
@@ -125,7 +125,7 @@ class GroundTruth(Options, ItemScorer):
         Raise ``RewardError`` for one that cannot be compared.
         """
         if not text.strip():
-            raise RewardError("the item has no reference answer")
+            raise RewardError(NO_REFERENCE)
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
             return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=options, equal=equal)
@@ -146,8 +146,9 @@ class GroundTruth(Options, ItemScorer):
             if re.fullmatch("[0-9]", letter) and int(letter) >= self.first:
                 letter = LETTERS[int(letter) - self.first]
             same = [each for each, option in options.items() if plain(option) == plain(bare)]
-            if not re.fullmatch("[A-J]", letter) and len(same) != 1:
-                raise RewardError(f"the reference {shown(bare)} is no letter from A to J, and no option of its item")
+            if len(same) != 1 and letter not in (options or LETTERS):
+                known = f"from {LETTERS[0]} to {max(options or LETTERS)}"
+                raise RewardError(f"the reference {shown(bare)} is no letter {known}, and no option of its item")
             return ChoiceReference(same[0] if len(same) == 1 else letter, options)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
@@ -165,7 +166,7 @@ class GroundTruth(Options, ItemScorer):
 
     def _read(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> _Read:
         """Return the references of an item as they are read."""
-        texts = [_text(each) for each in references(item)]
+        texts = [answer_text(each) for each in references(item)]
         options = options_of(str(field(item, "prompt") or ""), field(item, "metadata"))
         found: list[Reference] = []
         reasons: list[str] = []
@@ -242,9 +243,3 @@ class _Read(NamedTuple):
     texts: list[str]
     references: list[Reference]
     reasons: list[str]
-
-
-def _text(answer: object) -> str:
-    if isinstance(answer, bool):
-        return str(answer).lower()
-    return "" if answer is None else str(answer)

@@ -33,6 +33,7 @@ MAX_SCORE: Final = 1e100
 """Greatest score either way: sums of squares of greater ones overflow, which would cost the run its manifest."""
 _SHOWN: Final = 60
 _ABSENT: Final = object()
+NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
 REJECTS: Final = " (it does not take what it is called with)"
 _HERE: Final = Path(__file__).resolve().parent
 NO_RESULT: Final = "returned no result for it"
@@ -114,9 +115,9 @@ def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
 def _number(name: str, reward: object, members: Mapping[Any, Any]) -> Verdict:
     number = unless_it_raises(None, float, reward)
     if number is None:
-        return Abstained(name, f"the reward {_short(reward)} is no number", broke=True)
+        return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[0]}", broke=True)
     if not math.isfinite(number) or abs(number) > MAX_SCORE:
-        return Abstained(name, f"the reward {_short(reward)} is no finite number of at most {MAX_SCORE:g}", broke=True)
+        return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[1]}", broke=True)
     reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]
     kept: dict[str, Any] = {}
     for key, value in members.items() if isinstance(members, Mapping) else ():

@@ -6,6 +6,7 @@ Everything invalid is reported at once, each value with what would have been acc
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -84,3 +85,9 @@ def _problem(error: ErrorDetails, options: type[Options]) -> Problem:
         shown = given if options.shows_unknown else "an unknown option"
         return Problem(name, shown, f"only {', '.join(names)}" if names else "no options")
     return Problem(name, error.get("ctx", {}).get("given", given), error["msg"])
+
+
+def require(module: str, package: str, extra: str) -> None:
+    """Raise ``PipelineError`` when a library is not installed: it names the extra that brings it."""
+    if find_spec(module) is None:
+        raise PipelineError.one("", f"no {package}", f'it with its library installed: pip install "tfgrpo[{extra}]"')

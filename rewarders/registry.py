@@ -10,16 +10,30 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast, get_args
 
+from tfgrpo.rewarders.calling import perform
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, constructed, fits, pop_rewarder_id, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_from_file, load_object
-from tfgrpo.rewarders.matching import REJECTS
-from tfgrpo.rewarders.scorer import Abstained, GraderInput, ItemScorer, Parse, Place, Scorer, Source, declared_range
+from tfgrpo.rewarders.matching import NO_NUMBER, REJECTS
+from tfgrpo.rewarders.scorer import (
+    Abstained,
+    GraderInput,
+    ItemScorer,
+    Parse,
+    Place,
+    Scorer,
+    Source,
+    Verdict,
+    declared_range,
+)
+from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.rewarders.workers import NotIsolated, WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name, suggested
@@ -33,11 +47,19 @@ class _Grader(NamedTuple):
     needs_answer: bool = False
     place: Place = "inline"
     cpu_s: float | None = None
+    parses: bool = True
+    """Takes the option ``parse``. False: it cuts reasoning itself."""
 
 
 _GRADERS: Final[Mapping[str, _Grader]] = {
     "category_match": _Grader("labels", "CategoryMatch", needs_answer=True),
+    "choice": _Grader("texts", "Choice", needs_answer=True, parses=False),
     "completion_length_cap": _Grader("formats", "CompletionLengthCap"),
+    "em": _Grader("texts", "ExactMatch", needs_answer=True, parses=False),
+    "exact": _Grader("texts", "Exact", needs_answer=True, parses=False),
+    "f1": _Grader("texts", "F1", needs_answer=True, parses=False),
+    "ifeval": _Grader("ifeval", "IfEval", place="process", parses=False),
+    "includes": _Grader("texts", "Includes", needs_answer=True, parses=False),
     "json_conforms": _Grader("json_conforms", "JsonConforms", place="process"),
     "json_schema": _Grader("schema_grader", "JsonSchema"),
     "json_valid": _Grader("formats", "JsonValid"),
@@ -49,6 +71,8 @@ _GRADERS: Final[Mapping[str, _Grader]] = {
     "number_match": _Grader("number_match", "NumberMatch", needs_answer=True),
     "number_only": _Grader("number_match", "NumberOnly"),
     "reasoning_format": _Grader("formats", "ReasoningFormat"),
+    "regex": _Grader("texts", "Regex", parses=False),
+    "similarity": _Grader("texts", "Similarity", needs_answer=True, place="process", parses=False),
     "xml_schema": _Grader("schema_grader", "XmlSchema"),
 }
 GRADERS: Final = tuple(sorted(_GRADERS))
@@ -62,12 +86,22 @@ _FORMULAS: Final = "gt formulas"
 
 
 _PHRASES: Final = {
-    "gt with match: exact": "em equal equals exact exact_match literal strict strict_match string_match",
+    "exact": "equal equals exact_match literal strict strict_match string_match",
     "gt": "acc accuracy answer answer_match correct correctness default ground_truth match quasi_exact_match reference truth",
     "number_match": "float integer number numeric numeric_match numerical",
     "math_verify": "latex latex_match math math_equal math_equivalence math_reward symbolic sympy",
     "math_exact": "gsm8k gsm8k_match math_match",
-    "label_match": "category choice class classification label labels mcq multiple_choice",
+    "choice": "choices mc mcq multiple_choice option options",
+    "label_match": "category class classification label labels",
+    "includes": "contain contains icontains in includes_answer substring",
+    "regex": "matches pattern re regex_match regexp",
+    "em": "squad squad_em",
+    "f1": "f1_score qa_f1 squad_f1 token_f1 word_f1",
+    "similarity": "fuzzy likeness string_similarity text_similarity",
+    "similarity with metric: chrf": "chrf chrf_plus_plus",
+    "similarity with metric: edit": "edit_distance edit_similarity levenshtein",
+    "similarity with metric: rouge_l": "rouge rouge_l rouge_score",
+    "ifeval": "if_eval instruction_following instructions verifiable_instructions",
     "judge": "g_eval geval grader_model llm llm_as_a_judge llm_as_judge llm_judge llm_rubric model_graded rubric",
     "json_conforms": "json_match json_schema_match jsonschema schema",
     "json_valid": "is_json json valid_json",
@@ -83,8 +117,7 @@ _PHRASES: Final = {
 ALIASES: Final[Mapping[str, str]] = {alias: name for name, aliases in _PHRASES.items() for alias in aliases.split()}
 """What people call a rewarder elsewhere, with its name here."""
 _NOT_BUILT_IN: Final = (
-    "bert_score bleu chrf code_exec contains cosine edit_distance embedding f1 includes levenshtein meteor perplexity "
-    "regex regex_match regexp rouge rouge_1 rouge_2 rouge_l semantic_similarity similarity starts_with substring token_f1"
+    "bert_score bleu code_exec cosine embedding meteor perplexity rouge_1 rouge_2 semantic_similarity starts_with"
 )
 
 
@@ -144,8 +177,8 @@ def scorer_of(source: Source) -> Scorer:
     made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
     if not isinstance(made, Scorer):
         raise PipelineError.one("rewarders", source.name, "a single scorer")
-    if source.name in _GRADERS:
-        made.made_from.prepare()  # type: ignore[attr-defined]  # only graders that prepare run in a process
+    if isinstance(made.made_from, ItemScorer):
+        made.made_from.prepare()
     return made
 
 
@@ -176,6 +209,10 @@ def _grader(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
         rest, own, parse = _split_options(options, name, where, key)
     except PipelineError as error:
         problems += error.problems
+    if "parse" in options and not traits.parses:
+        problems.append(
+            Problem(f"{where}{key}.parse", repr(options["parse"]), "no parse: this scorer cuts reasoning itself")
+        )
     module = importlib.import_module(f"tfgrpo.rewarders.graders.builtin.{traits.module}")
     try:
         grader: ItemScorer = constructed(getattr(module, traits.kind), rest, where, key)
@@ -363,30 +400,38 @@ TRIAL: Final = GraderInput.of(
 )
 """A made-up attempt."""
 TRIAL_S: Final = 5.0
-_NO_GRADER: Final = ("expected a list of results", "is no number", "the result has no reward, or two different ones")
+_NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
 
 
 def refuse_no_scorer(scorer: Scorer, where: str) -> None:
-    """Ask a user's grader about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
+    """Ask a user's scorer about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
 
-    Anything else that it raises may be its word on this attempt; so may NaN.
+    Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
+    and a scorer of groups are not asked.
     """
-    one = (
-        scorer.scope == "item" and len(inspect.signature(scorer.call).parameters) == 1 and scorer.made_from is not None
-    )
-    if scorer.source is None or ":" not in scorer.source.name or not (scorer.scope == "batch" or one):
+    if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
         return
-    pool = WorkerPool(scorer, 1)
-    try:
-        verdict = pool.perform([TRIAL], TRIAL_S)[0]
-    except NotIsolated:
-        return  # the runner will say so, and call it in a thread
-    finally:
-        pool.close()
+    verdict = _on_trial(scorer)
     if not isinstance(verdict, Abstained):
         return
     if verdict.reason.endswith((REJECTS, *_NO_GRADER)) or verdict.reason.startswith("SystemExit"):
         raise PipelineError.one(where, f"{verdict.reason} (a call with a made-up item)", _RETURNS)
+
+
+def _on_trial(scorer: Scorer) -> Verdict | None:
+    """Return the verdict on the made-up attempt; None if a thread has none in time."""
+    if scorer.place == "process":
+        pool = WorkerPool(scorer, 1)
+        try:
+            return pool.perform([TRIAL], TRIAL_S)[0]
+        except NotIsolated:
+            return None  # the runner will say so, and call it in a thread
+        finally:
+            pool.close()
+    verdicts: dict[int, Verdict] = {}
+    with RewarderThreads(1) as threads, suppress(TimeoutError):
+        threads.submit(perform, scorer, [deepcopy(TRIAL)], verdicts.__setitem__).result(TRIAL_S)
+    return verdicts.get(0)
 
 
 _RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"

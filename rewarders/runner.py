@@ -22,6 +22,7 @@ from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite
 from tfgrpo.rewarders.faults import is_cancellation
 from tfgrpo.rewarders.matching import failed, group_verdicts, unless_it_raises
 from tfgrpo.rewarders.scorer import (
+    NO_REFERENCE,
     Abstained,
     GraderInput,
     RewardContext,
@@ -46,7 +47,6 @@ MOST_HANGING: Final = 4
 """Abandoned calls of one scorer that still run, at which it is no longer called."""
 _CALLS: Final = 8
 """Concurrent calls of one scorer in threads."""
-NO_REFERENCE: Final = "the item has no reference answer"
 _GRACE_S: Final = 5.0
 """Extra time of a scorer that keeps its limit itself."""
 _LOG: Final = logging.getLogger("tfgrpo.rewarders")
@@ -125,18 +125,15 @@ class ScoreRunner:
         scored |= dict(zip(last, await all_of(self._of_group(scorers[index], prior) for index in last), strict=True))
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
         faults = {weighted.scorer.rewarder_id: reason for weighted, column in columns if (reason := _fault(column))}
-        verdicts = tuple(tuple(column[index] for _, column in columns) for index in range(len(context.outputs)))
-        return GroupScores(verdicts, _totals(columns, context), faults)
+        kept = [column if weighted.weight else tuple(map(_uncounted, column)) for weighted, column in columns]
+        return GroupScores(tuple(_rows(kept, context)), _totals(columns, context), faults)
 
     async def _of_group(self, weighted: Weighted, context: RewardContext) -> Verdicts:
         scorer = weighted.scorer
         if scorer.ranks and len(context.prior_scores) < 2:
             return abstain_on_all(scorer.rewarder_id, context, "fewer than two attempts have a total to rank")
         (verdicts,) = await self.score(scorer, [context], weighted.timeout_s)
-        if weighted.weight:
-            return verdicts
-        # What does not count makes no attempt a broken one.
-        return tuple(replace(each, broke=False) if isinstance(each, Abstained) else each for each in verdicts)
+        return verdicts
 
     async def score(
         self, scorer: AnyScorer, contexts: Sequence[RewardContext], timeout_s: float | None = None
@@ -171,7 +168,8 @@ class ScoreRunner:
         try:
             composite, own = scorer.route(context)
         except Exception as error:  # noqa: BLE001 - records of a user's file
-            return (failed(scorer.rewarder_id, error),) * len(context.outputs)
+            # No grader was asked: the item, or its record, is not the one of the mix.
+            return (replace(failed(scorer.rewarder_id, error), broke=True),) * len(context.outputs)
         (rows,) = await self.mixed(composite, [own], timeout_s)
         return tuple(_of_mix(scorer.rewarder_id, composite, row) for row in rows)
 
@@ -444,6 +442,11 @@ def _fault(column: Verdicts) -> str | None:
     """Return why a scorer failed on every attempt; None if it did not."""
     lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
     return lost[0].message if lost and len(lost) == len(column) else None
+
+
+def _uncounted(verdict: Verdict) -> Verdict:
+    """Return the verdict of a scorer that does not count: its failure makes no attempt a broken or late one."""
+    return replace(verdict, broke=False, late=False) if isinstance(verdict, Abstained) else verdict
 
 
 def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext) -> dict[str, float]:

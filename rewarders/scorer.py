@@ -28,6 +28,7 @@ Parse: TypeAlias = Literal["auto", "think", "whole"]
 Range: TypeAlias = tuple[float, float]
 """Lowest and highest score of a scorer."""
 UNIT: Final[Range] = (0.0, 1.0)
+NO_REFERENCE: Final = "the item has no reference answer"
 ACCEPTED_RANGE: Final = "two finite numbers, the lower one first"
 
 OPEN: Final = "<think>"
@@ -193,6 +194,9 @@ class ItemScorer(ABC):
     """A scorer of single attempts, written as a class."""
 
     per_item: bool = True
+
+    def prepare(self) -> None:  # noqa: B027 - most load nothing
+        """Load what takes long, before the clock of the first attempt starts."""
 
     @abstractmethod
     def score_one(self, item: GraderInput) -> float | Verdict:

@@ -12,16 +12,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from benchmarks.table import Row, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages, normal_score
-from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
-from tfgrpo.rewarders.advantages.group import group_advantage
+from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
+from tfgrpo.rewarders.advantages.estimators import ESTIMATORS, EstimatorName
+from tfgrpo.rewarders.advantages.group import group_advantage, normal_score
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000
-ONE_GROUP_US, SHARE_OF_LOOP = 2.0, 0.2
+ONE_GROUP_US, SHARE_OF_LOOP, NAMED = 2.0, 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +169,33 @@ def compared(given: Batch) -> Iterator[Row]:
         yield Row(f"advantages: arrays / loop, {name}", median / loop_s, "x", SHARE_OF_LOOP, note)
 
 
-def alone() -> Row:
-    """One group under the house estimator, in microseconds of CPU, as it is called in a run."""
-    groups = batch(64).rewards
+def alone() -> Iterator[Row]:
+    """One group under the house estimator, in microseconds of CPU, as it is called in a run; the others as its multiple."""
+    given = batch(64)
+    house = _microseconds(given, "grpo", REPEATS * 3)
+    yield Row(f"advantages: one group of {SIZE}", house, "µs", ONE_GROUP_US, "group_advantage")
+    for name in get_args(EstimatorName):
+        if name in ESTIMATORS:
+            each = _microseconds(given, name, REPEATS)
+            yield Row(f"advantages: one group / the default, {name}", each / house, "x", NAMED, f"{each:.1f} µs")
+
+
+def _microseconds(given: Batch, name: EstimatorName, repeats: int) -> float:
+    statistics_of_all = batch_statistics(given.rewards, given.lengths)
+    rounds = CALLS // len(given.rewards)
     each = []
-    for _ in range(REPEATS * 3):
+    for _ in range(repeats):
         start = time.process_time()
-        for _ in range(CALLS // len(groups)):
-            for group in groups:
-                group_advantage(group)
-        each.append((time.process_time() - start) / (CALLS // len(groups) * len(groups)) * 1e6)
-    return Row(f"advantages: one group of {SIZE}", statistics.median(each), "µs", ONE_GROUP_US, "group_advantage")
+        for _ in range(rounds):
+            for group, lengths in zip(given.rewards, given.lengths, strict=True):
+                group_advantage(group, name, token_lengths=lengths, batch=statistics_of_all, greedy=0.5)
+        each.append((time.process_time() - start) / (rounds * len(given.rewards)) * 1e6)
+    return statistics.median(each)
 
 
 def measure() -> list[Row]:
     """One group alone, then every estimator over the batch."""
-    return [alone(), *compared(batch())]
+    return [*alone(), *compared(batch())]
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def _own(url: str, items: Sequence[Mapping[str, Any]], seed: int) -> tuple[int, 
         result = tfgrpo.learn(
             [dict(item) for item in items[:LEARN]],
             eval_dataset=str(held_out),
-            pack="arithmetic",
+            pipeline="tfgrpo-learning",
             model="simulated",
             base_url=url,
             seed=seed,

@@ -9,42 +9,30 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.commands.planned import diagnosis
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
+from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
-from tfgrpo.pipelines.datasets.sources import open_source
+from tfgrpo.pipelines.datasets.sources import Row, open_source
 from tfgrpo.pipelines.plan.data import split_items
+from tfgrpo.pipelines.plan.proposal import Columns, Rewards, chosen_options, proposed_columns, proposed_rewards
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.prices import PriceList
-from tfgrpo.pipelines.settings.tree import FieldMap
+from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.text import pluralize, quoted_names
 
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
-    "prompt": ("prompt", "question", "input", "query", "instruction", "problem", "task", "text"),
-    "answer": (
-        "answer", "solution", "expected", "expected_output", "reference", "ground_truth", "target", "label", "gold",
-        "*_answer", "output", "response", "completion",
-    ),
-    "system_prompt": ("system_prompt", "system"),
-    "metadata": ("metadata",),
-    "domain": ("domain",),
-}  # fmt: skip
-"""Names of columns by the field that they probably are, likeliest first."""
-_LOOKED_AT: Final = 200
-_NUMBER: Final = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?\s*%?")
 _HELD_OUT: Final = 0.3
 _SAMPLE: Final = 100
 _BATCH: Final = 25
@@ -58,6 +46,7 @@ class _Asked(NamedTuple):
     model: str
     fields: FieldMap
     dataset: Dataset
+    rewards: Rewards
     learn: int
     """Items that are not held out."""
 
@@ -99,7 +88,8 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
     asks = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
     ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
     data: str = options.data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
-    fields = _fields(options, data, ask) if data else FieldMap()  # before the next question: a wrong path shows at once
+    # Before the next question: a wrong path shows at once.
+    columns = _columns(options, data, ask) if data else Columns({})
     base_url: str = options.base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
     model: str = options.model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
@@ -114,8 +104,8 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
         checked_address(base_url)
     except ValueError as error:
         raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
-    dataset = read_source(open_source(data, fields))
-    return _Asked(data, base_url, model, fields, dataset, len(split_items(dataset.items, _HELD_OUT).learn))
+    fields, dataset, rewards = _read(data, columns, options.id)
+    return _Asked(data, base_url, model, fields, dataset, rewards, len(split_items(dataset.items, _HELD_OUT).learn))
 
 
 def _answer(console: Console, question: str, known: str = "") -> str:
@@ -124,7 +114,7 @@ def _answer(console: Console, question: str, known: str = "") -> str:
     return sys.stdin.readline().strip() or known
 
 
-def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -> FieldMap:
+def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -> Columns:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "messages" in columns or "resourceSpans" in columns:
@@ -132,43 +122,76 @@ def _fields(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -
         raise DatasetError.one(data, "conversations or traces", accepted)
     if not columns:
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
-    # Reversed: of columns that differ in case and punctuation only the first counts.
-    by_name = {re.sub(r"[\W_]+", "_", column.lower()).strip("_"): column for column in reversed(columns)}
-    answers = [column for name, column in by_name.items() if name.endswith("_answer")]
-    by_name |= {"*_answer": answers[0]} if len(answers) == 1 else {}
-    found: dict[str, str | None] = {}
-    for field, names in _NAMES.items():
-        chosen = getattr(options, field, None)
-        if chosen is not None and chosen not in columns:
-            raise SettingsError.one(f"--{field}", repr(chosen), f"a column: {quoted_names(columns)}")
-        guess = next((by_name[name] for name in names if name in by_name and by_name[name] not in found.values()), None)
-        found[field] = chosen or guess
-    if found["prompt"] is None:
-        found["prompt"] = ask(f"column of the prompts, of {quoted_names(columns)}")
-        if found["prompt"] not in columns:
+    chosen = {field: getattr(options, field) for field in ("id", "prompt", "answer")}
+    for field, text in chosen.items():
+        if text is not None and not _is_known(text, columns):
+            raise SettingsError.one(
+                f"--{field}", repr(text), f"a column, or a template over them: {quoted_names(columns)}"
+            )
+    plain = [column for column in columns if not is_template(column)]
+    rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows() if plain else ()
+    first = next((row.values for row in rows if isinstance(row, Row)), {})
+    found = proposed_columns(columns, first, chosen)
+    if found.fields["prompt"] is None:
+        prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
+        if not _is_known(prompt, columns):
             given = f"no column that is surely it among {quoted_names(columns)}"
-            raise SettingsError.one("--prompt", given, "its name")
-    return FieldMap.model_validate({name: column for name, column in found.items() if column or name == "id"})
+            raise SettingsError.one("--prompt", given, 'its name, or a template such as "{question} {context}"')
+        found = proposed_columns(columns, first, {**chosen, "prompt": prompt})
+    return found
+
+
+def _is_known(text: str, columns: Sequence[str]) -> bool:
+    """Return whether a field can be read from these columns."""
+    with suppress(ValueError):
+        return all(first_part(name, columns) in columns for name in columns_of(text))
+    return False
+
+
+def _read(data: str, columns: Columns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
+    """Return the columns, the items read from them, and their rewarders. Raise ``DatasetError``."""
+    known = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
+    fields, dataset = _with_ids(data, known, chosen_id)
+    if columns.options:
+        shows = FieldMap(**{**fields.model_dump(), "prompt": columns.prompt_with_options()})
+        choice = read_source(open_source(data, shows))
+        if rewards := chosen_options(data, choice.items, columns.count):
+            return shows, choice, rewards
+    return fields, dataset, proposed_rewards(dataset.items)
+
+
+def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[FieldMap, Dataset]:
+    """Return the items. Rows are numbered when a column that is called id, and was not chosen, has values that recur."""
+    try:
+        return fields, read_source(open_source(data, fields))
+    except DatasetError:
+        if fields.id is not None and chosen_id is None:
+            numbered = FieldMap(**{**fields.model_dump(), "id": None})
+            with suppress(DatasetError):
+                return numbered, read_source(open_source(data, numbered))
+        raise
 
 
 def _text(asked: _Asked) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
-    task = re.sub(r"[^A-Za-z0-9]+", "-", Path(asked.data.partition(":")[2] or asked.data).stem).strip("-").lower()[:40]
     sample = max(2, min(_SAMPLE, asked.learn))
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
     general = find_pipeline("general").read_text(encoding="utf-8")
     sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
     _, *template = sized.split("\n\n")
     fields = {name: column for name, column in asked.fields.model_dump().items() if column != getattr(FieldMap(), name)}
-    blocks = {block.partition(":")[0]: (block,) for block in template} | {
-        "pipeline": (f"task_id: {json.dumps(task or 'my-task')} # names the directory under out/", "pack: general"),
+    blocks = {block.partition(":")[0].lstrip("# "): (block,) for block in template} | {
+        "pipeline": (
+            f"task_id: {json.dumps(task_of_data(asked.data))} # names the directory under out/",
+            "pack: general",
+        ),
         "dataset": (
             "dataset:",
             f"  path: {json.dumps(asked.data)}",
             f"  held_out: {_HELD_OUT} # share that only the evaluation sweep sees",
             *([f"  fields: {json.dumps(fields, ensure_ascii=False)}"] if fields else ()),
         ),
-        "rewarders": ("rewarders:", *_rewarder_lines(asked.dataset), "  - name: relative", "    weight: 0"),
+        "rewarders": ("rewarders:", *_rewarder_lines(asked.rewards)),
         "model": (
             "model:",
             f"  name: {json.dumps(asked.model)}",
@@ -190,11 +213,13 @@ def _price_lines(asked: _Asked) -> Iterator[str]:
     yield f"  #   {json.dumps(asked.model)}: {{ input: 0.15, output: 0.60 }}"
 
 
-def _rewarder_lines(dataset: Dataset) -> Iterator[str]:
-    if not dataset.answers:
-        yield from ("  - name: judge # a model's opinion: there are no answers to compare with",)
-        return
-    answers = [item.answer.strip() for item in islice(dataset.items, _LOOKED_AT) if item.answer.strip()]
-    numeric = all(map(_NUMBER.fullmatch, answers))
-    match = "numeric" if numeric else "normalized"
-    yield from ("  - name: gt # compares with the item's answer", f"    options: {{ match: {match} }}")
+def _rewarder_lines(rewards: Rewards) -> Iterator[str]:
+    """Yield the entries of the rewarders, the first with what was seen."""
+    comment = f" # {rewards.reason}"
+    for entry in rewards.entries:
+        yield f"  - name: {entry.name}{comment}"
+        comment = ""
+        if entry.options:
+            yield f"    options: {json.dumps(entry.options, ensure_ascii=False)}"
+        if entry.weight != 1.0:
+            yield f"    weight: {entry.weight:g}"

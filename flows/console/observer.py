@@ -122,7 +122,7 @@ class Observer:
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Handle a finished group."""
 
-    def first_batch(self, found: FirstBatch) -> None:
+    def first_batch(self, noticed: FirstBatch) -> None:
         """Handle rewards of the first batch that teach nothing."""
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:

@@ -61,6 +61,8 @@ class Progress(Observer):
         self._groups, self._budget = groups_of(plan), plan.settings.budget
         if plan.simulated:
             self._print(SIMULATED_BANNER, "bold yellow")
+        if plan.chosen_rewards:
+            self._print(f"rewards: {plan.chosen_rewards}")
         self._print(f"task {plan.settings.task_id}: {_described(plan)}")
         self._print(f"forecast: {plan.forecast}")
         if plan.forecast.gain is not None:
@@ -94,10 +96,10 @@ class Progress(Observer):
         if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
             self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures())}")
 
-    def first_batch(self, found: FirstBatch) -> None:
+    def first_batch(self, noticed: FirstBatch) -> None:
         """Print what is wrong with the rewards, and the attempts that show it."""
-        self._print(f"warning: {found.explanation}", "yellow")
-        for example in found.examples:
+        self._print(f"warning: {noticed.explanation}", "yellow")
+        for example in noticed.examples:
             self._print(f"  {example}", "yellow")
 
     def lessons_stored(self, records: Sequence[ExperienceRecord], rejected: int) -> None:

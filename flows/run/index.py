@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,6 +90,12 @@ def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskP
         raise SettingsError.one("--task-id", repr(task_id), IDENTIFIER_RULE) from error
 
 
+def task_of_data(name: str) -> str:
+    """Return the name of a task on data: that of the file or folder without its ending, in lower case."""
+    stem = Path(name.partition(":")[2] or name).stem
+    return re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-").lower()[:40] or "my-task"
+
+
 def known_tasks(out: Path) -> list[str]:
     """Return the names of the tasks under ``out``: of those that have runs, or lessons that were imported."""
     return sorted({path.relative_to(out).parts[0] for of in _OF_TASK for path in out.glob(of)})
@@ -141,7 +148,7 @@ def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _moment(content: Mapping[str, Any], path: Path, *names: str) -> datetime:
     """Return the first of these times in a manifest or view; for a damaged one, its modification time."""
     try:
-        found = next(content[name] for name in names if content.get(name))
-        return datetime.fromisoformat(found).astimezone(UTC)
+        moment = next(content[name] for name in names if content.get(name))
+        return datetime.fromisoformat(moment).astimezone(UTC)
     except (StopIteration, TypeError, ValueError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)

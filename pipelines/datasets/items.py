@@ -124,8 +124,10 @@ def _as_text(value: object) -> str:
 
 
 def _as_part(value: object) -> str:
-    """Return a value as a part of a template: a list of texts or numbers as lines with letters, ``A) …``."""
-    if isinstance(value, list) and value and not any(isinstance(each, list | dict) for each in value):
+    """Return a value as a part of a template: a list of 1 to 26 texts or numbers as lines with letters, ``A) …``."""
+    if not isinstance(value, list) or not 0 < len(value) <= len(ascii_uppercase):
+        return _as_text(value)
+    if not any(isinstance(each, list | dict) for each in value):
         return "\n".join(f"{letter}) {_as_text(each)}" for letter, each in zip(ascii_uppercase, value, strict=False))
     return _as_text(value)
 

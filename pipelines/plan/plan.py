@@ -81,6 +81,8 @@ class Plan(BasePlan):
     """Paths of the task's files, which need not exist yet."""
     references: tuple[str, ...] = ()
     """How each rewarder that compares reads the references of the dataset, with the first of them."""
+    chosen_rewards: str = ""
+    """The rewarder that was chosen by the dataset, with what was seen in it; empty where rewarders are named."""
     opens_sealed: bool = False
     """Whether the run learns nothing and compares the champion with no lessons, on the sealed items."""
 
@@ -147,7 +149,8 @@ def build_plan(
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     every = chain(data[0].split.learn, data[0].split.held_out) if data[0].mix is None else ()
-    reading = ReferenceReading.of(settings, rewarders[0], every)
+    named = resolved.sources["rewarders"] != "default"
+    reading = ReferenceReading.of(settings, rewarders[0], every, named=named)
     settings = reading.settings
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
     learning, actors = settings.tfgrpo, settings.gate.group_size
@@ -175,6 +178,7 @@ def build_plan(
             *_advice(base, data[0], ahead),
         ),
         references=reading.lines,
+        chosen_rewards=reading.chosen,
         paths=paths[0],
         opens_sealed=sealed,
     )

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.proposal import proposed_rewards
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.composite import AnyScorer, unisolated, walk
@@ -98,34 +99,34 @@ def try_scorers(settings: Settings, scorers: Sequence[Weighted]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceReading:
-    """Settings and rewarders of a run whose rewarders read references as those of its dataset ask for."""
+    """Settings and rewarders of a run, as the references of its dataset ask for."""
 
     settings: Settings
     rewarders: tuple[Weighted, ...]
     lines: tuple[str, ...] = ()
     """How each rewarder that compares reads the references."""
     warnings: tuple[str, ...] = ()
+    chosen: str = ""
+    """What was seen where the rewarders were chosen by it; empty where they were named."""
 
     @classmethod
-    def of(cls, settings: Settings, rewarders: tuple[Weighted, ...], items: Iterable[Item]) -> ReferenceReading:
+    def of(
+        cls, settings: Settings, rewarders: tuple[Weighted, ...], items: Iterable[Item], *, named: bool
+    ) -> ReferenceReading:
         """Decide what only the references of items can tell. Raise ``PipelineError`` for a rewarder that can use none.
 
-        No items: those of a mix, which names its graders itself, and counts as it is loaded.
+        ``named``: the rewarders are those that the settings name; others are chosen. No items: those of a mix, which names
+        its graders itself, and counts as it is loaded.
         """
-        counts = RecordCounts(weighted.scorer for weighted in rewarders)
-        if not counts:
-            return cls(settings, rewarders)
         known = [*islice(items, _COUNTED)]
         answers = [answer for item in known for answer in item.accepted]
-        entries = tuple(
-            entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
-            for entry in settings.rewarders
-        )
-        if answers and entries != settings.rewarders:
+        proposal = None if named or not known else proposed_rewards(known)
+        entries = proposal.entries if proposal is not None else _with_options(settings.rewarders, answers)
+        if entries != settings.rewarders:
             settings = settings.model_copy(update={"rewarders": entries})
             rewarders = build_scorers(settings, None)
-            counts = RecordCounts(weighted.scorer for weighted in rewarders)
-        for item in known:
+        counts = RecordCounts(weighted.scorer for weighted in rewarders)
+        for item in known if counts else ():
             counts.add(item.id, item.as_record())
         counting = {
             each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in walk(weighted.scorer)
@@ -136,7 +137,17 @@ class ReferenceReading:
             for weighted in rewarders
             if answers and isinstance(gt := weighted.scorer.made_from, GroundTruth)
         )
-        return cls(settings, rewarders, lines, counts.warnings)
+        chosen = "" if proposal is None else f"{entries[0].name}, chosen by what the dataset holds: {proposal.reason}"
+        return cls(settings, rewarders, lines, counts.warnings, chosen)
+
+
+def _with_options(entries: tuple[RewarderSettings, ...], answers: Sequence[str]) -> tuple[RewarderSettings, ...]:
+    return tuple(
+        entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
+        if answers
+        else entry
+        for entry in entries
+    )
 
 
 class RecordCounts:

@@ -21,6 +21,7 @@ from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
+from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
 from tfgrpo.stores.errors import DatasetError
@@ -38,7 +39,7 @@ class ItemGrade:
     errors: Mapping[str, str]
     """Reasons of missing parts, by the same names."""
     broke: bool = False
-    """A grader failed, rather than the item."""
+    """A grader failed, rather than the item, and may not the next time: what is no number stays none."""
     late: bool = False
     """A grader took too long."""
 
@@ -66,7 +67,8 @@ class ItemGrade:
         reward = graders.mixed(verdicts)
         if reward is None and not errors:
             errors = {"reward": "the combined reward is no finite number"}
-        return cls(reward, parts, errors, any(each.broke for _, each in lost), any(each.late for _, each in lost))
+        broke = any(each.broke and not each.reason.endswith(NO_NUMBER) for _, each in lost)
+        return cls(reward, parts, errors, broke, any(each.late for _, each in lost))
 
 
 _LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})

@@ -1,7 +1,6 @@
-"""Compute advantages as arrays: one formula for each kind of estimator, for a batch and for a single group.
+"""Compute advantages as arrays: one formula for each kind of estimator, for all groups of a batch together.
 
-Arrays are ``[G, B]``: each group is a column. A single group is a batch of one column, and estimators that use the
-whole batch take its statistics from the caller. Ragged groups and absent rewards take the same path as whole ones.
+Arrays are ``[G, B]``: each group is a column. Ragged groups and absent rewards take the same path as whole ones.
 Refused are NaN, a reward that is absent but counted by the mask, and a group of one under an estimator that cannot
 compare it.
 """
@@ -12,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from statistics import NormalDist
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -28,9 +26,8 @@ from tfgrpo.rewarders.advantages.batch_groups import (
     with_lengths,
 )
 from tfgrpo.rewarders.advantages.estimators import Estimator, EstimatorName, Kind, estimator_of
-from tfgrpo.rewarders.advantages.group import finite_rewards
+from tfgrpo.rewarders.advantages.group import finite_rewards, normal_score
 
-_NORMAL: Final = NormalDist()
 _PAIRWISE: Final = 128
 """Largest group whose ranks are counted pair by pair; above it, sorting is faster."""
 
@@ -140,26 +137,6 @@ def batch_statistics(
     return BatchStatistics(moments, int(np.count_nonzero(batch.values)))
 
 
-def advantages_of_group(
-    estimator: Estimator,
-    rewards: Sequence[float],
-    token_lengths: Sequence[float] | None,
-    statistics: BatchStatistics | None,
-    greedy: float | None,
-) -> tuple[float, ...]:
-    """Return the advantage of each reward of one group. Raises ``ValueError`` as ``group_advantage`` does."""
-    if "batch" in estimator.needs:
-        _check_needs(estimator, batch=statistics)
-    else:
-        _check_needs(estimator, token_lengths=token_lengths, greedy=greedy)
-    if estimator.kind == "token_whiten" and statistics is not None and (False, True) not in statistics.moments:
-        raise ValueError(f"{estimator.name} needs batch statistics with token lengths: {estimator.formula}")
-    batch = replace(read_batch([rewards]), statistics=statistics)
-    lengths = None if token_lengths is None else [token_lengths]
-    batch = _with_inputs(batch, lengths, None if greedy is None else [greedy])
-    return tuple(_advantages(estimator, batch)[:, 0].tolist())
-
-
 def _check_needs(estimator: Estimator, **given: object) -> None:
     missing = [name for name, value in given.items() if name in estimator.needs and value is None]
     if missing:
@@ -233,11 +210,7 @@ def _length_baseline(estimator: Estimator, batch: Batch) -> Floats:
 
 
 def _gpg(_: Estimator, batch: Batch) -> Floats:
-    if batch.statistics is None:
-        count, nonzero = float(batch.counts.sum()), int(np.count_nonzero(batch.values))
-    else:
-        count, nonzero = batch.statistics.moments[False, False].count, batch.statistics.nonzero
-    return batch.centred * (count / max(1, nonzero))
+    return batch.centred * (float(batch.counts.sum()) / max(1, int(np.count_nonzero(batch.values))))
 
 
 def _top_gap(estimator: Estimator, batch: Batch) -> Floats:
@@ -285,11 +258,6 @@ def _doubled_places(batch: Batch) -> npt.NDArray[np.signedinteger[Any]]:
         places += peer < values
         places += peer <= values
     return places
-
-
-def normal_score(rank: float, count: int) -> float:
-    """Return the van der Waerden score of a rank from 0 to 1: the normal quantile of ``position / (count + 1)``."""
-    return 0.0 if rank == 0.5 else _NORMAL.inv_cdf((rank * (count - 1) + 1) / (count + 1))
 
 
 def _divided(values: Floats, scale: Floats | np.float64) -> Floats:

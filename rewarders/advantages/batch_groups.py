@@ -70,8 +70,6 @@ class Batch:
     token_lengths: Floats | None = None
     greedy: Floats | None = None
     """``[B]``"""
-    statistics: BatchStatistics | None = None
-    """Of the whole batch. None: these groups are the batch."""
 
     @cached_property
     def counts(self) -> Floats:
@@ -111,8 +109,6 @@ class Batch:
 
         Raises ``ValueError`` out of range.
         """
-        if self.statistics is not None:
-            return self.statistics.moments[centred, by_token]
         present = ... if self.mask is None else self.mask
         flat = (self.centred if centred else self.values)[present].ravel()
         counts = self.token_lengths[present].ravel() if by_token and self.token_lengths is not None else None

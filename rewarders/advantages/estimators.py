@@ -36,7 +36,7 @@ EstimatorName: TypeAlias = Literal[
     "rank",
 ]  # fmt: skip
 
-_NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
+NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
     {
         "batch_std": ("batch",),
         "batch_whiten": ("batch",),
@@ -78,7 +78,7 @@ class Estimator:
 
         One group alone needs no token lengths beside those statistics.
         """
-        return _NEEDS.get(self.kind, ())
+        return NEEDS.get(self.kind, ())
 
 
 def estimator_of(estimator: str | Estimator) -> Estimator:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
 
 from tfgrpo.rewarders.scorer import GradeResult, GraderInput, ItemScorer
+from tfgrpo.stores.errors import RewardError
 
 GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
 
@@ -40,7 +41,32 @@ def metadata(item: GraderInput, name: str) -> Any:
 def references(item: GraderInput) -> list[Any]:
     """Return the accepted answers of the record: those of a list, or the one."""
     answer = field(item, "answer")
-    return list(answer) if isinstance(answer, list | tuple) and answer else [answer]
+    return (list(answer) or [None]) if isinstance(answer, list | tuple) else [answer]
+
+
+def described(item: GraderInput, name: str) -> Any:
+    """Return a field of the record's metadata, else of the record itself; None when neither has it."""
+    value = metadata(item, name)
+    return field(item, name) if value is None else value
+
+
+def answer_text(answer: object) -> str:
+    """Return an accepted answer as text; empty for none."""
+    if isinstance(answer, bool):
+        return str(answer).lower()
+    try:
+        return "" if answer is None else str(answer)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, extreme nesting
+        return ""
+
+
+def reason_of(read: Callable[[], Any]) -> str | None:
+    """Return why a record cannot be used, which reading it raises as ``RewardError``; None if it can."""
+    try:
+        read()
+    except RewardError as error:
+        return str(error)
+    return None
 
 
 def final_answer(item: GraderInput) -> str | None:

@@ -22,8 +22,8 @@ _REASONING: Final = re.compile(
     r"<(think|thinking|thought|reasoning|reflection|scratchpad)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
 )
 _REASONING_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>", re.IGNORECASE)
-_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?\r?")
-_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*\r?")
+_OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?")
+_CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
 _HEAD: Final = re.compile(
     r"""(?P<line>^[^\S\n]*)?(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))""", re.MULTILINE
@@ -189,7 +189,7 @@ def _last_block(text: str, is_model: Callable[[str], bool]) -> str:
     left_over = [found.end() for found in _REASONING_END.finditer(text)]
     if left_over:
         text = _spaces_for(text[: left_over[-1]]) + text[left_over[-1] :]
-    for begin, end in reversed([*fenced_blocks(text, _OPENING, _CLOSING)]):
+    for begin, end in reversed([*fenced_blocks(text.replace("\r\n", " \n"), _OPENING, _CLOSING)]):
         if is_model(text[begin:end]):
             return _spaces_for(text[:begin]) + text[begin:end] + _spaces_for(text[end:])
     return _FENCE.sub(lambda found: _spaces_for(found[0]), text)

@@ -1,11 +1,13 @@
 r"""Find the part of an output that states its answer: reasoning is cut, then a mark counts, a sentence, the last line.
 
 One reader for every scorer that compares with a reference. It reads as a careful person does: the last mark counts
-(``Answer:``, ``<answer>``, ``\boxed{}``, ``####``), then "the answer is …", then the last line, then the whole text.
+(``Answer:``, ``<answer>``, ``\boxed{}``, ``####``, ``{"answer": …}``), then "the answer is …", then the last line, then the
+whole text.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -13,11 +15,11 @@ from typing import Final, Literal, TypeAlias
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
-Source: TypeAlias = Literal["answer line", "tag", "box", "hashes", "sentence", "last line"]
+Source: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
 
 _REASONING: Final = re.compile(r"(?<!`)<(?P<close>/?)(?:think|thinking|reasoning|thought)>(?!`)", re.IGNORECASE)
 _WORDS: Final = (
-    "answer|antwort|réponse|reponse|respuesta|risposta|resposta|antwoord|svar|odpowiedź|odpověď|ответ|відповідь|cevap"
+    "answer|ans|antwort|réponse|reponse|respuesta|risposta|resposta|antwoord|svar|odpowiedź|odpověď|ответ|відповідь|cevap"
     "|答案|答え|回答|정답|답"
 )
 _DECORATION: Final = r"[ \t*_`]{0,6}"
@@ -43,6 +45,13 @@ _SENTENCE: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _SENTENCE_END: Final = re.compile(r"[.!?][*_\"'”’)\]]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|\n")
+_ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
+_LONGEST_ABBREVIATION: Final = 8
+"""Characters before a full stop that may be an abbreviation, with the one before it."""
+_FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
+_KEYS: Final = ("answer", "final_answer", "Answer", "Final Answer")
+_UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
+r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]+)[ \t]*")
 _NEGATED: Final = re.compile(r"(?:not|never|neither|isn't|n't)\b", re.IGNORECASE)
 
@@ -60,6 +69,11 @@ class Stated:
     def is_marked(self) -> bool:
         """Whether the text says itself that this is its answer."""
         return self.source != "last line"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """What may be the answer, likeliest first: a part with a mark alone, any other beside the whole text."""
+        return (self.text,) if self.source not in ("sentence", "last line") else (self.text, self.whole)
 
 
 def bare_reference(text: str) -> str:
@@ -89,7 +103,24 @@ def stated_answer(text: str) -> Stated | None:
     if rest is None or not rest.strip():
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
-    return _marked(tail) or _in_a_sentence(tail) or Stated(_last_line(tail), "last line", tail)
+    return _in_an_object(tail) or _marked(tail) or _in_a_sentence(tail) or Stated(_last_line(tail), "last line", tail)
+
+
+def _in_an_object(text: str) -> Stated | None:
+    """Return the answer of a JSON object that says which it is: ``{"answer": 42}``, in a fence or not."""
+    fenced = _FENCED.fullmatch(text)
+    inside = fenced["inside"] if fenced else text
+    if not (inside.startswith("{") and inside.endswith("}")):
+        return None
+    try:
+        value = json.loads(inside)
+    except (ValueError, RecursionError):
+        return None
+    found = [value[key] for key in _KEYS if key in value]
+    if len(found) != 1 or isinstance(found[0], dict | list):
+        return None
+    answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])
+    return Stated(answer.strip(), "object", text)
 
 
 def _marked(text: str) -> Stated | None:
@@ -134,9 +165,15 @@ def _in_a_sentence(text: str) -> Stated | None:
             continue
         if rest.startswith("\n"):
             return Stated(_behind(text, found).strip(), "sentence", text)
-        end = _SENTENCE_END.search(rest)
+        end = next((each for each in _SENTENCE_END.finditer(rest) if not _abbreviates(rest, each)), None)
         return Stated(rest[: end.start()].strip() if end else rest.strip(), "sentence", text)
     return None
+
+
+def _abbreviates(text: str, end: re.Match[str]) -> bool:
+    """Return whether a full stop is that of an abbreviation within a sentence: ``St. Louis``, ``J. R. R. Tolkien``."""
+    behind = text[end.end() :].partition("\n")[0].strip()
+    return bool(behind) and _ABBREVIATION.search(text[: end.start() + 1][-_LONGEST_ABBREVIATION:]) is not None
 
 
 def _last_line(text: str) -> str:

@@ -129,6 +129,13 @@ _BEHIND: Final = re.compile(
 )
 """An operator with an operand, a power or base, endless decimals, a variable, the rest of a time, date or range."""
 _PART_BEFORE: Final = re.compile(r"\d[:/-]$")
+_WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t-]?(?=[+-]?\d)")
+_VALUE_FOLLOWS: Final = re.compile(
+    "is|are|was|were|be|equals|has|have|of|about|around|approx(?:imately)?|roughly|nearly|almost|exactly|only|ca|circa|over|under"
+    "|than|least|most|total|usd|eur|gbp|chf|jpy|inr|cny|rs|aud|cad|minus|plus|negative|s|[nxyz]",
+    re.IGNORECASE,
+)
+"""Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
@@ -207,12 +214,23 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     box = BOX.search(stated.whole)
     if box is None:
         statement = stated.text if stated.is_marked else stated.whole
-        found = only_number(statement, decimal) or number_in_words(statement)
+        named = not stated.is_marked and _is_name(statement)
+        found = None if named else only_number(statement, decimal) or number_in_words(statement)
     else:
         behind = stated.whole[box.end() :]
         inside = until_closing(behind)
         found = None if BOX.search(behind, len(inside)) else only_number(inside, decimal)
     return None if found is None or found.abbreviated else found
+
+
+def _is_name(text: str) -> bool:
+    """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``iPhone 15 Pro``, ``{"age": 2}``."""
+    if text.startswith(("{", "[")) and '"' in text:
+        return True
+    word = _WORD_BEFORE.match(text)
+    if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
+        return False
+    return word["word"].lower() != word["word"] or not re.search(r"[^\W\d_]{2}", text[word.end() :])
 
 
 def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:

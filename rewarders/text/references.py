@@ -9,6 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
@@ -124,8 +125,7 @@ class ExactReference:
         if stated is None:
             return _nothing(output)
         read: Callable[[str], str] = plain if self.normalized else str.strip
-        candidates = [stated.text] if stated.is_marked else [stated.whole, stated.text]
-        return Compared(any(read(each) == read(self.text) for each in candidates), shown(stated.text))
+        return Compared(any(read(each) == read(self.text) for each in stated.candidates), shown(stated.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,9 @@ class NumberReference:
 
     def _refuse_second_reading(self, output: str, number: Number | None) -> None:
         if "," in output or (self.decimal == "," and "." in output):
-            other = answered_number(output, "." if self.decimal == "," else ",")
+            other = None
+            with suppress(RewardError):  # in the other notation the answer may be several numbers
+                other = answered_number(output, "." if self.decimal == "," else ",")
             if other is not None and (number is None or other.value != number.value) and self._agrees(other):
                 raise RewardError(
                     f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
@@ -217,7 +219,7 @@ class ListReference:
 
 def _list_parts(text: str) -> list[str]:
     inside = _LATEX_SPACE.sub(" ", text.translate(_QUOTES)).strip(" .\n*`")
-    inside = re.sub(r"^[A-Za-z\s=,]*[:=]\s*", "", inside)
+    inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*", "", inside.rstrip("!"))
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
@@ -265,12 +267,23 @@ class TextReference:
         wanted, said = plain(self.text), plain(part)
         if not re.search(r"\w", wanted):
             return False
-        places = [*re.finditer(rf"(?<![\w-])(?<!\d[.,:/]){re.escape(wanted)}(?![\w-]|[.,:/]\d)", said)]
+        places = [*re.finditer(whole_words(wanted), said)]
         places = [each for each in places if not _is_denied(said, each.start())]
+        if not places and wanted in said and UNSPACED.search(wanted):
+            raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
         if not places or any(_has_alternative(said, each) for each in places):
             return False
         _refuse_longer_name(self.text, part)
         return True
+
+
+UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
+
+
+def whole_words(text: str) -> str:
+    """Return a pattern for a text that is no part of a longer word or number."""
+    return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d)"
 
 
 def _is_denied(text: str, place: int) -> bool:
@@ -369,7 +382,8 @@ TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct
 
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
-    (?:(?P<upper>[A-J])|(?<=[(\[])(?P<lower>[a-j]))[)\]."':,;*]*(?=\s|$)""",
+    (?:(?P<upper>[A-J])
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;*]*(?=\s|$)""",
     re.VERBOSE,
 )
 _OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-J])[).:\]][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
@@ -452,8 +466,12 @@ def _holds(part: str, option: str) -> bool:
 
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``."""
-    return found[0].strip() in ("A", "I") and bool(re.match(r"\s+(?!(?:or|and)\b)[a-z]", text[found.end() :]))
+    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
+    return found[0].strip() in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
+
+
+_LETTER_WORDS: Final = ("A", "I")
+_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,18 +530,37 @@ class FormulaReference:
         stated = stated_answer(output)
         if stated is None:
             return _nothing(output)
-        wanted = _formula(bare_reference(self.text))
-        if _formula(stated.text) == wanted or plain(stated.text) == plain(self.text):
-            return Compared(True, shown(stated.text))
+        answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
+        answer = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer)
+        if _formula(answer) == _formula(bare_reference(self.text)) or plain(answer) == plain(self.text):
+            return Compared(True, shown(answer))
         if TextReference(self.text).states(stated):
             return Compared(True, shown(stated.text))
-        if not re.search(r"[\d\\]|^\W*[A-Za-z]\W*$", stated.text):
+        if not re.search(r"[\d\\]|^\W*[A-Za-z]\W*$", answer):
             return Compared(False, f"{shown(stated.text)} (no formula)")
         if self.equal is None:
-            raise RewardError(f"{shown(stated.text)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
-        return Compared(self.equal(stated.text, self.text), shown(stated.text))
+            raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
+        return Compared(self.equal(answer, self.text), shown(answer))
 
 
+def _formula_in(stated: Stated) -> str:
+    """Return the formula of a text without a mark: between dollars or in bold, else what follows the words of a line."""
+    for part in _parts(stated):
+        written = _WRITTEN.findall(part)
+        if written:
+            return "".join(written[-1]).strip(_AROUND_FORMULA)
+        behind_words: str = _PROSE.split(part.strip(_AROUND_FORMULA + "!"))[-1].strip(_AROUND_FORMULA)
+        if re.search(r"\d|\\[a-z]", behind_words):
+            return behind_words
+    return stated.text
+
+
+_WRITTEN: Final = re.compile(r"\$\$?([^$\n]+)\$|\*\*([^*\n]+)\*\*|\\\(([^\n]+?)\\\)")
+_PROSE: Final = re.compile(
+    r"(?:(?<![\\{A-Za-z])[A-Za-z'’]*[A-Za-z]{3,}(?![A-Za-z({])|\b(?:is|it's|it|so|be|as)\b|[:\u2192\u21d2]|=>)",
+    re.IGNORECASE,
+)
+_AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
 NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[math]"'
 
 

@@ -102,14 +102,19 @@ class ExperienceBatch:
         Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text instead
         of a list of states, values that are not numbers, NaN or infinity.
         """
-        groups = groups_of_lists(
+        groups, unchecked = groups_of_lists(
             ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups),
             group_size=group_size,
             ids=ids,
             allow_nan=allow_nan,
             partial=partial,
         )
-        return cls(groups, allow_nan)
+        if unchecked:
+            return cls(groups, allow_nan)
+        made = object.__new__(cls)  # all that the constructor checks holds
+        object.__setattr__(made, "groups", groups)
+        object.__setattr__(made, "allow_nan", allow_nan)
+        return made
 
     def merge(self, *others: ExperienceBatch) -> ExperienceBatch:
         """Return the groups of several batches, one after another. Raises ``ShapeError`` for a duplicate group."""

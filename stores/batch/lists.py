@@ -6,12 +6,17 @@ trainers. Groups become masked arrays, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import gc
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.batch.checks import size_problems
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, default_id
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, default_id, scored_rollout
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen, to_builtins
 from tfgrpo.stores.numeric import as_list, is_number
@@ -23,6 +28,11 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = npt.NDArray[np.float64]
     Bools: TypeAlias = npt.NDArray[np.bool_]
+
+
+_Rows: TypeAlias = list[list[Any] | None]
+_TEXTS: Final = {str}
+_FLOATS: Final = {float}
 
 
 class ExperienceLists(NamedTuple):
@@ -132,8 +142,11 @@ def lists_of_groups(groups: Sequence[RolloutGroup], *, partial: bool) -> Experie
 
 def groups_of_lists(
     lists: ExperienceLists, *, group_size: int | None, ids: Sequence[str] | None, allow_nan: bool, partial: bool
-) -> tuple[RolloutGroup, ...]:
-    """Return the groups of the four lists. Raises ``ShapeError`` with every problem."""
+) -> tuple[tuple[RolloutGroup, ...], bool]:
+    """Return the groups of the four lists, and whether a batch has anything left to check.
+
+    Raises ``ShapeError`` with every problem.
+    """
     reader = _Reader(group_size, allow_nan, partial)
     states = reader.outer("states", lists.states, None)
     count = None if states is None else len(states)
@@ -141,42 +154,54 @@ def groups_of_lists(
         reader.problems.append(ShapeProblem("states", "at least one", "none"))
     names = reader.names([f"g{number}" for number in range(count or 0)] if ids is None else ids, count)
     reader.values("states", None if states is None else [states], frozen, named=False)
-    earlier = len(reader.problems)
     actions = reader.rows("action_groups", lists.action_groups, count, None)
-    # Groups of a wrong length, or of an unknown number, are no measure for the other lists.
-    is_measure = states is not None and actions is not None and len(reader.problems) == earlier
-    sizes = [len(row) for row in actions or ()] if is_measure else None
+    sizes = reader.sizes(actions)
     reader.values("action_groups", actions, frozen)
     rewards = reader.numbers("rewards", lists.reward_groups, count, sizes)
     logprobs = lists.log_prob_old_groups
     if logprobs is not None:
         logprobs = reader.numbers("log_probs_old", logprobs, count, sizes)
-    if reader.problems or states is None or actions is None or rewards is None:
+    if reader.problems or states is None or actions is None:
         raise ShapeError(reader.problems)
-    columns = zip(states, actions, rewards, logprobs or [None] * len(states), strict=True)
-    return tuple(
-        _group(default_id(number, content) if ids is None else names[number], *content)
-        for number, content in enumerate(columns)
-    )
+    own = [row or [] for row in actions]
+    columns = zip(states, own, rewards, logprobs or [None] * len(states), strict=True)
+    with _without_collection():
+        groups = tuple(
+            _group(_default_id(number, *content) if ids is None else names[number], *content)
+            for number, content in enumerate(columns)
+        )
+    return groups, any(not max(total or 0.0 for total in row) <= 0.0 for row in logprobs or ())
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Make many objects, none of which is garbage: to search them for it again and again takes as long as to make them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _default_id(number: int, state: object, actions: list[Any], *numbers: list[float | None] | None) -> str:
+    """Return the default id of a group. Texts and numbers count as Python writes them: as JSON they take half of all time."""
+    try:
+        packed = [None if row is None else struct.pack(f"{len(row)}d", *row).hex() for row in numbers]
+    except struct.error:  # None, where one is absent
+        return default_id(number, [state, actions, *numbers])
+    if {type(state), *map(type, actions)} == _TEXTS:
+        return default_id(number, f"{state!r}{actions!r}{packed!r}")
+    return default_id(number, [state, actions, *packed])
 
 
 def _group(
     name: str, state: object, actions: list[Any], rewards: list[float | None], logprobs: list[float | None] | None
 ) -> RolloutGroup:
+    completions = actions if {*map(type, actions)} == _TEXTS else [*map(frozen, actions)]
     totals = logprobs or [None] * len(actions)
-    rollouts = (
-        Rollout(
-            id=f"{name}/{index}",
-            group_id=name,
-            index=index,
-            completion=action,
-            # The lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
-            status="error" if action is None and rewards[index] is None else "ok",
-            reward=rewards[index],
-            logprob=None if (total := totals[index]) is None else LogProbs(total=total, complete=True),
-        )
-        for index, action in enumerate(actions)
-    )
+    rollouts = map(scored_rollout, repeat(name), count(), completions, rewards, totals)
     return RolloutGroup(name, state, tuple(rollouts))
 
 
@@ -191,7 +216,7 @@ class _Reader:
         self._group_size = None if self.problems else group_size
 
     def outer(self, name: str, value: object, count: int | None) -> list[Any] | None:
-        """Return the list; None, and a problem, for anything else or a length other than ``count``."""
+        """Return the list, with a problem for a length other than ``count``; None, and a problem, for anything else."""
         values = as_list(value)
         if values is None:
             kind = "a text" if isinstance(value, str | bytes) else f"a {type(value).__name__}"
@@ -199,7 +224,6 @@ class _Reader:
         elif count is not None and len(values) != count:
             expected = f"{pluralize(count, 'group')}, one for each state"
             self.problems.append(ShapeProblem(name, expected, pluralize(len(values), "group")))
-            return None
         return values
 
     def names(self, ids: Sequence[str], count: int | None) -> Sequence[str]:
@@ -216,61 +240,90 @@ class _Reader:
                 self.problems.append(ShapeProblem("ids", "one of its own for each state", repr(name), where))
         return self._ids
 
-    def rows(self, name: str, value: object, count: int | None, sizes: list[int] | None) -> list[list[Any]] | None:
-        """Return a list of rows, and check their lengths; None when it is no such list."""
+    def rows(self, name: str, value: object, count: int | None, sizes: Sequence[int] | None) -> _Rows | None:
+        """Return rows, None for one that is no list, and check their lengths; None when it is no list at all."""
         values = self.outer(name, value, count)
         if values is None:
             return None
-        rows = [row for row in map(as_list, values) if row is not None]
-        if len(rows) < len(values):
-            flat = [number for number, row in enumerate(values) if as_list(row) is None]
+        rows = [*map(as_list, values)]
+        flat = [number for number, row in enumerate(rows) if row is None]
+        if flat:
             received = f"a {type(values[flat[0]]).__name__}"
             self.problems.append(ShapeProblem(name, "a list for each state", received, self._where(flat)))
-            return None
-        expected = sizes
-        if expected is None:
-            expected = [len(row) if self._group_size is None else self._group_size for row in rows]
-        bad = [number for number, row in enumerate(rows) if len(row) != expected[number]]
-        if bad:
-            self.problems.append(self._mismatch(name, rows, expected, bad))
-        empty = [number for number, row in enumerate(rows) if not row]
+        lengths = [None if row is None else len(row) for row in rows]
+        self._lengths(name, lengths, sizes)
+        empty = [number for number, length in enumerate(lengths) if length == 0]
         if empty and sizes is None:
             self.problems.append(ShapeProblem(name, "at least one action in each group", "none", self._where(empty)))
         return rows
 
-    def values(
-        self, name: str, rows: list[list[Any]] | None, check: Callable[[Any], object], *, named: bool = True
-    ) -> None:
+    def _lengths(self, name: str, lengths: Sequence[int | None], sizes: Sequence[int] | None) -> None:
+        """Check the lengths of rows: by ``sizes``, one for each or, for another number of rows, any of them."""
+        expected: Sequence[Iterable[int]] = [[self._group_size]] * len(lengths) if self._group_size is not None else []
+        if sizes is not None:
+            expected = [[size] for size in sizes] if len(sizes) == len(lengths) else [sorted({*sizes})] * len(lengths)
+        pairs = enumerate(zip(lengths, expected, strict=False))
+        bad = [number for number, (length, fitting) in pairs if length is not None and length not in fitting]
+        if bad:
+            first, received = expected[bad[0]], {lengths[number] for number in range(len(lengths))}
+            wanted = " or ".join(map(str, first))
+            if len(received) == len({*first}) == 1 and all(each == first for each in expected):
+                shape = f"shape ({len(lengths)}, {wanted}) = (states, group_size)"
+                problem = ShapeProblem(name, shape, f"({len(lengths)}, {lengths[0]})", self._where(bad))
+            else:
+                problem = ShapeProblem(name, f"{wanted} per state", f"{lengths[bad[0]]}", self._where(bad))
+            self.problems.append(problem)
+
+    def sizes(self, rows: _Rows | None) -> list[int] | None:
+        """Return the lengths of the rows, as a measure for other lists; None when they do not have the right ones."""
+        sizes = [len(row) for row in rows or () if row is not None]
+        is_measure = bool(sizes) and len(sizes) == len(rows or ()) and self._group_size in (None, *sizes)
+        return sizes if is_measure and (self._group_size is None or len({*sizes}) == 1) else None
+
+    def values(self, name: str, rows: _Rows | None, check: Callable[[Any], object], *, named: bool = True) -> None:
         """Check every value of the rows."""
-        bad = [(number, index, reason) for number, index, value in _each(rows) if (reason := _refusal(check, value))]
+        bad = [
+            (number, index, reason)
+            for number, row in enumerate(rows or ())
+            if row and {*map(type, row)} != _TEXTS
+            for index, value in enumerate(row)
+            if (reason := _refusal(check, value))
+        ]
         if bad:
             number, index, reason = bad[0]
             where = f"{self._where([number])}, action {index}" if named else f"index {index}"
             self.problems.append(ShapeProblem(name, "JSON values", reason, where + _more(len(bad) - 1)))
 
     def numbers(
-        self, name: str, value: object, count: int | None, sizes: list[int] | None
-    ) -> list[list[float | None]] | None:
+        self, name: str, value: object, count: int | None, sizes: Sequence[int] | None
+    ) -> list[list[float | None]]:
         """Return rows of numbers, and of None where values may be absent."""
-        rows = self.rows(name, value, count, sizes)
-        bad = [each for each in _each(rows) if not self._is_value(each[2])]
+        rows = [row or [] for row in self.rows(name, value, count, sizes) or ()]
+        plain = [self._is_plain(row) for row in rows]
+        bad = [
+            (number, index, each)
+            for number, row in enumerate(rows)
+            if not plain[number]
+            for index, each in enumerate(row)
+            if not self._is_value(each)
+        ]
         if bad:
             number, index, wrong = bad[0]
             where = f"{self._where([number])}, action {index}" + _more(len(bad) - 1)
             expected = "numbers" if self._allow_nan else "finite numbers"
             self.problems.append(ShapeProblem(name, expected, _value_text(wrong), where))
-            return None
-        return None if rows is None else [[None if each is None else float(each) for each in row] for row in rows]
+            return []
+        return [
+            row if is_plain else [None if each is None else float(each) for each in row]
+            for row, is_plain in zip(rows, plain, strict=True)
+        ]
+
+    def _is_plain(self, row: list[Any]) -> bool:
+        """Return whether all are floats, and finite where they have to be; nearly every row is such."""
+        return {*map(type, row)} == _FLOATS and (self._allow_nan or math.isfinite(sum(row)))
 
     def _is_value(self, value: object) -> bool:
         return is_number(value, allow_nan=self._allow_nan) or (self._partial and value is None)
-
-    def _mismatch(self, name: str, rows: list[list[Any]], expected: list[int], bad: list[int]) -> ShapeProblem:
-        if len(set(expected)) == 1 and len({len(row) for row in rows}) == 1:
-            shape = f"shape ({len(rows)}, {expected[0]}) = (states, group_size)"
-            return ShapeProblem(name, shape, f"({len(rows)}, {len(rows[0])})", self._where(bad))
-        first = bad[0]
-        return ShapeProblem(name, f"{expected[first]} per state", f"{len(rows[first])}", self._where(bad))
 
     def _where(self, numbers: Sequence[int]) -> str:
         first = numbers[0]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from dataclasses import dataclass, fields, make_dataclass, replace
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
@@ -73,6 +73,8 @@ class LogProbs:
     """1 for tokens of the policy, 0 for tool results in between; None: all of the policy."""
 
     def __post_init__(self) -> None:
+        if self.tokens is None is self.token_ids is self.mask:  # one of many thousands whose sum alone is known
+            return
         for name in ("tokens", "token_ids", "mask"):
             object.__setattr__(self, name, _tuple_or_none(getattr(self, name)))
 
@@ -100,6 +102,10 @@ class RolloutUsage:
     cost_usd: float | None = None
 
 
+NO_SAMPLING: Final = Sampling()
+NO_USAGE: Final = RolloutUsage()
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One completion of one state."""
@@ -117,15 +123,16 @@ class Rollout:
     """Components of the reward by rewarder; None where a rewarder abstained."""
     logprob: LogProbs | None = None
     """None: not captured; they cannot be computed later."""
-    sampling: Sampling = field(default_factory=Sampling)
-    usage: RolloutUsage = field(default_factory=RolloutUsage)
+    sampling: Sampling = NO_SAMPLING
+    usage: RolloutUsage = NO_USAGE
     latency_s: float | None = None
     error: str | None = None
     """Why ``status`` is not ``ok``."""
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "completion", "reward_parts", "metadata")
+        if self.completion.__class__ is not str or self.reward_parts is not EMPTY or self.metadata is not EMPTY:
+            _freeze_fields(self, "completion", "reward_parts", "metadata")
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -208,12 +215,41 @@ class RolloutGroup:
         return spread_of_rewards([rollout.reward for rollout in self.rollouts if rollout.reward is not None])
 
 
+def _draft_of(shape: type[Any]) -> Any:
+    """Return a class with the same slots whose instances can be changed, also to instances of that shape.
+
+    The constructor of a frozen dataclass takes five times as long, and a buffer has a hundred thousand rollouts.
+    """
+    return make_dataclass(f"_{shape.__name__}Draft", [(each.name, Any) for each in fields(shape)], slots=True)
+
+
+_RolloutDraft, _LogProbsDraft = _draft_of(Rollout), _draft_of(LogProbs)
+
+
+def scored_rollout(group_id: str, index: int, completion: Json, reward: float | None, logprob: float | None) -> Rollout:
+    """Return a rollout of which no more is known; ``completion`` is frozen, ``logprob`` the sum over its tokens."""
+    sums = None
+    if logprob is not None:
+        sums = _LogProbsDraft(None, None, logprob, None, "unknown", True, None)
+        sums.__class__ = LogProbs
+    # Lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
+    status = "error" if completion is None and reward is None else "ok"
+    made = _RolloutDraft(
+        f"{group_id}/{index}", group_id, index, completion, status, reward, EMPTY, sums, NO_SAMPLING, NO_USAGE,
+        None, None, EMPTY,
+    )  # fmt: skip
+    made.__class__ = Rollout
+    return cast("Rollout", made)
+
+
 def default_id(position: int, content: object) -> str:
     """Return ``g0-`` and hex digits: index ``position`` in its collection, and a digest of the content.
 
     A position alone would name the first group of every collection alike.
     """
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
+    text = content
+    if not isinstance(text, str):
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
     return f"g{position}-{sha256_hex(text)[:_ID_DIGITS]}"
 
 

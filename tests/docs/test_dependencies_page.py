@@ -94,7 +94,21 @@ def test_nothing_is_imported_that_is_not_declared():
     declared = {plain(name) for name in CORE}
     optional = {
         plain(name)
-        for extra in ("dask", "grpc", "hf", "math", "mcp", "pandas", "parquet", "pm4py", "prices", "ray")
+        for extra in (
+            "dask",
+            "grpc",
+            "hf",
+            "ifeval",
+            "math",
+            "mcp",
+            "pandas",
+            "parquet",
+            "pm4py",
+            "prices",
+            "ray",
+            "re2",
+            "similarity",
+        )
         for name in named(PROJECT["optional-dependencies"][extra])
     }
     for name in imported():

@@ -120,7 +120,7 @@ def test_an_unknown_name_is_refused_with_the_command_that_lists_the_known_ones(c
         (("experiences", "export", "--to", "skill"), "skill-md"),
         (("experiences", "exprot"), "export"),
         (("slect",), "select"),
-        (("select", "--dry-run", "--prompt", "x", "--rewarder", "exact_match"), "gt with match: exact"),
+        (("select", "--dry-run", "--prompt", "x", "--rewarder", "exact_match"), "exact"),
     ],
 )
 def test_a_word_that_is_close_to_an_accepted_one_is_answered_with_that(capsys, arguments, meant):

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tfgrpo.rewarders.scoring import Weighted, check_scorers, score_group
 
 from tests.support.rewards.judges import FakeJudge, by_order, by_output, judged
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.composite import CompositeRewarder
-from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.composite import Composite
+from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.model import judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
-from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.outcomes import RewardScore
@@ -48,17 +48,17 @@ class Scripted:
 
 
 def part(name, script, weight=1.0):
-    return WeightedRewarder(Scripted(name, script), weight)
+    return Weighted(Scripted(name, script), weight)
 
 
 async def scored(composite, outputs=("A",), judge=None, timeout_s=None):
     with RewarderThreads() as threads:
-        given = await score_group([WeightedRewarder(composite, 1.0, timeout_s)], judged(list(outputs), judge), threads)
+        given = await score_group([Weighted(composite, 1.0, timeout_s)], judged(list(outputs), judge), threads)
     return [verdicts[0] for verdicts in given.verdicts], given
 
 
 async def test_the_score_is_the_weighted_mean_of_the_parts_and_the_parts_are_kept():
-    composite = CompositeRewarder((part("a", 1.0, 0.7), part("b", 0.5, 0.3)))
+    composite = Composite((part("a", 1.0, 0.7), part("b", 0.5, 0.3)))
     (verdict,), _ = await scored(composite)
     assert verdict.score == 0.85
     assert verdict.evidence == "(0.7 * a 1 + 0.3 * b 0.5) / 1"
@@ -68,7 +68,7 @@ async def test_the_score_is_the_weighted_mean_of_the_parts_and_the_parts_are_kep
 
 async def test_a_part_of_weight_zero_is_not_asked():
     unused = Scripted("unused", ValueError("would poison"))
-    (verdict,), _ = await scored(CompositeRewarder((part("a", 0.4), WeightedRewarder(unused, 0.0))))
+    (verdict,), _ = await scored(Composite((part("a", 0.4), Weighted(unused, 0.0))))
     assert verdict.score == 0.4
     assert unused.asked == []
 
@@ -76,7 +76,7 @@ async def test_a_part_of_weight_zero_is_not_asked():
 async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_on():
     costly = Scripted("costly", 0.8)
     gate = Scripted("form", {"A": 1.0, "B": 0.0, "C": 0.5})
-    verdicts, _ = await scored(CompositeRewarder((WeightedRewarder(costly),), (gate,)), "ABC")
+    verdicts, _ = await scored(Composite((Weighted(costly),), (gate,)), "ABC")
     assert [verdict.score for verdict in verdicts] == [0.8, 0.0, 0.4]
     assert costly.asked == ["A", "C"]
     assert verdicts[1].evidence == "closed by form"
@@ -87,25 +87,25 @@ async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_o
 
 @pytest.mark.parametrize(("policy", "score"), [("fail", None), ("skip", 0.9), ("zero", 0.675)])
 async def test_the_options_decide_what_an_abstention_means(policy, score):
-    composite = CompositeRewarder((part("a", 0.9, 3.0), part("b", None)), on_abstain=policy)
+    composite = Composite((part("a", 0.9, 3.0), part("b", None)), on_abstain=policy)
     (verdict,), _ = await scored(composite)
     assert getattr(verdict, "score", None) == score
 
 
 @pytest.mark.parametrize(("policy", "score"), [("fail", None), ("skip", None), ("zero", 0.0)])
 async def test_a_gate_that_abstains_never_stands_open(policy, score):
-    composite = CompositeRewarder((part("a", 0.9),), (Scripted("gate", None),), policy)
+    composite = Composite((part("a", 0.9),), (Scripted("gate", None),), policy)
     (verdict,), _ = await scored(composite)
     assert getattr(verdict, "score", None) == score
 
 
 async def test_skipping_everything_is_no_score():
-    (verdict,), _ = await scored(CompositeRewarder((part("a", None),), on_abstain="skip"))
+    (verdict,), _ = await scored(Composite((part("a", None),), on_abstain="skip"))
     assert verdict == Abstained("composite", "every part abstained")
 
 
 async def test_a_part_that_raises_abstains_and_the_others_count():
-    composite = CompositeRewarder((part("a", 0.5), part("b", KeyError("x"))), on_abstain="skip")
+    composite = Composite((part("a", 0.5), part("b", KeyError("x"))), on_abstain="skip")
     verdicts, given = await scored(composite, "AB")
     assert [verdict.score for verdict in verdicts] == [0.5, 0.5]
     assert given.timed_out is None
@@ -121,7 +121,7 @@ async def test_a_part_that_hangs_is_named_and_the_group_is_told():
             release.wait(30)
             return []
 
-    composite = CompositeRewarder((part("a", 0.5), WeightedRewarder(Hanging())))
+    composite = Composite((part("a", 0.5), Weighted(Hanging())))
     verdicts, given = await scored(composite, timeout_s=0.05)
     release.set()
     assert given.timed_out == "hanging: no verdict within 0.05 s"
@@ -129,31 +129,31 @@ async def test_a_part_that_hangs_is_named_and_the_group_is_told():
 
 
 async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
-    (verdict,), given = await scored(CompositeRewarder((part("a", 1.0),), (Scripted("gate", 1.5),)))
+    (verdict,), given = await scored(Composite((part("a", 1.0),), (Scripted("gate", 1.5),)))
     assert isinstance(verdict, Abstained)
     assert "from 0 to 1" in given.faults["composite"]
 
 
 async def test_judges_plain_functions_and_composites_work_together():
     judge = FakeJudge(by_output({"A": 0.6, "B": 0.2}))
-    inner = CompositeRewarder((WeightedRewarder(JudgeRewarder()),), rewarder_id="inner")
-    composite = CompositeRewarder((WeightedRewarder(inner, 0.5), WeightedRewarder(GroundTruthRewarder(), 0.5)))
+    inner = Composite((Weighted(JudgeRewarder()),), rewarder_id="inner")
+    composite = Composite((Weighted(inner, 0.5), Weighted(GroundTruth(), 0.5)))
     verdicts, _ = await scored(composite, "AB", judge)
     assert [verdict.score for verdict in verdicts] == [0.3, 0.1]
     assert composite.asks_model
-    assert not CompositeRewarder((part("a", 1.0), WeightedRewarder(JudgeRewarder(), 0.0))).asks_model
+    assert not Composite((part("a", 1.0), Weighted(JudgeRewarder(), 0.0))).asks_model
 
 
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():
     gate = Scripted("gate", {"A": 1.0, "B": 0.0})
-    composite = CompositeRewarder((WeightedRewarder(PairwiseRewarder()),), (gate,))
+    composite = Composite((Weighted(PairwiseRewarder()),), (gate,))
     verdicts, _ = await scored(composite, "AB", FakeJudge(by_order("AB")))
     assert [verdict.score for verdict in verdicts] == [1.0, 0.0]
     assert composite.compares
 
 
 async def test_a_composite_can_be_asked_directly():
-    composite = CompositeRewarder((part("a", 0.5), WeightedRewarder(JudgeRewarder())))
+    composite = Composite((part("a", 0.5), Weighted(JudgeRewarder())))
     context = judged(["A"], FakeJudge(by_output({"A": 1.0})))
     assert [verdict.score for verdict in await composite.score(replace(context, time_limit_s=5.0))] == [0.75]
     assert list(await composite.score(replace(context, outputs=()))) == []
@@ -166,13 +166,13 @@ async def test_a_composite_can_be_asked_directly():
         ((part("a", 1.0, 1.7e308), part("b", 1.0, 1.7e308)), "sum to infinity"),
         ((), "weight above 0"),
         ((part("a", 1.0), part("a", 1.0)), "more than once"),
-        ((WeightedRewarder(RelativeRewarder()),), "ranks totals"),
-        ((WeightedRewarder(GroundTruthRewarder(), timeout_s=5.0),), "a part with a time limit"),
+        ((Weighted(RelativeRewarder()),), "ranks totals"),
+        ((Weighted(GroundTruth(), timeout_s=5.0),), "a part with a time limit"),
     ],
 )
 def test_weights_and_members_are_checked_once(parts, problem):
     with pytest.raises(ValueError, match=problem):
-        CompositeRewarder(parts)
+        Composite(parts)
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
@@ -183,13 +183,13 @@ def test_a_weight_is_finite_and_not_below_zero(weight):
 
 def test_a_policy_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="on_abstain"):
-        CompositeRewarder((part("a", 1.0),), on_abstain="maybe")
+        Composite((part("a", 1.0),), on_abstain="maybe")
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1e300)), min_size=1, max_size=6))
 def test_a_mean_lies_between_its_parts(pairs):
     parts = tuple(part(f"p{place}", score, weight) for place, (score, weight) in enumerate(pairs))
-    composite = CompositeRewarder(parts)
+    composite = Composite(parts)
     said = [RewardScore(each.rewarder.rewarder_id, each.rewarder.script, "") for each in parts]
     mean = composite._mean(said)
     low, high = min(score for score, _ in pairs), max(score for score, _ in pairs)
@@ -197,7 +197,7 @@ def test_a_mean_lies_between_its_parts(pairs):
 
 
 def built(**options):
-    return build_rewarder("composite", options, source="rewarders.1")
+    return build_scorer("composite", options, source="rewarders.1")
 
 
 def test_a_composite_is_read_from_nested_options():
@@ -330,22 +330,22 @@ def test_composites_do_not_nest_without_end():
 
 
 def test_what_the_judges_of_a_composite_take_is_known_beforehand():
-    parts = (WeightedRewarder(JudgeRewarder(JudgeOptions(votes=2))), part("a", 1.0))
-    (load,) = judge_loads(CompositeRewarder(parts), 2)
+    parts = (Weighted(JudgeRewarder(JudgeOptions(votes=2))), part("a", 1.0))
+    (load,) = judge_loads(Composite(parts), 2)
     assert (load.calls_low, load.calls_high) == (2, 8)
-    (gated,) = judge_loads(CompositeRewarder(parts, (Scripted("gate", 1.0),)), 2)
+    (gated,) = judge_loads(Composite(parts, (Scripted("gate", 1.0),)), 2)
     assert (gated.calls_low, gated.calls_high) == (0, 8)
 
 
 def test_comparing_alone_is_refused_where_it_counts():
-    composite = CompositeRewarder((WeightedRewarder(PairwiseRewarder()),))
-    check_rewarders([WeightedRewarder(composite)], group_size=2)
+    composite = Composite((Weighted(PairwiseRewarder()),))
+    check_scorers([Weighted(composite)], group_size=2)
     with pytest.raises(PipelineError, match="groups of 1"):
-        check_rewarders([WeightedRewarder(composite)], group_size=1)
+        check_scorers([Weighted(composite)], group_size=1)
 
 
 async def test_a_judge_without_a_model_breaks_only_itself():
-    _, given = await scored(CompositeRewarder((WeightedRewarder(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
+    _, given = await scored(Composite((Weighted(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
     assert given.totals == {"r0": 0.5}
     lost, _ = given.verdicts[0][0].details["parts"]
     assert (lost["name"], lost["score"], "no model" in lost["evidence"]) == ("judge", None, True)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
-from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tests.support.rewards.graders import verdict
+from tests.support.rewards.scoring import built
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import PipelineError
 
 NUMERIC_RIGHT = [
@@ -95,9 +96,7 @@ NUMERIC_WRONG = [
 
 
 def judge(output: str, answer: str, **options):
-    context = RewardContext("f#q", "q", "p", answer, (Attempt("r0", 0, output, 1),))
-    (verdict,) = GroundTruthRewarder(**options).score(context)
-    return verdict
+    return verdict("gt", output, {"prompt": "p", "answer": answer}, **options)
 
 
 def score(output: str, answer: str, **options) -> float:
@@ -190,7 +189,7 @@ def test_a_runaway_output_is_read_from_its_end():
 )
 def test_unusable_options_are_refused(options):
     with pytest.raises(PipelineError, match=f"{[*options][-1]}: got .*; accepted"):
-        GroundTruthRewarder(**options)
+        built("gt", **options)
 
 
 integers = st.integers(-(10**12), 10**12)
@@ -240,7 +239,6 @@ def test_any_mixture_of_signs_and_digits_agrees_with_itself(text):
 
 @pytest.mark.parametrize("match", ["exact", "normalized"])
 @pytest.mark.parametrize("reference", ["42", "Six times seven.\nAnswer: 42", r"so \boxed{42}"])
-def test_a_reference_is_read_by_the_rule_that_reads_an_answer(make_context, match, reference):
+def test_a_reference_is_read_by_the_rule_that_reads_an_answer(match, reference):
     outputs = ["42", "Answer: 42", r"It is \boxed{42}", "Answer: 41"]
-    verdicts = GroundTruthRewarder(match).score(make_context(outputs, answer=reference))
-    assert [verdict.score for verdict in verdicts] == [1.0, 1.0, 1.0, 0.0]
+    assert [score(output, reference, match=match) for output in outputs] == [1.0, 1.0, 1.0, 0.0]

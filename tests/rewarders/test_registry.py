@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tfgrpo.rewarders.base import Abstained, Rewarder
 from tfgrpo.rewarders.callable import adapt
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group, total_range
+from tfgrpo.rewarders.scoring import Weighted, score_group, total_range
 
-from tfgrpo.rewarders.gt import GroundTruthRewarder
-from tfgrpo.rewarders.registry import ALIASES, build_rewarder, known_rewarders
+from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
 from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.scorer import Abstained, Rewarder
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import OptionError, PipelineError
 from tfgrpo.stores.frozen_json import FrozenDict
@@ -33,7 +33,7 @@ def _examples_importable(monkeypatch):
 
 
 def example(name: str, **options) -> Rewarder:
-    return build_rewarder(f"rewarder_examples:{name}", options)
+    return build_scorer(f"rewarder_examples:{name}", options)
 
 
 def scores(rewarder, context):
@@ -41,42 +41,42 @@ def scores(rewarder, context):
 
 
 def test_built_in_rewarders_are_found_by_name():
-    assert {"composite", "gt", "judge", "math_exact", "relative", "remote"} <= set(known_rewarders())
-    assert list(known_rewarders()) == sorted(known_rewarders())
-    assert build_rewarder("gt", {"match": "numeric", "tolerance": 0.1}) == GroundTruthRewarder("numeric", 0.1)
-    assert build_rewarder("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
-    assert build_rewarder("gt", {"rewarder_id": "gt-strict"}).rewarder_id == "gt-strict"
+    assert {"composite", "gt", "judge", "math_exact", "relative", "remote"} <= set(known_scorers())
+    assert list(known_scorers()) == sorted(known_scorers())
+    assert build_scorer("gt", {"match": "numeric", "tolerance": 0.1}) == GroundTruth("numeric", 0.1)
+    assert build_scorer("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
+    assert build_scorer("gt", {"rewarder_id": "gt-strict"}).rewarder_id == "gt-strict"
 
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(PipelineError, match=r"got 'nope'; accepted: category_match, .*, gt, .* or module:attr"):
-        build_rewarder("nope")
+        build_scorer("nope")
 
 
 @pytest.mark.parametrize(
     ("name", "accepted"),
     [
-        ("exact_match", "gt with match: exact (did you mean that?), or category_match, "),
-        ("ExactMatch", "gt with match: exact (did you mean that?)"),
-        ("exact-mach", "gt with match: exact (did you mean that?)"),
+        ("exact_match", "exact (did you mean that?), or category_match, "),
+        ("ExactMatch", "exact (did you mean that?)"),
+        ("exact-mach", "exact (did you mean that?)"),
         ("accuracy", "gt (did you mean that?)"),
         ("llm_judge", "judge (did you mean that?)"),
         ("Judge", "judge (did you mean that?)"),
-        ("multiple choice", "label_match (did you mean that?)"),
+        ("multiple choice", "choice (did you mean that?)"),
         ("footprint", "powl_footprint (did you mean that?)"),
         ("numbr_match", "number_match (did you mean that?)"),
         ("bleu", "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that"),
-        (
-            "ROUGE-L",
-            "module:attr or path/to/file.py:attr for a Python function or class: no built-in rewarder does that",
-        ),
+        ("ROUGE-L", "similarity with metric: rouge_l (did you mean that?)"),
+        ("contains", "includes (did you mean that?)"),
+        ("regexp", "regex (did you mean that?)"),
+        ("token_f1", "f1 (did you mean that?)"),
         ("powl", "powl_footprint (did you mean that?)"),
         ("something", "category_match, "),
     ],
 )
 def test_a_name_from_elsewhere_is_answered_with_the_one_that_fits(name, accepted):
     with pytest.raises(PipelineError) as caught:
-        build_rewarder(name)
+        build_scorer(name)
     (problem,) = caught.value.problems
     assert (problem.source, problem.given) == ("rewarders: name", repr(name))
     assert problem.accepted.startswith(accepted)
@@ -85,15 +85,15 @@ def test_a_name_from_elsewhere_is_answered_with_the_one_that_fits(name, accepted
 def test_every_name_that_is_proposed_can_be_built_or_asks_for_its_options():
     for phrase in set(ALIASES.values()):
         name, _, option = phrase.partition(" with ")
-        assert name in known_rewarders()
+        assert name in known_scorers()
         if option:
-            assert build_rewarder(name, dict([option.split(": ")]))
-    assert not set(ALIASES) & set(known_rewarders())
+            assert build_scorer(name, dict([option.split(": ")]))
+    assert not set(ALIASES) & set(known_scorers())
 
 
 def test_every_unknown_option_is_named_at_once():
     with pytest.raises(PipelineError) as caught:
-        build_rewarder("gt", {"matching": "exact", "tol": 1}, source="my.yaml")
+        build_scorer("gt", {"matching": "exact", "tol": 1}, source="my.yaml")
     assert [problem.source for problem in caught.value.problems] == [
         "my.yaml: gt: options.matching",
         "my.yaml: gt: options.tol",
@@ -107,26 +107,26 @@ def test_every_unknown_option_is_named_at_once():
 )
 def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, options):
     with pytest.raises(PipelineError, match=name):
-        build_rewarder(name, options)
+        build_scorer(name, options)
 
 
 @pytest.mark.parametrize("name", ["composite", "gt", "judge", "number_match", "powl_valid", "relative", "remote"])
 def test_a_number_as_the_name_of_an_option_is_an_unknown_option(name):
     with pytest.raises(PipelineError, match=f"{name}: options(.1: got |: got 1, a)"):
-        build_rewarder(name, {1: 2, "a": 3})
+        build_scorer(name, {1: 2, "a": 3})
 
 
 def test_numbers_as_names_are_reported_in_the_options_of_members_and_judges():
     member = {"name": "judge", "options": {1: 2}}
     with pytest.raises(PipelineError, match=r"parts.0: judge: options.1: got 2") as caught:
-        build_rewarder("composite", {"parts": [member, {"name": "relative", "options": {"judge": {1: 2}}}]})
+        build_scorer("composite", {"parts": [member, {"name": "relative", "options": {"judge": {1: 2}}}]})
     assert "parts.1: relative: options.judge.1: got 2" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["gt", "powl_equal", "powl_valid"])
 def test_the_id_of_a_built_in_rewarder_is_text(name):
     with pytest.raises(PipelineError, match=f"{name}: options.rewarder_id: got 7; accepted: a name"):
-        build_rewarder(name, {"rewarder_id": 7})
+        build_scorer(name, {"rewarder_id": 7})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_id_of_a_built_in_rewarder_is_text(name):
 )
 def test_bytes_are_no_text(name, options):
     with pytest.raises(PipelineError, match=f"options.{next(iter(options))}: got"):
-        build_rewarder(name, options)
+        build_scorer(name, options)
 
 
 def test_a_plain_function_of_output_and_answer_scores_each_attempt(make_context):
@@ -191,7 +191,7 @@ def test_a_module_that_cannot_be_imported_is_a_configuration_error(tmp_path, mon
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("broken_rewarder:score", "no_such_module_here:score", "rewarder_examples:", ":x"):
         with pytest.raises(PipelineError, match="module:attr that can be imported"):
-            build_rewarder(name)
+            build_scorer(name)
 
 
 def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
@@ -206,13 +206,15 @@ def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
 )
 async def test_a_function_that_scores_no_output_is_broken(make_context, name, reason):
     with RewarderThreads() as threads:
-        said = await score_group([WeightedRewarder(example(name))], make_context(["boom", "boom"]), threads)
+        said = await score_group([Weighted(example(name))], make_context(["boom", "boom"]), threads)
     assert reason in said.faults[f"rewarder_examples:{name}"]
 
 
 @pytest.mark.parametrize(
     "function",
     [
+        lambda output: 1.0,
+        lambda text, /: 1.0,
         lambda completions: [1.0],
         lambda predictions, references: [1.0],
         lambda *context: [1.0],
@@ -259,6 +261,7 @@ BY_NAME = {
     "positions without names": lambda a, b, /: (a, b),
     "camel case": lambda groundTruth, modelOutput: (modelOutput, groundTruth),  # noqa: N803
     "optional": lambda output, gold=None: (output, gold),
+    "columns": lambda completion, **columns: (completion, columns["answer"]),
     "optional, with an option of a known name": lambda output, answer=None, target=3, label="x": (output, answer),
     "unused": lambda output, answer, _, _metadata: (output, answer),
     "item": lambda item, output: (output, item.answer),
@@ -365,10 +368,10 @@ def test_a_result_without_one_score_costs_its_attempt(make_context, value, reaso
 def test_options_fill_parameters_with_unknown_names(tmp_path, make_context):
     file = tmp_path / "own.py"
     file.write_text("def near(pred, gold, within):\n    return abs(float(pred) - float(gold)) <= within\n")
-    assert scores(build_rewarder(f"{file}:near", {"within": 1}), make_context(["43", "44"])) == [1.0, 0.0]
+    assert scores(build_scorer(f"{file}:near", {"within": 1}), make_context(["43", "44"])) == [1.0, 0.0]
     for options in ({}, {"gold": "1", "within": 1}, {"size": 1}):
         with pytest.raises(PipelineError, match="near"):
-            build_rewarder(f"{file}:near", options)
+            build_scorer(f"{file}:near", options)
 
 
 def test_a_function_that_yields_is_refused_where_it_is_adapted():
@@ -390,12 +393,12 @@ def test_a_function_that_yields_is_refused_where_it_is_adapted():
 @pytest.mark.parametrize("name", ["builtins:int", "builtins:max"])
 def test_a_callable_without_a_signature_is_refused(name):
     with pytest.raises(PipelineError, match=name):
-        build_rewarder(name)
+        build_scorer(name)
 
 
 @pytest.mark.parametrize("name", ["gt", "relative", "operator:eq"])
 def test_rewarders_can_travel_to_another_process(name, make_context):
-    rewarder = build_rewarder(name)
+    rewarder = build_scorer(name)
     copy = pickle.loads(pickle.dumps(rewarder))
     context = make_context(["42", "41"], prior={"r0": 1.0, "r1": 0.0})
     assert scores(copy, context) == scores(rewarder, context) == [1.0, 0.0]
@@ -421,7 +424,7 @@ def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, a
         f"    def __init__(self):\n        raise {raised}\n    def score(self, context):\n        return []\n"
     )
     with pytest.raises(PipelineError) as caught:
-        build_rewarder(f"{file}:Own")
+        build_scorer(f"{file}:Own")
     (problem,) = caught.value.problems
     assert (problem.given, problem.accepted) == (given, accepted)
 
@@ -434,8 +437,8 @@ def test_the_range_that_a_function_declares_is_the_range_of_its_reward():
         return [4]
 
     stars.score_range = (1, 5)
-    assert total_range([WeightedRewarder(adapt("stars", stars))]) == (1.0, 5.0)
-    assert total_range([WeightedRewarder(adapt("later", later))]) == (0.0, 1.0)
+    assert total_range([Weighted(adapt("stars", stars))]) == (1.0, 5.0)
+    assert total_range([Weighted(adapt("later", later))]) == (0.0, 1.0)
     later.score_range = (5, 1)
     with pytest.raises(OptionError, match="score_range"):
-        total_range([WeightedRewarder(adapt("later", later))])
+        total_range([Weighted(adapt("later", later))])

@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents import agents
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec, weighted
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelAuthRefused, ModelServerFault, StoreError
-from tfgrpo.stores.outcomes import Failed, Refused, RewardScore, Scored, Ungraded, classify
+from tfgrpo.stores.outcomes import REWARDER_LATE, Failed, Refused, RewardScore, Scored, Ungraded, classify
 from tfgrpo.tasks import group as group_module
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ToolActor
@@ -221,7 +219,7 @@ class Telling:
 
 
 async def test_what_a_rewarder_says_is_recorded_without_the_key(tmp_path):
-    made = runtime(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(WeightedRewarder(Telling()),))
+    made = runtime(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(weighted(Telling()),))
     result = await run_group(spec(2), replace(made, scrub=lambda text: text.replace("sk-key", "***")))
     scored, ungraded = result.rollouts
     assert (scored.scores[0].evidence, ungraded.outcome.reason) == ("saw ***", "telling: lost ***")
@@ -236,18 +234,26 @@ class Undecided:
         return [Abstained("undecided", "cannot tell") for _ in context.outputs]
 
 
-async def test_a_hanging_rewarder_voids_the_evidence_but_leaves_a_record(tmp_path):
-    gt = WeightedRewarder(build_rewarder("gt", {}))
-    _, result = await grouped(
-        attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=(gt, WeightedRewarder(Hanging(), timeout_s=0.05))
-    )
-    assert "hanging" in result.rewarder_fault
-    assert all(isinstance(rollout.outcome, Ungraded) for rollout in result.rollouts)
+async def test_a_hanging_rewarder_leaves_its_attempts_without_a_reward_but_with_the_other_scores(tmp_path):
+    rewarders = (weighted("gt"), weighted(Hanging(), timeout_s=0.05))
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=rewarders)
+    late = Ungraded(REWARDER_LATE, "hanging: no score within 0.05 s")
+    assert [rollout.outcome for rollout in result.rollouts] == [late, late]
     assert all([score.rewarder_id for score in rollout.scores] == ["gt"] for rollout in result.rollouts)
 
 
+@pytest.mark.parametrize(("counting", "outcome"), [("gt", "scored"), ("undecided", "rewarder")])
+async def test_a_hanging_rewarder_that_does_not_count_costs_no_reward_and_no_attempt_its_kind(
+    tmp_path, counting, outcome
+):
+    rewarder = weighted("gt") if counting == "gt" else weighted(Undecided())
+    rewarders = (rewarder, weighted(Hanging(), 0.0, timeout_s=0.05))
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path, rewarders=rewarders)
+    assert [getattr(rollout.outcome, "error_type", "scored") for rollout in result.rollouts] == [outcome] * 2
+
+
 async def test_a_rewarder_that_cannot_tell_leaves_the_rollout_ungraded_with_its_reason(tmp_path):
-    _, result = await grouped(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(Undecided()),))
+    _, result = await grouped(attempts("7", "8"), tmp_path, rewarders=(weighted(Undecided()),))
     assert result.rollouts[0].outcome == Ungraded("rewarder", "undecided: cannot tell")
 
 
@@ -262,7 +268,7 @@ async def test_rewarders_see_the_context_of_the_item(tmp_path):
             seen.append(context)
             return [RewardScore("curious", 0.5, "ok") for _ in context.outputs]
 
-    await grouped(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(Curious()),))
+    await grouped(attempts("7", "8"), tmp_path, rewarders=(weighted(Curious()),))
     assert (seen[0].fixture_path, seen[0].answer, [a.output for a in seen[0].outputs]) == (
         "items.jsonl#q1",
         "7",
@@ -369,7 +375,7 @@ class OutOfTen:
     [(10.0, 3, "all_pass"), (0.0, 3, "all_fail"), (5.0, 3, "flat"), (1.0, 3, "flat"), (5.0, 2, "all_pass")],
 )
 async def test_signals_use_the_declared_range_unless_the_run_has_older_rules(tmp_path, points, rules, signal):
-    made = runtime(attempts("7", "8"), tmp_path, rewarders=(WeightedRewarder(OutOfTen(points)),))
+    made = runtime(attempts("7", "8"), tmp_path, rewarders=(weighted(OutOfTen(points)),))
     made = replace(made, context=replace(made.context, rules=rules))
     assert (await run_group(spec(2), made)).signal == signal
 

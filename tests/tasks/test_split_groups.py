@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.steps import ScriptedModel, reply, runtime, spec
+from tests.support.agents.steps import ScriptedModel, reply, runtime, spec, weighted
 from tests.support.records.records import make_record
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.group import run_group
@@ -147,7 +145,7 @@ async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, answers, s
 
 
 async def test_relative_scores_compare_the_halves_so_that_their_difference_is_evidence(tmp_path):
-    rewarders = tuple(WeightedRewarder(build_rewarder(name, {})) for name in ("gt", "relative"))
+    rewarders = tuple(weighted(name) for name in ("gt", "relative"))
     model = ScriptedModel(attempts(WRONG, WRONG, RIGHT, RIGHT))
     result = await run_group(split(), runtime(model, tmp_path, rewarders=rewarders))
     relative = [next(each.score for each in one.scores if each.rewarder_id == "relative") for one in result.rollouts]

@@ -218,7 +218,8 @@ class PipelineGrading:
                 checks.run(_check_judges, resolved, rewarders)
         checks.raise_problems()
         every = chain.from_iterable(each.items for each in data[0])
-        reading = ReferenceReading.of(settings, built[0], () if mixes[0] is not None else every)
+        named = resolved.sources["rewarders"] != "default"
+        reading = ReferenceReading.of(settings, built[0], () if mixes[0] is not None else every, named=named)
         plan = BasePlan(reading.settings, choose_models(settings), packs[0], reading.rewarders, ())
         return cls(plan, data[0], (*(warning for each in data[0] for warning in each.warnings), *reading.warnings))
 

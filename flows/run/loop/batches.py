@@ -189,15 +189,15 @@ def check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Seq
     if session.books.has_first_batch:
         return
     session.books.has_first_batch = True
-    session.books.first_batch = found = _first_batch(session, specs, results)
-    session.books.manifest.update(first_batch=None if found is None else to_builtins(found))
-    if found is None:
+    session.books.first_batch = noticed = _first_batch(session, specs, results)
+    session.books.manifest.update(first_batch=None if noticed is None else to_builtins(noticed))
+    if noticed is None:
         return
-    session.observer.first_batch(found)
-    if found.stops:
+    session.observer.first_batch(noticed)
+    if noticed.stops:
         record_batch(session, results)
         raise NothingRight(
-            f"{found.explanation}; mend what causes it, such as rewarders, references or agent, and start a new run, for "
+            f"{noticed.explanation}; mend what causes it, such as rewarders, references or agent, and start a new run, for "
             f"a resumed one keeps them; --resume {session.run_id} --allow-zero goes on without a change"
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer, metadata
+from tfgrpo.rewarders.graders.base import final_answer, metadata, reason_of
 from tfgrpo.rewarders.options import Options, refusal
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 from tfgrpo.rewarders.text.json_values import json_in, load_json
@@ -57,11 +57,8 @@ class JsonConforms(Options, ItemScorer):
 
     def unusable(self, record: Mapping[str, Any]) -> str | None:
         """Return why no output can be validated; None if one can."""
-        try:
-            self._validators(GraderInput.of("", record, ""))
-        except RewardError as error:
-            return str(error).removeprefix("json_conforms: ")
-        return None
+        reason = reason_of(lambda: self._validators(GraderInput.of("", record, "")))
+        return None if reason is None else reason.removeprefix("json_conforms: ")
 
     def _violation(self, item: GraderInput) -> str | None:
         validators = self._validators(item)

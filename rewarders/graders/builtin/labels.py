@@ -65,9 +65,8 @@ class LabelMatch(Options, ItemScorer):
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
         several = record_field(item, "answer")
-        wanted = (
-            [str(each).strip() for each in several] if isinstance(several, list) else [_expected_label(item).strip()]
-        )
+        accepted = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
+        wanted = [str(each).strip() for each in accepted]
         answer = stated_text(item, require_answer=self.require_answer)
         if answer is None:
             return 0.0

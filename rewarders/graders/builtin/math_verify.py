@@ -6,14 +6,14 @@ ends the worker when an item takes too long, and the item has no score.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import field, final_answer
+from tfgrpo.rewarders.options import require
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
-from tfgrpo.stores.errors import PipelineError, RewardError
+from tfgrpo.stores.errors import RewardError
 
 _SAME = 1e-12
 """Greatest relative difference of equal numbers: the library rounds to six decimals, to which 2^-98 and 2^-99 are equal."""
@@ -27,13 +27,7 @@ class MathVerify(ItemScorer):
     """
 
     def __init__(self) -> None:
-        if importlib.util.find_spec("math_verify") is None:
-            accepted = 'this grader with its library installed: pip install "tfgrpo[math]"'
-            raise PipelineError.one("", "no math-verify", accepted)
-
-    def prepare(self) -> None:
-        """Import the library, which takes a second, before any clock runs."""
-        _library()
+        require("math_verify", "math-verify", "math")
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""

@@ -319,12 +319,16 @@ def test_a_template_makes_a_field_of_several_columns_in_every_format(
 
 def test_names_in_a_template_are_columns_or_paths_into_objects_and_lists(write_jsonl: Callable[..., Path]) -> None:
     ask, steps = {"text": "Q?", "by": None}, [{"do": "p"}, {"do": "q"}]
-    path = write_jsonl([{"ask": ask, "choices": ["x", "y"], "a.b": 7, "tags": ["s", 1], "steps": steps}])
+    path = write_jsonl(
+        [{"ask": ask, "choices": ["x", "y"], "a.b": 7, "tags": ["s", 1], "steps": steps, "many": [*range(27)]}]
+    )
     for template, expected in {
         "{ask.text} {ask.by}|": "Q? |",
         "A) {choices.0} B) {choices.1}": "A) x B) y",
-        "{a.b} {tags}": '7 ["s",1]',
-        "{ ask.text }{steps.do}": 'Q?["p","q"]',
+        "{a.b} {tags}": "7 A) s\nB) 1",
+        "{ ask.text }{steps.do}": "Q?A) p\nB) q",
+        "{ask.text} {steps}": 'Q? [{"do":"p"},{"do":"q"}]',
+        "{many}": f"[{','.join(map(str, range(27)))}]",
         "{ask}": '{"by":null,"text":"Q?"}',
     }.items():
         assert load_dataset(path, FieldMap(id=None, prompt=template))[0].prompt == expected

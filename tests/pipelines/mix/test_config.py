@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader, grade_items
-from tfgrpo.rewarders.graders.running import GraderRunner
 
+from tests.support.pipelines.data_server import graded, in_process, item
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
 from tests.support.runs.pages import ROOT
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.builtin.formats import JsonValid
-from tfgrpo.rewarders.graders.builtin.number_match import MathExact
+from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.graders.remote import RemoteGrader
 from tfgrpo.stores.errors import PipelineError
 
@@ -38,6 +34,13 @@ def refusal(path: Path) -> list[str]:
     return [str(problem).removeprefix(f"{path.resolve()}: ") for problem in caught.value.problems]
 
 
+def named(graders: Composite) -> tuple[dict[str, float], list[str]]:
+    """Return the weights of the graders in the sum, and the graders that multiply."""
+    return {each.scorer.rewarder_id: each.weight for each in graders.parts}, [
+        gate.rewarder_id for gate in graders.gates
+    ]
+
+
 def refused(folder: Path, **changes: Any) -> list[str]:
     return refusal(write_mix(folder, **changes))
 
@@ -51,16 +54,10 @@ def test_a_valid_file_is_read_whole(tmp_path: Path) -> None:
         {"name": "mixed", "until_step": 30, "datasets": ({"id": "a", "weight": 1.0}, {"id": "b", "weight": 3.0})},
     ]
     a, b = config.datasets.values()
-    assert (a.id, a.records.path, a.graders) == (
-        "a",
-        tmp_path / "data" / "a.jsonl",
-        GraderSet((NamedGrader("math_exact", MathExact(), 3.0),)),
-    )
-    assert (b.id, b.graders, list(b.records)) == (
-        "b",
-        GraderSet((), (NamedGrader("json_valid", JsonValid()),)),
-        rows("b"),
-    )
+    assert (a.id, a.records.path) == ("a", tmp_path / "data" / "a.jsonl")
+    assert named(a.graders) == ({"math_exact": 3.0, "reasoning_format": 1.0}, [])
+    assert (b.id, list(b.records)) == ("b", rows("b"))
+    assert named(b.graders) == ({"reasoning_format": 1.0}, ["json_valid"])
 
 
 def test_what_the_form_always_took_is_still_taken(tmp_path: Path) -> None:
@@ -98,10 +95,10 @@ stages:
     config = load_mix_config(path)
     assert [(stage.name, stage.until_step) for stage in config.stages] == [("1", 1), ("True", 7), ("last", 8)]
     assert config.stages[0].shares == {"a": 1.0}
-    assert [(each.name, each.weight) for each in config.datasets["b"].graders.additive] == [
-        ("math_exact", 0.5),
-        ("json_valid", 1.0),
-    ]
+    assert named(config.datasets["b"].graders) == (
+        {"math_exact": 0.5, "json_valid": 1.0, "reasoning_format": 1.0},
+        [],
+    )
     assert config.datasets["b"].records.path == config.datasets["a"].records.path
     assert len(config.datasets["empty"].records) == 0
     assert config.seed is None
@@ -197,7 +194,7 @@ stages:
         ("external_graders.four.retries", "got 'many'"),
         ("python_graders.none", "exactly one of import, path, builtin"),
         ("python_graders.both", "exactly one of import, path, builtin"),
-        ("python_graders.wrong.path", "graders.py:other: got a int; accepted: an object with grade_batch"),
+        ("python_graders.wrong.path", "graders.py:other: got a int; accepted: a function of"),
         ("python_graders.absent.path", "got 'gone.py', which is no file"),
         ("python_graders.kwargs.builtin", "init_kwargs.limit: got 3"),
         ("python_graders.kwargs.builtin", "init_kwargs.max_completion_tokens: got nothing"),
@@ -324,7 +321,7 @@ def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path: P
     ]
 
 
-def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path: Path) -> None:
+async def test_declared_graders_override_built_in_ones_and_python_overrides_external(tmp_path: Path) -> None:
     (tmp_path / "graders.py").write_text(GRADER, encoding="utf-8")
     (tmp_path / "sibling.py").write_text("BONUS = 0.25\n", encoding="utf-8")
     changed = document(
@@ -335,15 +332,13 @@ def test_declared_graders_override_built_in_ones_and_python_overrides_external(t
         python_graders={"json_valid": {"path": "graders.py:Constant", "init_kwargs": {"reward": 0.5}, "import": None}},
     )
     changed["datasets"]["b"]["multiplicative_graders"] = ["json_valid", "json_valid"]
-    config = load_mix_config(write_mix(tmp_path, changed))
-    sets = {name: dataset.graders for name, dataset in config.datasets.items()}
-    assert sets["a"].additive[0].grader == RemoteGrader("http://127.0.0.1:9/g", timeout_s=5.0, retries=0)
-    assert (sets["a"].additive[0].timeout_s, sets["a"].additive[0].weight) == (6.0, 3.0)
-    assert [part.timeout_s for part in sets["b"].multiplicative] == [None, None]
-    items = [GraderInput.of("b:0", config.datasets["b"].records[0], "<think>a</think>\nb")]
-    with GraderRunner() as runner:
-        (grade,) = asyncio.run(grade_items(runner, sets["b"], items))
-    assert grade.reward == pytest.approx(1.0 * 0.75 * 0.75)
+    path = write_mix(tmp_path, changed)
+    remote = load_mix_config(path).datasets["a"].graders.parts[0]
+    assert remote.scorer.made_from == RemoteGrader("http://127.0.0.1:9/g", timeout_s=5.0, retries=0)
+    assert (remote.scorer.rewarder_id, remote.weight) == ("math_exact", 3.0)
+    async with in_process(path) as (client, _):
+        (grade,) = await graded(client, item("<think>a</think>\nb", "b:0"))
+    assert grade["reward"] == pytest.approx(1.0 * 0.75 * 0.75)
 
 
 def test_the_example_is_valid() -> None:

@@ -46,7 +46,8 @@ NO_GRADERS = """
 
     def text(item): return "good"
     def nothing(item): return None
-    def reads_text(completion): return len(completion.strip())
+    def reads_text(each): return len(each.strip())
+    def sort(output, answer, reverse=False): return "good"
     def looks_up(item): return item["answer"]
     def leaves(item): raise SystemExit(0)
 
@@ -70,6 +71,8 @@ NO_GRADERS = """
         def grade_batch(self, inputs):
             async def later(): return [1.0]
             return later()
+
+    async def calls(item): return "a service, which is not asked about a made-up item"
 """
 
 
@@ -90,8 +93,8 @@ def mix_with(folder: Path, spec: dict[str, str]) -> Path:
         ({"path": "my_none.py:leaves"}, "SystemExit: 0"),
         ({"import": "builtins:repr"}, "is no number"),
         ({"path": "my_none.py:text"}, "the reward 'good' is no number"),
-        ({"path": "my_none.py:nothing"}, "no reward"),
         ({"path": "my_none.py:reads_text"}, "AttributeError: 'GraderInput' object has no attribute 'strip'"),
+        ({"path": "my_none.py:sort"}, "the reward 'good' is no number"),
         ({"path": "my_none.py:looks_up"}, "TypeError: 'GraderInput' object is not subscriptable"),
         ({"path": "my_none.py:Nothing"}, "returned a NoneType, expected a list of results"),
         ({"path": "my_none.py:Alone"}, "takes 1 positional argument but 2 were given"),
@@ -106,9 +109,9 @@ def test_what_is_no_grader_is_refused_where_it_is_loaded(tmp_path: Path, spec: d
     assert problem.source == f"{path}: python_graders.mine.{kind}: {text}"
     assert said in problem.given
     assert problem.given.endswith("(a call with a made-up item)")
-    assert load_mix_config(path, check_records=False).datasets["a"].graders.additive
+    assert load_mix_config(path, check_records=False).datasets["a"].graders.parts[:-1]
 
 
-@pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "Compares", "Fewer", "Promises"])
+@pytest.mark.parametrize("attr", ["picky", "typed", "infinite", "nothing", "Compares", "Fewer", "Promises", "calls"])
 def test_a_grader_that_cannot_grade_a_made_up_item_may_be_right_about_others(tmp_path: Path, attr: str) -> None:
-    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).datasets["a"].graders.additive
+    assert load_mix_config(mix_with(tmp_path, {"path": f"my_none.py:{attr}"})).datasets["a"].graders.parts[:-1]

@@ -195,7 +195,7 @@ def test_the_curriculum_weighs_records_within_their_dataset(tmp_path: Path) -> N
 def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     plan = make_plan(tmp_path, path, **{"dataset.mix_stride": "20"})
-    assert [(each.rewarder.rewarder_id, each.weight) for each in plan.rewarders] == [
+    assert [(each.scorer.rewarder_id, each.weight) for each in plan.rewarders] == [
         ("dataset_graders", 1.0),
         ("relative", 0.0),
     ]
@@ -205,7 +205,7 @@ def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Pat
     assert plan.cohort(1) == plan.cohort(1) != plan.cohort(2)
     assert plan.cohort(2).metadata["mix"]["draws"][0]["stage"] == "mixed"
     listed = make_plan(tmp_path, path, rewarders='[{"name": "gt"}]')
-    assert [each.rewarder.rewarder_id for each in listed.rewarders] == ["gt"]
+    assert [each.scorer.rewarder_id for each in listed.rewarders] == ["gt"]
     assert any("the graders of the data mix are not used" in warning for warning in listed.warnings)
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from tests.support.pipelines.mixes import document, write_mix, write_rows
 from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.items import DatasetGraders
-from tfgrpo.pipelines.plan.rewarders import build_rewarders, close_rewarders, mix_of, rewarders_of
+from tfgrpo.pipelines.mix.items import dataset_graders
+from tfgrpo.pipelines.plan.rewarders import build_scorers, close_scorers, mix_of, scorers_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
-from tfgrpo.rewarders.scoring import GroupScores, WeightedRewarder, score_group
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.registry import as_scorer
+from tfgrpo.rewarders.runner import GroupScores, ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Weighted
 
 GRADERS = '''
 import time
@@ -57,14 +57,15 @@ def context(item_id: str, *outputs: str) -> RewardContext:
 
 
 def graded(path: Path, given: RewardContext, timeout_s: float = 20.0) -> GroupScores:
-    rewarder = DatasetGraders(load_mix_config(path))
-    threads = RewarderThreads(2)
-    weighted = WeightedRewarder(rewarder, 1.0, timeout_s)
-    try:
-        return asyncio.run(score_group([weighted], given, threads))
-    finally:
-        close_rewarders([weighted])
-        threads.shutdown()
+    rewarder = dataset_graders(load_mix_config(path))
+
+    async def main() -> GroupScores:
+        with ScoreRunner() as runner:
+            scores = await runner.score_group([Weighted(rewarder, 1.0, timeout_s)], given)
+            await close_scorers([rewarder])
+            return scores
+
+    return asyncio.run(main())
 
 
 def test_rewards_combine_the_graders_of_the_dataset_with_the_format(folder: Path) -> None:
@@ -120,14 +121,14 @@ def test_an_item_of_no_dataset_is_a_fault_and_no_reward(folder: Path, item_id: s
 def test_processes_that_grade_build_the_same_rewarders(folder: Path) -> None:
     path = write_mix(folder)
     settings = resolve_settings(cli={"dataset.mix": str(path)}, env={}).settings
-    planned, working = build_rewarders(settings, mix_of(settings)), rewarders_of(settings)
-    assert [(each.rewarder.rewarder_id, each.weight, each.timeout_s) for each in planned] == [
-        (each.rewarder.rewarder_id, each.weight, each.timeout_s) for each in working
+    planned, working = build_scorers(settings, mix_of(settings)), scorers_of(settings)
+    assert [(each.scorer.rewarder_id, each.weight, each.timeout_s) for each in planned] == [
+        (each.scorer.rewarder_id, each.weight, each.timeout_s) for each in working
     ]
     write_rows(folder / "data" / "a.jsonl", ["{"])
-    assert len(rewarders_of(settings)) == 2
-    plain: Any = rewarders_of(Settings())
-    assert [each.rewarder.rewarder_id for each in plain] == ["gt", "relative"]
+    assert len(scorers_of(settings)) == 2
+    plain: Any = scorers_of(Settings())
+    assert [each.scorer.rewarder_id for each in plain] == ["gt", "relative"]
 
 
 def test_closing_takes_what_comes() -> None:
@@ -140,4 +141,4 @@ def test_closing_takes_what_comes() -> None:
         def close(self) -> None:
             raise RuntimeError
 
-    close_rewarders([WeightedRewarder(Odd())])
+    asyncio.run(close_scorers([as_scorer("odd", Odd(), {}, "rewarders")]))

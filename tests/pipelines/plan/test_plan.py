@@ -50,7 +50,7 @@ def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path
     assert plan.learns
     assert plan.group_size == 2
     assert len(plan.learn_items) + len(plan.eval_items) == 60
-    assert [rewarder.rewarder.rewarder_id for rewarder in plan.rewarders] == ["gt", "relative"]
+    assert [rewarder.scorer.rewarder_id for rewarder in plan.rewarders] == ["gt", "relative"]
     assert [rewarder.weight for rewarder in plan.rewarders] == [1.0, 0.0]
     assert plan.paths.root == tmp_path / "out" / "tfgrpo-learning"
     assert not (tmp_path / "out").exists()
@@ -255,7 +255,7 @@ def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan: MakePla
         "rewarders.0: tests.pipelines.plan.test_plan:NoGrader",
         "rewarders.1: composite",
     ]
-    assert all(problem.given.startswith("the grader returned a str") for problem in error.problems)
+    assert all(problem.given.startswith("returned a str, expected a list of results") for problem in error.problems)
 
 
 class NoGrader:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
 from tfgrpo.pipelines.server.monitoring import GradeTally
-from tfgrpo.rewarders.graders.combine import ItemGrade
+from tfgrpo.pipelines.server.service import ItemGrade
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 
 

@@ -9,10 +9,10 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput, grader
 from tfgrpo.rewarders.graders.combine import FORMAT, GraderSet, NamedGrader, grade_items, grade_items_here
 from tfgrpo.rewarders.graders.running import GraderRunner
+
+from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput, grader
 
 PERFECT = "<think>r</think>\n42"
 

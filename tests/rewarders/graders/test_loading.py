@@ -8,11 +8,11 @@ import sys
 import textwrap
 
 import pytest
+from tfgrpo.rewarders.graders.loading import as_grader, load_python_grader
+from tfgrpo.rewarders.graders.running import GraderRunner
 
 from tfgrpo.rewarders.graders.base import FunctionGrader, GraderInput
 from tfgrpo.rewarders.graders.builtin.formats import CompletionLengthCap
-from tfgrpo.rewarders.graders.loading import as_grader, load_python_grader
-from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import PipelineError
 
 ITEM = GraderInput.of("d:0", {"answer": "42"}, "<think>r</think>42")

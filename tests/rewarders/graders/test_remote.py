@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import pytest
 from aiohttp import web
+from tfgrpo.rewarders.graders.running import GraderRunner
 
 from tfgrpo.rewarders.graders import remote as remote_module
 from tfgrpo.rewarders.graders.base import GraderInput, NotGraded
 from tfgrpo.rewarders.graders.remote import RemoteGrader
-from tfgrpo.rewarders.graders.running import GraderRunner
 from tfgrpo.stores.errors import GraderUnavailable
 
 RECORD = {"prompt": "How many?", "answer": "42", "metadata": {"level": [1]}, "source": "not sent"}

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.graders.combine import GraderSet, NamedGrader
 from tfgrpo.rewarders.graders.loading import BUILT_IN
 from tfgrpo.rewarders.graders.rewarder import GraderRewarder, graded_inputs
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.scoring import Weighted, score_group
 
 from tfgrpo.rewarders.graders import grader
-from tfgrpo.rewarders.registry import GRADERS, build_rewarder
+from tfgrpo.rewarders.registry import GRADERS, build_scorer
+from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, RewardError
 
@@ -34,7 +34,7 @@ def said(rewarder, asked: RewardContext, limit: float | None = None):
 
     async def run():
         with RewarderThreads() as threads:
-            return await score_group([WeightedRewarder(rewarder, timeout_s=limit)], asked, threads)
+            return await score_group([Weighted(rewarder, timeout_s=limit)], asked, threads)
 
     scores = asyncio.run(run())
     assert not scores.faults
@@ -68,7 +68,7 @@ NEEDED = {
 def test_every_built_in_grader_can_be_named_in_a_pipeline(name):
     if name.startswith("math") and "verify" in name:
         pytest.importorskip("math_verify")
-    rewarder = build_rewarder(name, NEEDED.get(name, {}))
+    rewarder = build_scorer(name, NEEDED.get(name, {}))
     assert rewarder.rewarder_id == name
     assert getattr(rewarder, "quick", False) == (name not in {"remote", "json_conforms", "math_verify", "math-verify"})
     again = pickle.loads(pickle.dumps(rewarder))
@@ -98,9 +98,9 @@ def test_what_counts_as_the_answer_is_an_option(output, auto, think, whole):
 
 def test_a_model_that_does_not_think_out_loud_is_graded_by_default_and_not_under_think():
     asked = context("The answer is 42", "<think>r</think>\n42", "r</think>42", "<think>42")
-    assert scores(build_rewarder("math_exact"), asked) == [1.0, 1.0, 1.0, 0.0]
-    assert scores(build_rewarder("math_exact", {"parse": "think"}), asked) == [0.0, 1.0, 0.0, 0.0]
-    assert scores(build_rewarder("math_exact", {"parse": "whole"}), asked) == [1.0, 1.0, 1.0, 1.0]
+    assert scores(build_scorer("math_exact"), asked) == [1.0, 1.0, 1.0, 0.0]
+    assert scores(build_scorer("math_exact", {"parse": "think"}), asked) == [0.0, 1.0, 0.0, 0.0]
+    assert scores(build_scorer("math_exact", {"parse": "whole"}), asked) == [1.0, 1.0, 1.0, 1.0]
 
 
 def test_graders_are_given_prompt_answer_metadata_tokens_and_index():
@@ -118,10 +118,10 @@ def test_graders_are_given_prompt_answer_metadata_tokens_and_index():
 
 
 def test_evidence_is_one_line_with_what_was_graded_and_compared():
-    verdict = said(build_rewarder("math_exact"), context("x" * 100 + "\nAnswer: 42"))[0]
+    verdict = said(build_scorer("math_exact"), context("x" * 100 + "\nAnswer: 42"))[0]
     assert verdict.evidence.startswith("math_exact 1; answer '…xxx")
     assert verdict.evidence.endswith("xxx\\nAnswer: 42', reference '42'")
-    assert said(build_rewarder("number_only"), context("<think>"))[0].evidence == "number_only 0; no final answer"
+    assert said(build_scorer("number_only"), context("<think>"))[0].evidence == "number_only 0; no final answer"
 
 
 def test_the_parts_of_a_set_are_kept():
@@ -136,9 +136,9 @@ def test_the_parts_of_a_set_are_kept():
 
 @pytest.mark.parametrize("name", ["math_exact", "number_match", "label_match", "category_match"])
 def test_without_a_reference_answer_graders_that_compare_abstain(name):
-    verdicts = said(build_rewarder(name, NEEDED.get(name, {})), context("42", "41", answer=" "))
+    verdicts = said(build_scorer(name, NEEDED.get(name, {})), context("42", "41", answer=" "))
     assert verdicts == [Abstained(name, "the item has no reference answer")] * 2
-    assert scores(build_rewarder("number_only"), context("42", answer="")) == [1.0]
+    assert scores(build_scorer("number_only"), context("42", answer="")) == [1.0]
     assert said(named(lambda item: 1.0, needs_answer=True), context("42", answer="")) == [
         Abstained("mine", "the item has no reference answer")
     ]
@@ -175,7 +175,7 @@ def test_a_hanging_grader_loses_only_ungraded_attempts():
 
 async def test_a_quick_grader_that_is_late_gives_no_verdict():
     with RewarderThreads() as threads:
-        late = WeightedRewarder(named(lambda item: time.sleep(0.1) or 1.0, quick=True), timeout_s=0.05)
+        late = Weighted(named(lambda item: time.sleep(0.1) or 1.0, quick=True), timeout_s=0.05)
         graded = await score_group([late], context("x"), threads)
     assert graded.timed_out == "mine: no verdict within 0.05 s"
 
@@ -195,9 +195,9 @@ def test_a_remote_grader_scores_a_group():
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = "http://{}:{}/grade".format(*runner.addresses[0])
-        rewarder = build_rewarder("remote", {"url": url, "timeout_s": 5, "rewarder_id": "house"})
+        rewarder = build_scorer("remote", {"url": url, "timeout_s": 5, "rewarder_id": "house"})
         with RewarderThreads() as threads:
-            found = await score_group([WeightedRewarder(rewarder)], context("a", "bcd"), threads)
+            found = await score_group([Weighted(rewarder)], context("a", "bcd"), threads)
         await runner.cleanup()
         return found
 
@@ -207,7 +207,7 @@ def test_a_remote_grader_scores_a_group():
 
 
 def test_options_reach_the_grader_and_the_rewarder():
-    rewarder = build_rewarder(
+    rewarder = build_scorer(
         "category_match", {"allowed_categories": ["42", "41"], "rewarder_id": "label", "parse": "whole"}
     )
     assert rewarder.rewarder_id == "label"
@@ -230,7 +230,7 @@ def test_options_reach_the_grader_and_the_rewarder():
 )
 def test_all_problems_of_the_options_are_reported_at_once(name, options, places):
     with pytest.raises(PipelineError) as caught:
-        build_rewarder(name, options, source="p.yaml")
+        build_scorer(name, options, source="p.yaml")
     assert [problem.source for problem in caught.value.problems] == [f"p.yaml: {place}" for place in places]
 
 
@@ -270,26 +270,26 @@ def own_graders(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_graders")
 def test_graders_of_the_users_own_are_rewarders_by_module_and_name():
     asked = context("42")
-    assert scores(build_rewarder("own_graders:Constant"), asked) == [0.5]
-    assert scores(build_rewarder("own_graders:Constant", {"reward": 2, "rewarder_id": "c"}), asked) == [2.0]
-    assert scores(build_rewarder("own_graders:constant"), asked) == [0.25]
-    assert scores(build_rewarder("own_graders:answered"), asked) == [1.0]
-    assert scores(build_rewarder("own_graders:answered", {"parse": "think"}), asked) == [0.0]
-    assert build_rewarder("own_graders:Both").rewarder_id == "both"
-    travelled = pickle.loads(pickle.dumps(build_rewarder("own_graders:constant")))
+    assert scores(build_scorer("own_graders:Constant"), asked) == [0.5]
+    assert scores(build_scorer("own_graders:Constant", {"reward": 2, "rewarder_id": "c"}), asked) == [2.0]
+    assert scores(build_scorer("own_graders:constant"), asked) == [0.25]
+    assert scores(build_scorer("own_graders:answered"), asked) == [1.0]
+    assert scores(build_scorer("own_graders:answered", {"parse": "think"}), asked) == [0.0]
+    assert build_scorer("own_graders:Both").rewarder_id == "both"
+    travelled = pickle.loads(pickle.dumps(build_scorer("own_graders:constant")))
     assert scores(travelled, asked) == [0.25]
 
 
 @pytest.mark.usefixtures("own_graders")
 def test_wrong_options_of_own_graders_are_reported_with_their_location():
     with pytest.raises(PipelineError) as caught:
-        build_rewarder("own_graders:Constant", {"parse": "guess", "worth": 1}, source="p.yaml")
+        build_scorer("own_graders:Constant", {"parse": "guess", "worth": 1}, source="p.yaml")
     assert [problem.source for problem in caught.value.problems] == [
         "p.yaml: own_graders:Constant: options.parse",
         "p.yaml: own_graders:Constant: options",
     ]
     with pytest.raises(PipelineError, match="no options: it is an object already"):
-        build_rewarder("own_graders:constant", {"reward": 1})
+        build_scorer("own_graders:constant", {"reward": 1})
 
 
 def test_a_rewarder_needs_a_name_and_a_reading_that_exists():

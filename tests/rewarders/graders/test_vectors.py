@@ -6,10 +6,10 @@ import json
 from collections import Counter
 
 import pytest
+from tfgrpo.rewarders.graders.loading import build_grader
 
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.graders.base import GraderInput, parse_completion
-from tfgrpo.rewarders.graders.loading import build_grader
+from tfgrpo.rewarders.scorer import GraderInput, parse_completion
 
 ROWS = [*read_vectors("graders"), *read_vectors("graders_extra")]
 

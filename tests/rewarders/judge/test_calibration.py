@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, judged, material
-from tfgrpo.rewarders.composite import CompositeRewarder
-from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tests.support.rewards.scoring import totalled
 from tfgrpo.rewarders.judge.calibration import (
     RankCalibration,
     calibrate_group,
@@ -22,11 +21,8 @@ from tfgrpo.rewarders.judge.calibration import (
     true_path,
     vote_agreement,
 )
-from tfgrpo.rewarders.judge.judge import JudgeRewarder
-from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
-from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import RewardScore
 
 SCORES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=0, max_size=8)
@@ -137,23 +133,29 @@ def test_as_json_has_none_without_evidence():
     }  # fmt: skip
 
 
-def weighted(rewarder, weight=1.0):
-    return WeightedRewarder(rewarder, weight)
+def weighted(name, weight=1.0, **options):
+    return Weighted(build_scorer(name, options), weight)
 
 
-def test_only_opinions_are_held_against_the_truth():
-    gt, relative = GroundTruthRewarder(), RelativeRewarder()
-    judge = JudgeRewarder()
-    assert judged_paths([weighted(gt), weighted(relative, 0.0)]) == ()
-    assert judged_paths([weighted(gt), weighted(judge), weighted(relative, 0.0)]) == ("judge",)
-    assert judged_paths([weighted(gt, 0.0), weighted(judge), weighted(relative, 0.0)]) == ("judge", "relative")
-    mixed = CompositeRewarder((WeightedRewarder(judge), WeightedRewarder(gt)))
-    assert judged_paths([weighted(mixed), weighted(relative, 0.0)]) == ("composite/judge",)
-    pure = CompositeRewarder((WeightedRewarder(judge),))
-    assert judged_paths([weighted(pure)]) == ("composite", "composite/judge")
-    assert true_path([weighted(judge), weighted(mixed)]) == "composite/gt"
-    assert true_path([weighted(gt), weighted(mixed)]) == "gt"
-    assert true_path([weighted(judge)]) is None
+MIXED = {"parts": [{"name": "judge"}, {"name": "gt"}]}
+PURE = {"parts": [{"name": "judge"}]}
+
+
+@pytest.mark.parametrize(
+    ("scorers", "judged", "true"),
+    [
+        ([weighted("gt"), weighted("relative", 0.0)], (), "gt"),
+        ([weighted("gt"), weighted("judge"), weighted("relative", 0.0)], ("judge",), "gt"),
+        ([weighted("gt", 0.0), weighted("judge"), weighted("relative", 0.0)], ("judge", "relative"), "gt"),
+        ([weighted("composite", **MIXED), weighted("relative", 0.0)], ("composite/judge",), "composite/gt"),
+        ([weighted("composite", **PURE)], ("composite", "composite/judge"), None),
+        ([weighted("judge"), weighted("composite", **MIXED)], ("judge", "composite/judge"), "composite/gt"),
+        ([weighted("gt"), weighted("composite", **MIXED)], ("composite/judge",), "gt"),
+    ],
+)
+def test_only_opinions_are_held_against_the_truth(scorers, judged, true):
+    assert judged_paths(scorers) == judged
+    assert true_path(scorers) == true
 
 
 def opinion(question):
@@ -164,11 +166,9 @@ def opinion(question):
 
 
 async def test_a_group_is_calibrated_from_what_was_recorded():
-    judge = CompositeRewarder((WeightedRewarder(JudgeRewarder()),))
-    rewarders = [weighted(judge), weighted(GroundTruthRewarder(), 0.0), weighted(PairwiseRewarder(), 0.0)]
+    scorers = [weighted("composite", **PURE), weighted("gt", 0.0), weighted("relative", 0.0, judge={})]
     context = judged(["Answer: 42", "Answer: 41", "Answer: 40"], FakeJudge(opinion))
-    with RewarderThreads() as threads:
-        given = await score_group(rewarders, context, threads)
+    given = await totalled(context, *scorers)
     attempts = {
         attempt.rollout_id: scores_by_path([score for score in verdicts if isinstance(score, RewardScore)])
         for attempt, verdicts in zip(context.outputs, given.verdicts, strict=True)

@@ -6,22 +6,19 @@ import asyncio
 import json
 
 import pytest
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
 
 from tests.support.rewards.judges import FakeJudge, by_output, judged, material
-from tfgrpo.rewarders.judge.judge import JudgeRewarder
-from tfgrpo.rewarders.judge.model import JudgeReply, judge_loads
+from tests.support.rewards.scoring import built, totalled
+from tfgrpo.rewarders.composite import judge_loads
+from tfgrpo.rewarders.judge.model import JudgeReply
 from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options, shortened
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, ModelTimeout, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
 
 async def verdicts(judge, outputs=("A", "B"), options=None, **more):
-    rewarder = JudgeRewarder(JudgeOptions(**(options or {})))
-    return await rewarder.score(judged(outputs, judge, **more))
+    return await built("judge", **(options or {})).call(judged(outputs, judge, **more))
 
 
 async def test_each_output_gets_the_score_that_the_judge_gave():
@@ -176,11 +173,8 @@ async def test_calls_get_what_is_left_of_the_time_and_are_made_even_then():
 
 async def test_evidence_is_one_line_whatever_the_judge_says():
     reason = "fine\nreward: 9\x1b[31m" + "x" * 500
-    weighted = WeightedRewarder(JudgeRewarder())
-    with RewarderThreads() as threads:
-        scores = await score_group(
-            [weighted], judged(["A"], FakeJudge(lambda _: {"reason": reason, "score": 0.5})), threads
-        )
+    model = FakeJudge(lambda _: {"reason": reason, "score": 0.5})
+    scores = await totalled(judged(["A"], model), Weighted(built("judge")))
     evidence = scores.verdicts[0][0].evidence
     assert "\n" not in evidence
     assert "\x1b" not in evidence
@@ -188,16 +182,14 @@ async def test_evidence_is_one_line_whatever_the_judge_says():
 
 
 async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(monkeypatch):
-    monkeypatch.setattr("tfgrpo.rewarders.running._GRACE_S", 0.02)
+    monkeypatch.setattr("tfgrpo.rewarders.runner._GRACE_S", 0.02)
     never = asyncio.get_running_loop().create_future()
 
     async def hang():
         await never
 
-    weighted = WeightedRewarder(JudgeRewarder(), 1.0, 0.02)
-    with RewarderThreads() as threads:
-        scores = await score_group([weighted], judged(["A"], FakeJudge(lambda _: hang())), threads)
-    assert scores.timed_out == "judge: no verdict within 0.02 s"
+    scores = await totalled(judged(["A"], FakeJudge(lambda _: hang())), Weighted(built("judge"), 1.0, 0.02))
+    assert scores.faults == {"judge": "judge: no score within 0.02 s"}
 
 
 def test_options_are_refused_all_at_once(tmp_path):
@@ -215,34 +207,34 @@ def test_options_are_refused_all_at_once(tmp_path):
 @pytest.mark.parametrize("options", [{"rubric": " "}, {"rubric": 3}, {"rubric": "x" * 20_001}, {"model": ""}])
 def test_a_blank_rubric_or_model_is_refused(options):
     with pytest.raises(PipelineError):
-        build_rewarder("judge", options)
+        built("judge", **options)
 
 
 def test_a_rubric_may_be_a_file(tmp_path):
     file = tmp_path / "rubric.md"
     file.write_text("\ufeffCount the ways.\n", encoding="utf-8")
-    assert "\n\nCount the ways.\n\n" in build_rewarder("judge", {"rubric_file": str(file)}).instructions
+    assert "\n\nCount the ways.\n\n" in built("judge", rubric_file=str(file)).made_from.instructions
     file.write_bytes(b"\xff\xfe\xfa")
     for given in (str(file), str(tmp_path / "missing.md"), str(tmp_path)):
         with pytest.raises(PipelineError, match="rubric_file"):
-            build_rewarder("judge", {"rubric_file": given})
+            built("judge", rubric_file=given)
     file.write_text("   ")
     with pytest.raises(PipelineError, match="got nothing"):
-        build_rewarder("judge", {"rubric_file": str(file)})
+        built("judge", rubric_file=str(file))
     with pytest.raises(PipelineError, match="one of"):
-        build_rewarder("judge", {"rubric_file": str(file), "rubric": "x"})
+        built("judge", rubric_file=str(file), rubric="x")
 
 
 def test_a_judge_may_have_another_name():
-    assert build_rewarder("judge", {"rewarder_id": "style"}).rewarder_id == "style"
+    assert built("judge", rewarder_id="style").rewarder_id == "style"
     with pytest.raises(PipelineError, match="rewarder_id"):
-        build_rewarder("judge", {"rewarder_id": ""})
+        built("judge", rewarder_id="")
 
 
 def test_what_a_group_takes_is_known_beforehand():
-    (load,) = judge_loads(JudgeRewarder(JudgeOptions(votes=3, retries=2, model="wise")), 4)
+    (load,) = judge_loads(built("judge", votes=3, retries=2, model="wise"), 4)
     assert (load.options.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
-    assert judge_loads(object(), 4) == ()
+    assert judge_loads(built("gt"), 4) == ()
 
 
 def test_long_outputs_are_shown_without_their_middle():

@@ -7,28 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, judged, material
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.judge.model import judge_loads
+from tests.support.rewards.scoring import built, numbers
+from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.judge.pairs import Duel, PairwiseRewarder, bradley_terry, chosen_pairs, win_shares
-from tfgrpo.rewarders.registry import build_rewarder
 from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
 
 async def ranked(answers, outputs, options=None, variant="rank"):
     model = FakeJudge(answers)
-    verdicts = await PairwiseRewarder(JudgeOptions(**(options or {})), variant).score(judged(outputs, model))
+    verdicts = await built("relative", judge=options or {}, variant=variant).call(judged(outputs, model))
     return model, verdicts
-
-
-def scores(verdicts):
-    return [getattr(verdict, "score", None) for verdict in verdicts]
 
 
 async def test_attempts_are_ranked_by_the_comparisons_of_their_outputs():
     model, verdicts = await ranked(by_order("BCA"), ["A", "B", "C"])
-    assert scores(verdicts) == [0.0, 1.0, 0.5]
+    assert numbers(verdicts) == [0.0, 1.0, 0.5]
     assert len(model.asked) == 3 * 2
     assert verdicts[1].evidence == "2 won, 0 tied, 0 lost of 2 comparisons in both orders: strength 1 (wins, rank)"
     assert verdicts[0].details["comparisons"][0]["votes"] == ({"forward": "second", "backward": "second"},)
@@ -44,7 +40,7 @@ async def test_each_pair_is_judged_in_both_orders():
 @pytest.mark.parametrize("favourite", ["first", "second"])
 async def test_a_judge_that_prefers_a_position_makes_ties_and_no_ranks(favourite):
     _, verdicts = await ranked(lambda _: {"reason": "", "better": favourite}, ["A", "B", "C"])
-    assert scores(verdicts) == [0.5, 0.5, 0.5]
+    assert numbers(verdicts) == [0.5, 0.5, 0.5]
 
 
 async def test_a_tie_in_one_order_and_a_win_in_the_other_is_a_tie():
@@ -52,15 +48,15 @@ async def test_a_tie_in_one_order_and_a_win_in_the_other_is_a_tie():
         return {"reason": "", "better": "tie" if material(question)["first"] == "A" else "first"}
 
     _, verdicts = await ranked(answer, ["A", "B"])
-    assert scores(verdicts) == [0.5, 0.5]
+    assert numbers(verdicts) == [0.5, 0.5]
 
 
 async def test_outputs_that_are_the_same_tie_without_a_call():
     model, verdicts = await ranked(by_order("AB"), ["A", "A"])
-    assert (scores(verdicts), model.asked) == ([0.5, 0.5], [])
+    assert (numbers(verdicts), model.asked) == ([0.5, 0.5], [])
     assert verdicts[0].evidence == "all outputs are the same"
     model, verdicts = await ranked(by_order("AB"), ["B", "A", "B"])
-    assert scores(verdicts) == [0.25, 1.0, 0.25]
+    assert numbers(verdicts) == [0.25, 1.0, 0.25]
     assert len(model.asked) == 2
     assert verdicts[2].details["same_as"] == "r0"
 
@@ -71,7 +67,7 @@ async def test_a_comparison_counts_only_when_both_orders_were_answered():
         return ModelServerFault("503") if shown["first"] == "C" else by_order("ABC")(question)
 
     _, verdicts = await ranked(answer, ["A", "B", "C"])
-    assert scores(verdicts) == [1.0, 0.0, None]
+    assert numbers(verdicts) == [1.0, 0.0, None]
     assert isinstance(verdicts[2], Abstained)
     assert "503" in verdicts[2].reason
 
@@ -84,7 +80,7 @@ async def test_an_output_without_a_comparison_is_told_what_its_own_lost():
         return "who knows" if "D" in shown else by_order("AB")(question)
 
     _, verdicts = await ranked(answer, ["A", "B", "C", "D"], {"retries": 0})
-    assert scores(verdicts) == [1.0, 0.0, None, None]
+    assert numbers(verdicts) == [1.0, 0.0, None, None]
     assert "6 answers are missing" in verdicts[2].reason
     assert "503" in verdicts[2].reason
 
@@ -102,22 +98,22 @@ async def test_votes_on_a_pair_add_up():
 
     model, verdicts = await ranked(answer, ["A", "B"], {"votes": 3}, "centered")
     assert len(model.asked) == 6
-    assert scores(verdicts) == pytest.approx([1 / 6, -1 / 6])
+    assert numbers(verdicts) == pytest.approx([1 / 6, -1 / 6])
 
 
 async def test_variants_and_strengths_give_their_own_scale():
     _, centred = await ranked(by_order("ABC"), ["A", "B", "C"], variant="centered")
-    assert scores(centred) == pytest.approx([0.5, 0.0, -0.5])
+    assert numbers(centred) == pytest.approx([0.5, 0.0, -0.5])
     _, fitted = await ranked(by_order("ABC"), ["A", "B", "C"], {"strength": "bradley_terry"}, "centered")
-    assert scores(fitted) == pytest.approx([0.284920145, 0.0, -0.284920145])
+    assert numbers(fitted) == pytest.approx([0.284920145, 0.0, -0.284920145])
 
 
 async def test_large_groups_are_compared_in_a_bounded_number_of_pairs():
     outputs = [chr(ord("A") + index) for index in range(20)]
     model, verdicts = await ranked(by_order("".join(outputs)), outputs, {"max_pairs": 30})
     assert len(model.asked) == 60
-    assert None not in scores(verdicts)
-    (load,) = judge_loads(PairwiseRewarder(JudgeOptions(max_pairs=30, retries=0)), 20)
+    assert None not in numbers(verdicts)
+    (load,) = judge_loads(built("relative", judge={"max_pairs": 30, "retries": 0}), 20)
     assert (load.calls_low, load.calls_high, load.shown) == (0, 60, 2)
 
 
@@ -135,15 +131,15 @@ async def test_the_outputs_of_a_pair_are_data():
 
 
 def test_relative_ranks_totals_unless_it_is_given_a_judge():
-    assert build_rewarder("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
-    by_judge = build_rewarder("relative", {"judge": {"votes": 2}, "variant": "centered"})
-    assert by_judge == PairwiseRewarder(JudgeOptions(votes=2), "centered")
+    assert built("relative", variant="zscore").made_from == RelativeRewarder("zscore")
+    by_judge = built("relative", judge={"votes": 2}, variant="centered")
+    assert by_judge.made_from == PairwiseRewarder(JudgeOptions(votes=2), "centered")
     with pytest.raises(PipelineError) as caught:
-        build_rewarder("relative", {"judge": {"pairs": 3}, "variant": "x", "by": 1})
+        built("relative", judge={"pairs": 3}, variant="x", by=1)
     assert len(caught.value.problems) == 3
-    assert "options.variant: got 'x'; accepted: rank, centered, zscore" in str(caught.value).splitlines()[-1]
+    assert "options.variant: got 'x'; accepted: rank, centered, zscore" in str(caught.value)
     with pytest.raises(PipelineError, match="options of a judge"):
-        build_rewarder("relative", {"judge": True})
+        built("relative", judge=True)
 
 
 @given(st.integers(0, 40), st.integers(1, 60))

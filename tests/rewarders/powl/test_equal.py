@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
+from tests.support.rewards.scoring import built, group
 from tfgrpo.rewarders.powl import footprint, footprint_to_value, parse_text, to_json
-from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import PipelineError
 
 REFERENCE = "SEQUENCE(a, PARALLEL(b, c), XOR(d, SILENT()), LOOP(e, f))"
 
 
 def judged(output, answer=REFERENCE, metadata=None, **options):
-    context = RewardContext("d#1", "1", "p", answer, (Attempt("r", 0, output, 1),), metadata=metadata or {})
-    (verdict,) = build_rewarder("powl_equal", options).score(context)
+    (verdict,) = built("powl_equal", **options).call(group(output, answer=answer, metadata=metadata or {}))
     return verdict
 
 
@@ -74,4 +73,4 @@ def test_aliases_are_taken_when_asked_for_and_a_bad_option_is_refused():
     assert judged("seq(a, b)", "SEQUENCE(a, b)").score == 0.0
     assert judged("seq(a, b)", "SEQUENCE(a, b)", aliases=True).score == 1.0
     with pytest.raises(PipelineError, match="aliases"):
-        build_rewarder("powl_equal", {"aliases": 1})
+        built("powl_equal", aliases=1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
+from tests.support.rewards.scoring import built, group, numbers, totalled
 from tfgrpo.rewarders.powl import (
     footprint,
     footprint_similarity,
@@ -17,9 +17,8 @@ from tfgrpo.rewarders.powl import (
     to_json,
 )
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY, POWL_REWARDERS
-from tfgrpo.rewarders.registry import build_rewarder, known_rewarders
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.registry import known_scorers
+from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import PipelineError
 
 LOAN = "SEQUENCE(apply, PARALLEL(check_credit, check_income), XOR(approve, reject))"
@@ -28,20 +27,18 @@ PROSE = "I'm sorry, I cannot do that."
 
 
 def context(*outputs, answer="", metadata=None, known=None):
-    attempts = tuple(
-        Attempt(str(index), index, text, 1, {} if known is None else {MODEL_KEY: known})
-        for index, text in enumerate(outputs)
-    )
-    return RewardContext("f#1", "1", "Model the loan.", answer, attempts, metadata=metadata or {})
+    made = group(*outputs, answer=answer, metadata=metadata or {})
+    if known is None:
+        return made
+    return replace(made, outputs=tuple(replace(each, metadata={MODEL_KEY: known}) for each in made.outputs))
 
 
 def scores(name, given, **options):
-    said = build_rewarder(name, options).score(given)
-    return [None if isinstance(verdict, Abstained) else verdict.score for verdict in said]
+    return numbers(built(name, **options).call(given))
 
 
 def test_all_are_registered_by_name():
-    assert set(POWL_REWARDERS) == {name for name in known_rewarders() if name.startswith("powl_")}
+    assert set(POWL_REWARDERS) == {name for name in known_scorers() if name.startswith("powl_")}
 
 
 @pytest.mark.parametrize("mode", ["block", "direct", "order"])
@@ -79,7 +76,7 @@ def test_the_reference_may_be_the_answer_or_in_the_metadata_in_any_form(answer, 
     ],
 )
 def test_without_a_usable_reference_it_abstains(answer, metadata, options, reason):
-    said = build_rewarder("powl_footprint", options).score(context(LOAN, answer=answer, metadata=metadata))
+    said = built("powl_footprint", **options).call(context(LOAN, answer=answer, metadata=metadata))
     assert isinstance(said[0], Abstained)
     assert reason in said[0].reason
 
@@ -88,7 +85,7 @@ def test_prose_is_a_wrong_answer_everywhere():
     given = context(LOAN, PROSE, OTHER, answer=LOAN)
     for name in POWL_REWARDERS:
         assert scores(name, given)[1] == 0.0
-        assert "no process model" in build_rewarder(name).score(given)[1].evidence
+        assert "no process model" in built(name).call(given)[1].evidence
 
 
 def test_valid_means_without_errors():
@@ -112,7 +109,7 @@ def test_agreement_is_the_mean_similarity_to_the_others():
 
 def test_the_only_model_of_a_group_is_abstained_on():
     assert scores("powl_group_consensus", context(LOAN, PROSE)) == [None, 0.0]
-    assert build_rewarder("powl_group_consensus").compares
+    assert built("powl_group_consensus").compares
 
 
 def test_a_model_that_was_read_already_is_not_read_again():
@@ -139,7 +136,7 @@ def test_aliases_are_an_option():
 )
 def test_a_bad_option_is_refused(name, options, told):
     with pytest.raises(PipelineError, match=told.replace("(", r"\(")):
-        build_rewarder(name, options)
+        built(name, **options)
 
 
 def test_weights_of_relations_count():
@@ -148,15 +145,9 @@ def test_weights_of_relations_count():
     assert scores("powl_footprint", given, exclusive=0.0, concurrency=0.0)[0] == 1.0 > even
 
 
-def test_footprint_and_judge_mix_by_weight():
-    given = context(LOAN, PROSE, answer=LOAN)
-    parts = [
-        WeightedRewarder(build_rewarder("powl_footprint"), 0.7),
-        WeightedRewarder(build_rewarder("powl_valid"), 0.3),
-    ]
-
-    async def total():
-        with RewarderThreads() as threads:
-            return await score_group(parts, given, threads)
-
-    assert asyncio.run(total()).totals == {"0": 1.0, "1": 0.0}
+async def test_models_are_compared_in_a_worker_process_where_that_takes_long():
+    given = context(LOAN, PROSE, OTHER, answer=LOAN, metadata={"reference": LOAN})
+    parts = [Weighted(built("powl_footprint"), 0.7), Weighted(built("powl_equal"), 0.3)]
+    assert [part.scorer.place for part in parts] == ["inline", "process"]
+    totals = (await totalled(given, *parts)).totals
+    assert (totals["r0"], totals["r1"], 0.0 < totals["r2"] < 0.7) == (1.0, 0.0, True)

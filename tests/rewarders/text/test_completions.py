@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.graders.base import GraderInput, parse_completion
+from tfgrpo.rewarders.scorer import GraderInput, parse_completion
 
 PIECES = ["<think>", "</think>", "<THINK>", "<think >", "a", " ", "\n", "\u00a0", "\u2028", "\x1c", "\x85", "\u200b"]
 texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)

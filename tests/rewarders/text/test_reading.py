@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tfgrpo.rewarders.base import Abstained, Attempt, RewardContext
-from tfgrpo.rewarders.gt import GroundTruthRewarder
+from tfgrpo.rewarders.graders.builtin.math_verify import formulas_equal
+from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.scorer import GraderInput
 
 QUESTION = "Which city is the capital of France?\nA) London\nB) Paris\nC) Rome\nD) Madrid"
 RIGHT = [
@@ -227,9 +228,8 @@ UNCLEAR = [
 
 
 def judged(output: str, reference: str, **options):
-    context = RewardContext("f#q", "q", QUESTION, reference, (Attempt("r0", 0, output, 1),))
-    (verdict,) = GroundTruthRewarder(**options).score(context)
-    return None if isinstance(verdict, Abstained) else verdict.score
+    item = GraderInput.of("q", {"prompt": QUESTION, "answer": reference}, output)
+    return getattr(GroundTruth(**options).score_one(item, formulas_equal), "score", None)
 
 
 @pytest.mark.parametrize(("output", "reference"), RIGHT)

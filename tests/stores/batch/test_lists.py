@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import pickle
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cpu_time import cpu_seconds
 from tests.support.records.rollout_groups import batch, full_group, refused
 from tfgrpo.stores.batch.batch import ExperienceBatch
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout
 from tfgrpo.stores.errors import ShapeError
 
 STATES = ["a", {"question": "b"}]
@@ -141,6 +146,70 @@ def test_a_wrong_length_hides_no_wrong_value_and_one_value_no_other():
         ("log_probs_old", "None"),
     ]
     assert error.problems[2].where == "first bad group: index 0, id 'q', action 1 and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("lists", "problems"),
+    [
+        (
+            (["a", "b", "c"], [["x", "y"]] * 3, [[1.0, math.nan], [1.0]]),
+            [("rewards", "2 groups"), ("rewards", "1"), ("rewards", "nan")],
+        ),
+        (
+            (["a", "b", "c"], [["x", "y"]] * 2, [[1.0, math.nan], [1.0], [0.0, 1.0]], [[1, 2], ["z", 3], [1]]),
+            [
+                ("action_groups", "2 groups"), ("rewards", "1"), ("rewards", "nan"), ("log_probs_old", "1"),
+                ("log_probs_old", "'z'"),
+            ],
+        ),
+        (
+            (["a", "b"], [["x", object()], "zw", []], [[1.0, math.nan], 3, [2.0]]),
+            [
+                ("action_groups", "3 groups"), ("action_groups", "a str"), ("action_groups", "none"),
+                ("action_groups", "object is not a JSON value"), ("rewards", "3 groups"), ("rewards", "a int"),
+                ("rewards", "nan"),
+            ],
+        ),
+        ((["a", "b"], [["x"], ["y", "z"]], [[1.0, 2.0, 3.0]]), [("rewards", "1 group"), ("rewards", "3")]),
+        (("Q", [["x", "y"]], [[1.0], [math.nan, 1.0]]), [("states", "a text"), ("rewards", "1"), ("rewards", "nan")]),
+    ],
+)  # fmt: skip
+def test_a_wrong_number_of_groups_hides_no_other_problem(lists, problems):
+    error = refused(lambda: ExperienceBatch.from_lists(*lists))
+    assert [(problem.name, problem.received) for problem in error.problems] == problems
+
+
+def test_a_wrong_length_is_one_that_no_action_group_has():
+    error = refused(lambda: from_lists(actions=[["x"], ["y", "z"]], rewards=[[1.0, 2.0], [1.0, 2.0, 3.0], [1.0]]))
+    where = [(problem.expected, problem.where) for problem in error.problems if problem.name == "rewards"]
+    assert where == [("2 groups, one for each state", ""), ("1 or 2 per state", "first bad group: index 1, id 'g1'")]
+
+
+def test_lists_are_a_batch_as_any_other_and_the_collector_goes_on():
+    made = from_lists()
+    again = ExperienceBatch(made.groups)
+    assert (made, made.allow_nan) == (again, False)
+    assert pickle.loads(pickle.dumps(made)) == made
+    one = made.groups[0].rollouts[0]
+    same = Rollout(one.id, one.group_id, 0, "x", reward=1.0, logprob=LogProbs(total=-1.0, complete=True))
+    assert (type(one), one, hash(one.logprob)) == (Rollout, same, hash(same.logprob))
+    with pytest.raises(FrozenInstanceError):
+        one.reward = 2.0
+    assert gc.isenabled()
+    assert "at most 0" in str(refused(lambda: from_lists(logps=[[-1.0, 0.5], [-3.0, -4.0]])))
+
+
+@pytest.mark.untraced
+def test_a_hundred_thousand_rollouts_are_read_in_moments():
+    groups = range(12_500)
+    lists = (
+        [f"state {number}" for number in groups],
+        [[f"action {number} {index}" for index in range(8)] for number in groups],
+        [[number / (index + 1) for index in range(8)] for number in groups],
+        [[-number / (index + 1) for index in range(8)] for number in groups],
+    )
+    plain = cpu_seconds(lambda: [[(index, str(index)) for index in range(100_000)] for _ in range(10)])
+    assert cpu_seconds(lambda: ExperienceBatch.from_lists(*lists)) < 5 * plain
 
 
 def test_names_of_groups_are_texts():

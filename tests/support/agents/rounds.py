@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.agents.steps import ScriptedModel, item, runtime
+from tests.support.agents.steps import ScriptedModel, item, runtime, weighted
 from tfgrpo.pipelines.settings.selection import SelectionSettings
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.runs.selections import SelectionRound
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.selection.round import select_best
@@ -18,8 +16,8 @@ from tfgrpo.tasks.selection.shapes import Selection, SelectionSpec
 from tfgrpo.tasks.shapes import PackText
 
 PACK = PackText("Be careful.", "d", "arithmetic", "ab" * 32, ())
-GT = (WeightedRewarder(build_rewarder("gt")),)
-FOOTPRINT = (WeightedRewarder(build_rewarder("powl_footprint")),)
+GT = (weighted("gt"),)
+FOOTPRINT = (weighted("powl_footprint"),)
 GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 
 

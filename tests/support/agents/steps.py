@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +15,10 @@ from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tfgrpo.rewarders.composite import AnyScorer
+from tfgrpo.rewarders.registry import as_scorer, build_scorer
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.ledger.ledger import Ledger
@@ -32,6 +35,19 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, Roll
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STAMPED = "2026-01-01T12:00:00Z"
 Script = Callable[[ChatRequest, CallKey], Any]
+_SCORERS = ScoreRunner()
+"""Of every runtime that tests build; at the end of the tests it ends its threads and processes."""
+atexit.register(_SCORERS.close)
+
+
+def weighted(rewarder: object, weight: float = 1.0, timeout_s: float | None = None, **options: Any) -> Weighted:
+    """Return a rewarder by its name, or an object with ``score(context)`` as one."""
+    made: AnyScorer = (
+        build_scorer(rewarder, options)
+        if isinstance(rewarder, str)
+        else as_scorer("own", rewarder, options, "rewarders")
+    )
+    return Weighted(made, weight, timeout_s)
 
 
 def no_secret(_: object) -> None:
@@ -133,7 +149,7 @@ def runtime(
     tmp_path: Path,
     *,
     actor: Actor | None = None,
-    rewarders: tuple[WeightedRewarder, ...] | None = None,
+    rewarders: tuple[Weighted, ...] | None = None,
     replay: bool = False,
     loaded: LoadedPack | None = None,
     limits: dict[str, Any] | None = None,
@@ -146,7 +162,8 @@ def runtime(
         context=replace(simulated, models=_named(simulated.models)),
         model=JournaledModel(None if replay else model, journal),
         actor=actor or ChatActor(),
-        rewarders=rewarders or (WeightedRewarder(build_rewarder("gt", {})),),
+        rewarders=rewarders or (weighted("gt"),),
+        scorers=_SCORERS,
         pack=loaded or pack(),
         journal=journal,
         ledger=Ledger(Budget()),
@@ -191,7 +208,6 @@ def group(rollouts: tuple[RolloutRecord, ...], proposals: tuple[Proposal, ...] =
         "rejected": (),
         "reflection_failure": None,
         "learning": Usage(),
-        "rewarder_fault": None,
         "budget_refused": None,
         "fatal": None,
         "duration_s": 0.1,

@@ -17,7 +17,7 @@ from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import running
 from tfgrpo.pipelines.server.service import DataService
-from tfgrpo.rewarders.graders.running import GraderRunner
+from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 
 RIGHT = "<think>r</think>\n42"
@@ -153,7 +153,7 @@ class Served:
         self, path: Path, *, timeout_s: float = 5.0, telemetry: Telemetry | None = None, **options: Any
     ) -> None:
         self.messages: list[str] = []
-        self.runner = GraderRunner(timeout_s=timeout_s)
+        self.runner = ScoreRunner(timeout_s=timeout_s)
         config = load_mix_config(path)
         self.service = DataService(config, self.runner)
         self.app = data_app(

@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tfgrpo.rewarders.graders.base import GraderInput, ItemGrader
-from tfgrpo.rewarders.graders.loading import build_grader
+from tests.support.rewards.scoring import built
+from tfgrpo.rewarders.calling import perform
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict
+from tfgrpo.stores.errors import RewardError
 
 
-def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **init_kwargs: Any) -> float:
+def verdict(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **options: Any) -> Verdict:
+    """Return the verdict of the built-in scorer, called in this process."""
     item = GraderInput.of("set:0", {} if record is None else record, completion, completion_tokens=tokens)
-    grader = build_grader(name, init_kwargs)
-    assert isinstance(grader, ItemGrader)
-    return grader.score_one(item)
+    found: dict[int, Verdict] = {}
+    perform(built(name, **options), [item], found.__setitem__)
+    return found[0]
+
+
+def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **options: Any) -> float:
+    """Return the score. Raises ``RewardError`` where there is none."""
+    found = verdict(name, completion, record, tokens=tokens, **options)
+    if isinstance(found, Abstained):
+        raise RewardError(found.reason)
+    return found.score
 
 
 def answered(answer: str) -> str:
@@ -22,4 +33,5 @@ def answered(answer: str) -> str:
 
 
 def with_schema(**schema: Any) -> dict[str, Any]:
+    """Return a record with a schema."""
     return {"metadata": {"schema": json.dumps(schema)}}

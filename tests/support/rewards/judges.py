@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from tfgrpo.rewarders.base import Attempt, RewardContext
+from tests.support.rewards.scoring import group
 from tfgrpo.rewarders.judge.model import JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.scorer import RewardContext
 
 Answers = Callable[[JudgeQuestion], Any]
 
@@ -55,9 +55,7 @@ class FakeJudge:
 
 
 def judged(outputs: Sequence[str], judge: Any, answer: str = "42", **more: Any) -> RewardContext:
-    attempts = tuple(Attempt(f"r{index}", index, output, tokens=1) for index, output in enumerate(outputs))
-    context = RewardContext("items.jsonl#q1", "q1", "How many?", answer, attempts)
-    return replace(context, judge=judge, **more)
+    return group(*outputs, answer=answer, judge=judge, **more)
 
 
 def by_output(scores: dict[str, Any]) -> Answers:

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from tfgrpo.rewarders.base import Abstained, RewardContext
+from tfgrpo.rewarders.scorer import Abstained, RewardContext
 from tfgrpo.stores.outcomes import RewardScore
 
 

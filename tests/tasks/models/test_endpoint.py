@@ -9,8 +9,8 @@ import pickle
 import pytest
 
 from tfgrpo.pipelines.settings.model import ModelSettings
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.scoring import GroupScores
+from tfgrpo.rewarders.runner import GroupScores
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import EndpointError
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.outcomes import RewardScore
@@ -109,19 +109,18 @@ def test_the_key_is_removed_from_every_text_of_a_rewarder() -> None:
         verdicts=((RewardScore("r", 0.5, f"saw {KEY}", details), Abstained("s", f"no {KEY}")),),
         totals={"a": 0.5},
         faults={"s": f"broke at {KEY}"},
-        timed_out=f"late {KEY}",
     )
     kept = scrubbed(scores, SCRUB)
     assert KEY not in repr(kept)
     score, silent = kept.verdicts[0]
     assert score == RewardScore("r", 0.5, "saw ***", FrozenDict({"votes": (FrozenDict({"raw": "***!"}),), "mean": 0.5}))
     assert silent == Abstained("s", "no ***")
-    assert (kept.totals, kept.faults, kept.timed_out) == ({"a": 0.5}, {"s": "broke at ***"}, "late ***")
+    assert (kept.totals, kept.faults) == ({"a": 0.5}, {"s": "broke at ***"})
 
 
 def test_texts_without_the_key_are_unchanged() -> None:
     details = frozen({"votes": [1, 2]})
-    scores = GroupScores(((RewardScore("r", 0.5, "7 = 7", details),),), {"a": 0.5}, {}, None)
+    scores = GroupScores(((RewardScore("r", 0.5, "7 = 7", details),),), {"a": 0.5}, {})
     assert scrubbed(scores, SCRUB) == scores
     trajectory = Trajectory("7 é", (Frame("model", "m", "x", 1, None, 1.0),))
     assert scrubbed(trajectory, SCRUB) == trajectory

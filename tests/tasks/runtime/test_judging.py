@@ -7,12 +7,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from tfgrpo.rewarders.base import Attempt, RewardContext
-from tfgrpo.rewarders.scoring import WeightedRewarder
 
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec, weighted
 from tfgrpo.rewarders.judge.model import JudgeQuestion
-from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.scorer import Attempt, RewardContext
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore, Scored, Ungraded
 from tfgrpo.tasks.group import run_group
@@ -20,10 +19,6 @@ from tfgrpo.tasks.runtime.judging import GroupJudge
 
 LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
 VERDICTS = {"Answer: 7": 0.9, "Answer: 8": 0.2}
-
-
-def weighted(name="judge", options=None, weight=1.0, timeout_s=None):
-    return WeightedRewarder(build_rewarder(name, options or {}), weight, timeout_s)
 
 
 def script(judging=None, answers=("Answer: 7", "Answer: 8")):
@@ -46,12 +41,12 @@ def by_answer(request, key):
 
 async def judged(tmp_path, judging=None, *rewarders, replay=False, size=2, **more):
     model = ScriptedModel(script(judging))
-    used = runtime(model, tmp_path, rewarders=rewarders or (weighted(),), replay=replay)
+    used = runtime(model, tmp_path, rewarders=rewarders or (weighted("judge"),), replay=replay)
     return model, used, await run_group(spec(size, **more), used)
 
 
 async def test_rewarders_see_every_accepted_answer_of_the_item(tmp_path):
-    model, _, _ = await judged(tmp_path, None, weighted(options={"reference": True}), of=item(alternatives=("seven",)))
+    model, _, _ = await judged(tmp_path, None, weighted("judge", reference=True), of=item(alternatives=("seven",)))
     shown = [json.loads(request.messages[1].content) for request, key in model.requests if key.role == "judge"]
     assert {each["reference_answer"] for each in shown} == {"7\nalso accepted: seven"}
 
@@ -78,7 +73,7 @@ async def test_raw_replies_are_recorded_and_the_evidence_is_short(tmp_path):
 async def test_votes_have_own_keys_and_seeds_that_do_not_depend_on_the_arm(tmp_path):
     seeds = {}
     for arm in ("champion", "candidate"):
-        model, _, _ = await judged(tmp_path / arm, None, weighted(options={"votes": 3}), arm=arm, reflect=False)
+        model, _, _ = await judged(tmp_path / arm, None, weighted("judge", votes=3), arm=arm, reflect=False)
         asked = [(key, request) for request, key in model.requests if key.role == "judge"]
         assert len({(key.rollout, key.turn, key.attempt) for key, _ in asked}) == 6
         assert all(key.group.arm == arm for key, _ in asked)
@@ -88,9 +83,9 @@ async def test_votes_have_own_keys_and_seeds_that_do_not_depend_on_the_arm(tmp_p
 
 
 async def test_a_replay_judges_the_same_without_a_model(tmp_path):
-    pairs = weighted("relative", {"judge": {}}, 0.0)
-    first, _, live = await judged(tmp_path, None, weighted(), pairs)
-    second, _, again = await judged(tmp_path, None, weighted(), pairs, replay=True)
+    pairs = weighted("relative", 0.0, judge={})
+    first, _, live = await judged(tmp_path, None, weighted("judge"), pairs)
+    second, _, again = await judged(tmp_path, None, weighted("judge"), pairs, replay=True)
     assert second.requests == []
     assert again.rollouts[0].scores == live.rollouts[0].scores
     assert len([key for _, key in first.requests if key.role == "judge"]) == 4
@@ -122,10 +117,9 @@ async def test_a_judge_that_hangs_loses_its_votes_and_a_replay_loses_the_same(tm
     def judging(request, key):
         return never() if key.turn == 1 else by_answer(request, key)
 
-    judge = weighted(options={"votes": 3}, timeout_s=0.5)
+    judge = weighted("judge", timeout_s=0.5, votes=3)
     _, used, result = await judged(tmp_path, judging, judge)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.9, 0.2]
-    assert result.rewarder_fault is None
     assert {broken.error_type for broken in result.broken_calls} == {"ModelTimeout"}
     for broken in result.broken_calls:
         used.journal.append_failure(broken.call_key, broken.error_type, broken.reason)
@@ -156,7 +150,7 @@ async def test_a_cut_off_judgement_is_requested_again(tmp_path):
 @pytest.mark.parametrize(("url", "asked"), [(None, "learner"), ("http://endpoint.test/v1", "wise")])
 async def test_a_judge_may_name_its_model_except_with_the_simulated_one(tmp_path, url, asked):
     model = ScriptedModel(script())
-    used = runtime(model, tmp_path, rewarders=(weighted(options={"model": "wise", "max_tokens": 99}),))
+    used = runtime(model, tmp_path, rewarders=(weighted("judge", model="wise", max_tokens=99),))
     models = replace(used.context.models, in_process=url is None)
     used = replace(used, context=replace(used.context, models=models))
     result = await run_group(spec(), used)
@@ -172,7 +166,7 @@ async def test_a_cancelled_judgement_is_recorded_by_its_key(tmp_path):
     used = runtime(ScriptedModel(lambda *_: never()), tmp_path)
     judge = GroupJudge(spec(), used)
     context = RewardContext("f", "q1", "3 + 4?", "7", (Attempt("r0", 0, "7", 1),), judge=judge)
-    task = asyncio.ensure_future(build_rewarder("judge").score(context))
+    task = asyncio.ensure_future(build_scorer("judge").call(context))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -191,6 +185,6 @@ async def test_a_users_function_may_ask_the_model_too(tmp_path):
             )
             return [RewardScore("own", float(said.text), "asked") for _ in context.outputs]
 
-    _, _, result = await judged(tmp_path, lambda *_: "0.25", WeightedRewarder(Own()), of=item(), reflect=False)
+    _, _, result = await judged(tmp_path, lambda *_: "0.25", weighted(Own()), of=item(), reflect=False)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.25, 0.25]
     assert result.judging.calls == 1

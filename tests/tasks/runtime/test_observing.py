@@ -12,9 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.support.agents import agents
-from tests.support.agents.steps import reply, runtime, spec
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tests.support.agents.steps import reply, runtime, spec, weighted
 from tfgrpo.stores.errors import ModelServerFault
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
@@ -59,7 +57,7 @@ class Slow:
 
 
 async def test_the_span_of_an_attempt_has_its_outcome_and_ends_with_the_attempt(tmp_path):
-    rewarders = (WeightedRewarder(build_rewarder("gt", {})), WeightedRewarder(Slow()))
+    rewarders = (weighted("gt"), weighted(Slow()))
     observed = Observed(
         script, tmp_path, actor=ToolActor([tool_from_function(agents.add)], max_turns=3), rewarders=rewarders
     )
@@ -87,7 +85,7 @@ class OutOfTen:
 
 
 async def test_labels_are_the_ends_of_the_declared_range(tmp_path):
-    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(WeightedRewarder(OutOfTen()),))
+    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(OutOfTen()),))
     await run_group(spec(3), observed.runtime)
     spans = sorted(observed.named("invoke_agent chat"), key=lambda span: span.attributes["tfgrpo.rollout.index"])
     labels = [event.attributes.get("gen_ai.evaluation.score.label") for span in spans for event in span.events]
@@ -95,7 +93,7 @@ async def test_labels_are_the_ends_of_the_declared_range(tmp_path):
 
 
 async def test_cancelling_a_group_during_grading_ends_the_spans_of_its_attempts(tmp_path):
-    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(WeightedRewarder(Slow()),))
+    observed = Observed(lambda *_: "Answer: 7", tmp_path, rewarders=(weighted(Slow()),))
     work = asyncio.ensure_future(run_group(spec(2), observed.runtime))
     await asyncio.sleep(0.1)
     work.cancel()

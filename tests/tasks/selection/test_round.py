@@ -10,10 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.agents.rounds import FOOTPRINT, GOOD, GT, by_index, run, spec
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime
-from tfgrpo.rewarders.base import Abstained
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
+from tests.support.agents.steps import ScriptedModel, item, reply, runtime, weighted
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -252,7 +250,7 @@ def test_best_effort_chooses_the_best_of_the_flawed(tmp_path):
         k=3, max_validations=1, format=PowlFormat(), none_valid="best_effort", item=item(answer="SEQUENCE(SILENT(), a)")
     )
     model = by_index("prose", "SEQUENCE(SILENT(), SILENT())", ModelTimeout("late"))
-    selection = run(tmp_path, model, asked, rewarders=(WeightedRewarder(build_rewarder("operator:gt")),))
+    selection = run(tmp_path, model, asked, rewarders=(weighted("operator:gt"),))
     assert selection.choice.why.startswith("best effort, 0 of 3 candidates valid")
     assert set(selection.grades) == {0, 1}
 
@@ -272,7 +270,7 @@ class Broken:
 
 
 def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
-    mute = (WeightedRewarder(Mute()),)
+    mute = (weighted(Mute()),)
     selection = run(tmp_path, by_index(*["x"] * 4), rewarders=mute)
     assert selection.choice == NotChosen("none of the 4 usable candidates could be graded: mute: cannot tell")
     best = run(tmp_path, by_index(*["x"] * 4), spec(none_valid="best_effort"), rewarders=mute)
@@ -281,7 +279,7 @@ def test_ungraded_candidates_are_not_chosen_by_default(tmp_path):
 
 
 def test_a_failing_rewarder_is_a_fault_and_loses_only_its_own_scores(tmp_path):
-    parts = (*GT, WeightedRewarder(Broken(), 0.0))
+    parts = (*GT, weighted(Broken(), 0.0))
     selection = run(tmp_path, by_index(*["Answer: 7"] * 4), rewarders=parts)
     assert selection.choice.index == 0
     assert "RuntimeError" in selection.faults["broken"]
@@ -289,8 +287,8 @@ def test_a_failing_rewarder_is_a_fault_and_loses_only_its_own_scores(tmp_path):
 
 def test_reward_parts_are_kept(tmp_path):
     parts = (
-        WeightedRewarder(build_rewarder("powl_footprint"), 0.7),
-        WeightedRewarder(build_rewarder("powl_valid"), 0.3),
+        weighted("powl_footprint", 0.7),
+        weighted("powl_valid", 0.3),
     )
     asked = spec(k=1, format=PowlFormat(), item=item(answer="SEQUENCE(x, y)"))
     selection = run(tmp_path, by_index(GOOD), asked, rewarders=parts)
@@ -317,15 +315,15 @@ def test_the_cost_of_judges_is_counted_and_their_refused_budget_reported(tmp_pat
     def answer(request, key):
         return BudgetRefused("max_calls") if key.role == "judge" else "0.5"
 
-    refused = run(tmp_path, ScriptedModel(answer), rewarders=(WeightedRewarder(Judging()),))
+    refused = run(tmp_path, ScriptedModel(answer), rewarders=(weighted(Judging()),))
     assert refused.choice.over_budget
-    answered = run(tmp_path, ScriptedModel(lambda *_: "0.5"), rewarders=(WeightedRewarder(Judging()),))
+    answered = run(tmp_path, ScriptedModel(lambda *_: "0.5"), rewarders=(weighted(Judging()),))
     assert answered.choice.index == 0
 
 
 def test_api_keys_in_an_actor_s_answer_and_a_rewarder_s_words_are_removed(tmp_path):
     async def main():
-        parts = (*GT, WeightedRewarder(Broken(), 0.0))
+        parts = (*GT, weighted(Broken(), 0.0))
         built = runtime(by_index("Answer: sk-key", "Answer: 7"), tmp_path, rewarders=parts)
         try:
             return await select_best(spec(k=2), replace(built, scrub=lambda text: text.replace("sk-key", "***")))

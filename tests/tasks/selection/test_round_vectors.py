@@ -8,9 +8,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from tests.support.agents.rounds import FOOTPRINT, GOOD, by_index, run, spec
-from tests.support.agents.steps import ScriptedModel, item
+from tests.support.agents.steps import ScriptedModel, item, weighted
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.errors import SelectionFailed
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.patterns import LabelAverages
@@ -73,7 +72,7 @@ def test_scored_candidates_choice_and_memory_are_those_of_earlier_systems(tmp_pa
             return [RewardScore("table", float(reward), "") for reward in found]
 
     asked = spec(k=len(texts), format=PowlFormat("syntax"), none_valid="best_effort")
-    selection = run(tmp_path, by_index(*texts), asked, rewarders=(WeightedRewarder(Table()),))
+    selection = run(tmp_path, by_index(*texts), asked, rewarders=(weighted(Table()),))
     assert sorted(selection.grades) == case["scored_indices"]
     assert selection.choice.index == case["best_index"]
     rows = [

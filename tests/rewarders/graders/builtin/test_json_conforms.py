@@ -7,12 +7,9 @@ import socket
 from typing import Any
 
 import pytest
-from tfgrpo.rewarders.base import Attempt, RewardContext
 
-from tests.support.rewards.graders import answered
-from tfgrpo.rewarders.graders.base import GraderInput
-from tfgrpo.rewarders.graders.builtin.json_conforms import JsonConforms
-from tfgrpo.rewarders.registry import build_rewarder
+from tests.support.rewards.graders import answered, score, verdict, with_schema
+from tests.support.rewards.scoring import built
 from tfgrpo.stores.errors import PipelineError, RewardError
 
 SCHEMA: dict[str, Any] = {
@@ -28,12 +25,9 @@ WRONG = '{"a": "1"}'
 FENCE = "```"
 
 
-def item(completion: str, schema: object = SCHEMA) -> GraderInput:
-    return GraderInput.of("s:0", {"metadata": {} if schema is None else {"schema": schema}}, completion)
-
-
 def reward(completion: str, of_item: object = SCHEMA, **options: Any) -> float:
-    return JsonConforms(**options).score_one(item(completion, of_item))
+    record = {"metadata": {} if of_item is None else {"schema": of_item}}
+    return score("json_conforms", completion, record, **options)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +46,11 @@ def reward(completion: str, of_item: object = SCHEMA, **options: Any) -> float:
         ("", "no JSON in the answer: Expecting value: line 1 column 1 (char 0)"),
     ],
 )
-async def test_every_keyword_counts_and_the_evidence_names_the_first_violation(answer, violation):
+def test_every_keyword_counts_and_the_evidence_names_the_first_violation(answer, violation):
     expected = 1.0 if violation.startswith("conforms") else 0.0
     for schema in (SCHEMA, json.dumps(SCHEMA)):
         assert (reward(answer, schema), reward(answer, None, schema=schema)) == (expected, expected)
-    context = RewardContext("f#1", "1", "p", "", (Attempt("r0", 0, answer, 1),), metadata={"schema": SCHEMA})
-    (verdict,) = await build_rewarder("json_conforms").score(context)
-    assert verdict.score == expected
-    assert verdict.evidence.endswith(f"; {violation}")
+    assert verdict("json_conforms", answer, with_schema(**SCHEMA)).evidence == violation
 
 
 @pytest.mark.parametrize(
@@ -133,7 +124,7 @@ UNUSABLE = {
 def test_an_unusable_schema_is_refused_as_an_option_and_leaves_an_item_ungraded(schema, reason, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", None)
     with pytest.raises(PipelineError, match=rf"json_conforms: options.schema: got no usable schema: .*{reason}"):
-        build_rewarder("json_conforms", {"schema": schema})
+        built("json_conforms", schema=schema)
     with pytest.raises(RewardError, match=f"metadata.schema is no schema: .*{reason}"):
         reward(RIGHT, schema)
 

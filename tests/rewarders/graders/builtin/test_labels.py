@@ -51,6 +51,12 @@ def test_expected_category_replaces_an_empty_answer(nothing):
     assert score("label_match", answered("ALPHA"), {"answer": nothing, "expected_category": "Alpha"}) == 1.0
 
 
+@pytest.mark.parametrize("several", [["Beta", "Alpha"], ("Beta", "Alpha")])
+def test_any_of_several_labels_is_right(several):
+    assert score("label_match", answered("Alpha"), {"answer": several}) == 1.0
+    assert score("label_match", answered("Gamma"), {"answer": several}) == 0.0
+
+
 @pytest.mark.parametrize("record", [[], "Alpha", None, 7, {}])
 def test_without_an_expected_label_the_score_is_zero(record):
     assert category(answered("Alpha"), record) == 0.0

@@ -74,7 +74,7 @@ def test_a_reference_that_is_one_number_is_right_itself(reference):
     )
 
 
-@pytest.mark.parametrize("reference", [*texts(NO_REFERENCES), None, True, float("nan"), ["42"], ""])
+@pytest.mark.parametrize("reference", [*texts(NO_REFERENCES), None, True, float("nan"), ["3, 7", None], ""])
 @pytest.mark.parametrize("answer", ["2", "3", "5", "7", "none"])
 def test_an_answer_is_never_right_or_wrong_about_a_part_of_a_reference(reference, answer):
     with pytest.raises(RewardError, match="is no single number"):
@@ -107,12 +107,17 @@ def test_tolerance_is_an_absolute_difference_and_inclusive():
     assert score("number_match", answered("0.41"), {"answer": "0.3"}, tolerance=0.1) == 0.0
 
 
+def test_any_of_several_numbers_is_right():
+    assert score("number_match", answered("7"), {"answer": ["3", "7"]}) == 1.0
+    assert score("number_match", answered("5"), {"answer": ["3", "7"]}) == 0.0
+
+
 def test_options_without_a_meaning_are_refused_together():
     with pytest.raises(PipelineError) as caught:
         score("number_match", "", tolerance=-1, require_answer="no")
     assert [str(problem) for problem in caught.value.problems] == [
-        "graders: number_match: init_kwargs.tolerance: got -1; accepted: a finite number of at least 0",
-        "graders: number_match: init_kwargs.require_answer: got 'no'; accepted: true or false",
+        "rewarders: number_match: options.tolerance: got -1; accepted: a finite number of at least 0",
+        "rewarders: number_match: options.require_answer: got 'no'; accepted: true or false",
     ]
 
 

@@ -1,0 +1,306 @@
+"""Scorer of verifiable instructions, as IFEval checks them (Zhou et al., 2023): words, lengths, formats, letter case, language.
+
+Where the reference implementation would guess (a setting that is missing, a text without a clear language, a count that
+depends on a trained tokenizer), an instruction is not decided, and the item may have no score.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import described, reason_of
+from tfgrpo.rewarders.options import Flag, Options, accepts, require
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.text.answers import without_reasoning
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.outcomes import RewardScore
+
+Check: TypeAlias = Callable[..., bool]
+
+_SURE: Final = 0.9
+"""Least probability of the language of a text; another one has less than 0.1."""
+_FEWEST_LETTERS: Final = 10
+"""Letters of a text in ASCII below which the detector names any language for sure: ``hello`` is Dutch."""
+_RESPONSES: Final = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+_BREAK: Final = re.compile(r"""[.?!](?=[])};"'*:@({[!?]|\s+\S)""")
+"""Where a sentence may end."""
+_SURE_BREAK: Final = re.compile(r"(?:(?<!\.)\b([a-z]{2,})\.|[?!])\s+(?=\w)", re.IGNORECASE)
+_ABBREVIATIONS: Final = frozenset(
+    "adm al ala approx apr ariz aug ave bros calif chg cie co col colo conn corp cos ct dec dept dr ed eg eq est etc feb fig "  # noqa: SIM905
+    "fla fri ft ga gen ie ill inc jan jr kan ky la lt ltd maj mass max messrs mg mich min minn mr mrs ms mt nev no nov oct ok "
+    "okla ore pa pp prof rep reps sec sen sep sept sr st sw tenn tues va vol vs vt wash wed wis yr".split()
+)
+"""Words before a point that may not end a sentence."""
+_SPLIT_WORDS: Final = re.compile(r"\b(?:CANNOT|GIMME|GONNA|GOTTA|LEMME|WANNA)\b")
+"""Words of which a tokenizer of the Penn Treebank makes two."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfEval(Options, ItemScorer):
+    """Share of the instructions in ``instruction_id_list`` and ``kwargs`` of the metadata that the output follows.
+
+    The output is what is behind its reasoning; an empty one follows nothing. Raises ``PipelineError`` without langdetect, and
+    ``RewardError`` for an item with an instruction that is unknown or not decided.
+    """
+
+    level: Annotated[Literal["instruction", "prompt"], accepts("instruction, prompt")] = "instruction"
+    """``instruction``: the share of instructions followed. ``prompt``: 1.0 when all are, else 0.0."""
+    strict: Flag = True
+    """When false, it suffices to follow an instruction without the first or the last line, or without asterisks."""
+
+    def __post_init__(self) -> None:
+        """Check that the library is installed."""
+        require("langdetect", "langdetect", "ifeval")
+
+    def score_one(self, item: GraderInput) -> RewardScore:
+        """Return the score of one attempt."""
+        checks = _instructions(item)
+        rest = without_reasoning(item.completion) or ""
+        output = rest if rest == item.completion else rest.strip()
+        missed, undecided = [], []
+        for name, check in checks:
+            try:
+                missed += [] if _is_followed(check, output, strict=self.strict) else [name]
+            except RewardError as error:
+                undecided.append(f"{name}: {error}")
+        # One instruction that is not followed decides about all of them.
+        if undecided and not (self.level == "prompt" and missed):
+            raise RewardError("; ".join(undecided))
+        share = 1 - len(missed) / len(checks) if self.level == "instruction" else float(not missed)
+        names = f", not {', '.join(missed)}" if missed else ""
+        return RewardScore("", share, f"followed {len(checks) - len(missed)} of {len(checks)} instructions{names}")
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be checked beside a record; None if one can."""
+        return reason_of(lambda: _instructions(GraderInput.of("", record, "")))
+
+
+def _instructions(item: GraderInput) -> list[tuple[str, Check]]:
+    """Return names and checks of an item's instructions. Raise ``RewardError`` where one is unknown or lacks a setting."""
+    values = [described(item, name) for name in ("instruction_id_list", "kwargs")]
+    names, settings = (json_of(value) if isinstance(value, str) else value for value in values)
+    if (
+        not isinstance(names, list | tuple)
+        or not isinstance(settings, list | tuple)
+        or not 0 < len(names) == len(settings)
+    ):
+        raise RewardError("the item has no instruction_id_list, or no kwargs for each of its instructions")
+    return [(str(name), _check(str(name), given)) for name, given in zip(names, settings, strict=True)]
+
+
+def _check(name: str, settings: object) -> Check:
+    if name not in _CHECKS:
+        raise RewardError(f"unknown instruction {name!r}; known: {', '.join(sorted(_CHECKS))}")
+    # As a table has them: every setting in every row, empty where it is of no use.
+    given = (
+        {key: value for key, value in settings.items() if value is not None} if isinstance(settings, Mapping) else {}
+    )
+    _, *wanted = inspect.signature(_CHECKS[name]).parameters
+    if given.keys() != {*wanted}:
+        raise RewardError(f"{name} has kwargs {', '.join(given) or 'none'}; it takes {', '.join(wanted) or 'none'}")
+    for key, value in given.items():
+        try:
+            given[key] = _SETTINGS[key].validate_python(value)
+        except ValidationError as error:
+            raise RewardError(f"{name} has kwargs {key} {value!r:.60}: {error.errors()[0]['msg']}") from None
+    return partial(_CHECKS[name], **given)
+
+
+def _is_followed(check: Check, output: str, *, strict: bool) -> bool:
+    """Return whether an output follows an instruction. Raise ``RewardError`` where that is not decided."""
+    lines = output.split("\n")
+    cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
+    texts = [output] if strict else [text for each in (output, *cut) for text in (each, each.replace("*", ""))]
+    undecided = None
+    for text in filter(str.strip, texts):
+        try:
+            if check(text):
+                return True
+        except RewardError as error:
+            undecided = error
+    if undecided is not None:
+        raise undecided
+    return False
+
+
+@cache
+def _detectors() -> Any:
+    """Return the profiles of langdetect, with a seed, since its readings are drawn at random."""
+    from langdetect import PROFILES_DIRECTORY, DetectorFactory  # noqa: PLC0415 - an extra
+
+    factory = DetectorFactory()
+    factory.load_profile(PROFILES_DIRECTORY)
+    factory.seed = 0
+    return factory
+
+
+def _known_language(code: str) -> str:
+    known = {each for name in _detectors().get_lang_list() for each in (name, name.partition("-")[0])}
+    if code not in known:
+        raise ValueError(f"{code!r} is none of {', '.join(sorted(known))}")
+    return code
+
+
+def _is_in(language: str, text: str) -> bool:
+    from langdetect import LangDetectException  # noqa: PLC0415 - an extra
+
+    if text.isascii() and sum(map(str.isalpha, text)) < _FEWEST_LETTERS:
+        raise RewardError("the text is too short to tell its language")
+    detector = _detectors().create()
+    detector.append(text)
+    try:
+        found = detector.get_probabilities()
+    except LangDetectException:
+        raise RewardError("the text has no words of a language") from None
+    share = sum(each.prob for each in found if language in (each.lang, each.lang.partition("-")[0]))
+    if 0 < share < _SURE:
+        raise RewardError(f"the language may be {' or '.join(each.lang for each in found)}")
+    return bool(share)
+
+
+_Count: TypeAlias = Annotated[int, Field(ge=0)]
+_KINDS: Final[Mapping[Any, str]] = {
+    _Count: "capital_frequency frequency let_frequency num_bullets num_highlights num_paragraphs num_placeholders "
+    "num_sections num_sentences num_words",
+    Annotated[int, Field(ge=1)]: "nth_paragraph",
+    Literal["less than", "at least"]: "capital_relation let_relation relation",
+    str: "end_phrase first_word keyword postscript_marker prompt_to_repeat section_spliter",
+    list[str]: "forbidden_words keywords",
+    Annotated[str, Field(min_length=1, max_length=1)]: "letter",
+    Annotated[str, AfterValidator(_known_language)]: "language",
+}
+_SETTINGS: Final = {name: TypeAdapter(kind) for kind, names in _KINDS.items() for name in names.split()}
+"""What the ``kwargs`` of instructions accept."""
+
+
+def _compares(relation: str, threshold: int, low: int, high: int | None = None) -> bool:
+    """Return whether a count is as asked. Raise ``RewardError`` where its bounds ``low`` and ``high`` disagree."""
+    one, other = ((count < threshold) == (relation == "less than") for count in (low, low if high is None else high))
+    if one != other:
+        raise RewardError(f"a count from {low} to {high} does not decide about {relation} {threshold}")
+    return one
+
+
+def _found(text: str, pattern: str, flags: int = re.IGNORECASE | re.MULTILINE) -> int:
+    return len(re.findall(pattern, text, flags))
+
+
+def _words(text: str, num_words: int, relation: str) -> bool:
+    # Whether vowel signs divide the words of Indic scripts depends on the library that is used for patterns.
+    whole = "".join(each for each in text if text.isascii() or not unicodedata.category(each).startswith("M"))
+    return _compares(relation, num_words, _found(whole, r"\w+"), _found(text, r"\w+"))
+
+
+def _sentences(text: str, num_sentences: int, relation: str) -> bool:
+    ends = [found[1] for found in _SURE_BREAK.finditer(text)]
+    sure = sum(word is None or word.lower() not in _ABBREVIATIONS for word in ends)
+    return _compares(relation, num_sentences, sure + 1, len(_BREAK.findall(text)) + 1)
+
+
+def _capitals(text: str, capital_frequency: int, capital_relation: str) -> bool:
+    low, high = (sum(map(str.isupper, words)) for words in (text.split(), re.findall(r"[^\W_]+", text)))
+    return _compares(capital_relation, capital_frequency, low, high + len(_SPLIT_WORDS.findall(text)))
+
+
+def _divided(parts: list[str], count: int) -> list[str] | None:
+    """Return the parts of a text between dividers; None unless there are ``count``, with nothing empty between others."""
+    stripped = [part.strip() for part in parts]
+    filled = [part for part in stripped if part]
+    return filled if all(stripped[1:-1]) and len(filled) == count else None
+
+
+def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    if nth_paragraph > num_paragraphs:
+        raise RewardError(f"there is no paragraph {nth_paragraph} of {num_paragraphs}")
+    parts = [part.strip() for part in text.split("\n\n")]
+    if sum(map(bool, parts)) != num_paragraphs or not parts[nth_paragraph - 1]:
+        return False
+    word = parts[nth_paragraph - 1].split()[0].lstrip("'").lstrip('"')
+    return re.split("[.,?!'\"]", word)[0].lower() == first_word.lower()
+
+
+def _placeholders(text: str, num_placeholders: int) -> bool:
+    # As the pattern [.*?] finds them in each line, but without a search for the end of each opening.
+    pieces = (piece for line in text.split("\n") for piece in line.split("]")[:-1])
+    return sum("[" in piece for piece in pieces) >= num_placeholders
+
+
+def _postscript(text: str, postscript_marker: str) -> bool:
+    marker = postscript_marker.strip()
+    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    return _found(text.lower(), known.get(marker, re.escape(marker.lower())), 0) > 0
+
+
+def _highlights(text: str, num_highlights: int) -> bool:
+    found = re.findall(r"\*[^\n*]*\*", text) + re.findall(r"\*\*[^\n*]*\*\*", text)
+    return sum(bool(each.strip("*").strip()) for each in found) >= num_highlights
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(re.sub(r"^```(?:json|Json|JSON)?|```$", "", text.strip()).strip())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _title(text: str) -> bool:
+    spans = [(line, line.find("<<"), line.rfind(">>")) for line in text.split("\n")]
+    return any(
+        0 <= one < other - 2 and line[one : other + 2].lstrip("<").rstrip(">").strip() for line, one, other in spans
+    )
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "change_case:capital_word_frequency": _capitals,
+    "change_case:english_capital": lambda text: text.isupper() and _is_in("en", text),
+    "change_case:english_lowercase": lambda text: text.islower() and _is_in("en", text),
+    "combination:repeat_prompt": lambda text, prompt_to_repeat: (
+        text.strip().lower().startswith(prompt_to_repeat.strip().lower())
+    ),
+    "combination:two_responses": lambda text: len({*(_divided(text.split("******"), 2) or ())}) == 2,
+    "detectable_content:number_placeholders": _placeholders,
+    "detectable_content:postscript": _postscript,
+    "detectable_format:constrained_response": lambda text: any(each in text for each in _RESPONSES),
+    "detectable_format:json_format": _is_json,
+    "detectable_format:multiple_sections": lambda text, section_spliter, num_sections: (
+        _found(text, rf"{re.escape(section_spliter.strip())}\s?\d+", 0) >= num_sections
+    ),
+    "detectable_format:number_bullet_lists": lambda text, num_bullets: (
+        _found(text, r"^[^\S\n]*\*[^*].*$") + _found(text, r"^[^\S\n]*-.*$") == num_bullets
+    ),
+    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:title": _title,
+    "keywords:existence": lambda text, keywords: all(_found(text, re.escape(each)) for each in keywords),
+    "keywords:forbidden_words": lambda text, forbidden_words: (
+        not any(_found(text, rf"\b{re.escape(each)}\b") for each in forbidden_words)
+    ),
+    "keywords:frequency": lambda text, keyword, frequency, relation: _compares(
+        relation, frequency, _found(text, re.escape(keyword.strip()))
+    ),
+    "keywords:letter_frequency": lambda text, letter, let_frequency, let_relation: _compares(
+        let_relation, let_frequency, text.lower().count(letter.lower())
+    ),
+    "language:response_language": lambda text, language: _is_in(language, text),
+    "length_constraints:nth_paragraph_first_word": _first_word,
+    "length_constraints:number_paragraphs": lambda text, num_paragraphs: (
+        _divided(re.split(r"\s?\*\*\*\s?", text), num_paragraphs) is not None
+    ),
+    "length_constraints:number_sentences": _sentences,
+    "length_constraints:number_words": _words,
+    "punctuation:no_comma": lambda text: "," not in text,
+    "startend:end_checker": lambda text, end_phrase: (
+        text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+    ),
+    "startend:quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
+}

@@ -1,0 +1,296 @@
+"""Scorers of text: the best of the accepted references counts, and an item without a usable one has no score."""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StrictStr, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import answer_text, described, reason_of, references
+from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
+from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict
+from tfgrpo.rewarders.text.answers import bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.references import UNSPACED, shown, whole_words
+from tfgrpo.stores.errors import PipelineError, RewardError
+from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.text import replace_surrogates
+
+_ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
+_AROUND: Final = 30
+"""Characters that evidence shows before a place."""
+_MOST_MATCHES: Final = 1_000
+"""Matches of a pattern in one output: each is found in linear time, all of them together are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextScorer(Options, ItemScorer):
+    """Compares what an output states with each accepted reference."""
+
+    def score_one(self, item: GraderInput) -> Verdict:
+        """Return the best score. Raise ``RewardError`` when no reference is usable."""
+        usable = self._usable(item)
+        stated = stated_answer(item.completion)
+        if stated is None:
+            return RewardScore("", 0.0, "answered nothing")
+        compared = (self._compare(part, each) for each in usable for part in stated.candidates)
+        return max(compared, key=lambda each: each.score)
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be compared with the references of a record; None if one can."""
+        return reason_of(lambda: self._usable(GraderInput.of("", record, "")))
+
+    def _usable(self, item: GraderInput) -> list[str]:
+        accepted = references(item)
+        texts = [bare_reference(answer_text(each)) for each in accepted if not isinstance(each, dict | list)]
+        usable = [text for text in texts if text and self._reads(text)]
+        if not usable:
+            known = any(texts) or len(texts) < len(accepted)
+            raise RewardError(f"the reference {accepted[0]!r:.60} has no text to compare" if known else NO_REFERENCE)
+        return usable
+
+    def _reads(self, _: str) -> bool:
+        """Return whether there is anything in a text that this scorer compares."""
+        return True
+
+    @abstractmethod
+    def _compare(self, answer: str, reference: str) -> RewardScore:
+        """Return the score of an answer beside one reference."""
+
+
+def _sides(answer: str, sign: str, reference: str) -> str:
+    """Return what was compared with what, and where texts that begin alike differ."""
+    pairs = enumerate(zip(answer, reference, strict=False))
+    same = next((at for at, (one, other) in pairs if one != other), min(len(answer), len(reference)))
+    differ = f", different from character {same + 1}: {shown(answer[same:])}" if 0 < same < len(answer) else ""
+    return f"answered {shown(answer)} {sign} reference {shown(reference)}{differ}"
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(TextScorer):
+    """1.0 when the stated answer is the reference in every character but outer white space, else 0.0."""
+
+    ignore_case: Flag = False
+    """Compare without letter case."""
+
+    def _compare(self, answer: str, reference: str) -> RewardScore:
+        one, other = (each.strip().casefold() if self.ignore_case else each.strip() for each in (answer, reference))
+        return RewardScore("", float(one == other), _sides(one, "=" if one == other else "≠", other))
+
+
+@dataclass(frozen=True, slots=True)
+class Includes(TextScorer):
+    """1.0 when the reference occurs in the answer: in its marked part, else anywhere behind the reasoning; else 0.0.
+
+    White space is folded. A denial of it or another answer beside it is not noticed; ``gt`` notices.
+    """
+
+    ignore_case: Flag = True
+    """Compare without letter case."""
+    whole_words: Flag = True
+    """The reference may not be a part of a longer word or number; for scripts with spaces between words."""
+
+    def _compare(self, answer: str, reference: str) -> RewardScore:
+        text, wanted = (" ".join(unicodedata.normalize("NFC", each).split()) for each in (answer, reference))
+        bounded = self.whole_words and not UNSPACED.search(wanted)
+        pattern = whole_words(wanted) if bounded else re.escape(wanted)
+        place = re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
+        around = text[max(0, place.start() - _AROUND) :] if place else text
+        relation = "is in" if place else "is not in"
+        return RewardScore("", float(place is not None), f"the reference {shown(wanted)} {relation} {shown(around)}")
+
+
+@dataclass(frozen=True, slots=True)
+class F1(TextScorer):
+    """SQuAD's F1: harmonic mean of precision and recall of the words, without letter case, punctuation and articles."""
+
+    def _reads(self, text: str) -> bool:
+        return bool(_squad_words(text))
+
+    def _compare(self, answer: str, reference: str) -> RewardScore:
+        said, wanted = _squad_words(answer), _squad_words(reference)
+        common = Counter(said) & Counter(wanted)
+        missing, more = (" ".join((Counter(each) - common).elements()) for each in (wanted, said))
+        evidence = f"{common.total()} of {len(wanted)} words of the reference {shown(reference)}"
+        evidence += f", missing {shown(missing)}" * bool(missing) + f", others {shown(more)}" * bool(more)
+        return RewardScore("", self._score(said, wanted, common.total()), evidence)
+
+    def _score(self, said: list[str], wanted: list[str], common: int) -> float:
+        return 2 * common / (len(said) + len(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class ExactMatch(F1):
+    """SQuAD's exact match: 1.0 for the same words in order, without letter case, punctuation and articles; else 0.0."""
+
+    def _score(self, said: list[str], wanted: list[str], _: int) -> float:
+        return float(said == wanted)
+
+
+def _squad_words(text: str) -> list[str]:
+    """Return the words of a text as SQuAD's evaluation script, version 1.1, compares them."""
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Options, ItemScorer):
+    """1.0 when the answer states the right option of a multiple-choice question, by its letter or its text, else 0.0.
+
+    The reference is a letter, the text of an option or its number. Options are lines of the prompt, else in the metadata.
+    """
+
+    first: Annotated[Literal[0, 1], accepts("0 or 1")] = 0
+    """Number of the first option where references are numbers."""
+
+    def score_one(self, item: GraderInput) -> Verdict:
+        """Return the verdict on one attempt."""
+        return GroundTruth("choice", first=self.first).score_one(item)
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be compared with the references of a record; None if one can."""
+        return GroundTruth("choice", first=self.first).unusable(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Regex(Options, ItemScorer):
+    """1.0 when a regular expression matches the output behind its reasoning, else 0.0; in linear time, by RE2.
+
+    With a group in the pattern the text of the group has to be a reference: of the last match, the first group that took
+    part. Raises ``PipelineError`` for a pattern that RE2 does not take, and without the library.
+    """
+
+    pattern: Annotated[StrictStr | None, Field(min_length=1), accepts("a regular expression")] = None
+    """In RE2's syntax. None: each record has its own, in ``field``."""
+    field: Name = "pattern"
+    """Field of the metadata, else of the record, with the pattern; ``answer``: each reference is a pattern."""
+    fullmatch: Flag = False
+    """The pattern has to match the whole output, or all of its stated answer."""
+    ignore_case: Flag = False
+    """Match and compare without letter case."""
+
+    def __post_init__(self) -> None:
+        """Check the pattern, so that a bad one costs nothing."""
+        require("re2", "google-re2", "re2")
+        if reason := reason_of(lambda: self._compiled(self.pattern or "")):
+            raise PipelineError.one("pattern", reason, "a regular expression without lookaround and backreferences")
+
+    def score_one(self, item: GraderInput) -> Verdict:
+        """Return the score of one attempt. Raise ``RewardError`` without a usable pattern or reference."""
+        return max((self._score(item, *each) for each in self._patterns(item)), key=lambda each: each.score)
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be matched beside a record; None if one can."""
+        return reason_of(lambda: self._patterns(GraderInput.of("", record, "")))
+
+    def _patterns(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
+        """Return the patterns of an item, each with the accepted texts of its group; none without a group."""
+        by_answer = self.pattern is None and self.field == "answer"
+        own = references(item) if by_answer else [self.pattern or described(item, self.field)]
+        compiled = [self._compiled(each) for each in own if isinstance(each, str) and each]
+        if not compiled:
+            raise RewardError(f"the item has no regular expression in its field {self.field!r}")
+        accepted = [text for each in references(item) if (text := bare_reference(answer_text(each)))]
+        if not accepted and any(each.groups for each in compiled):
+            raise RewardError(NO_REFERENCE)
+        return [(each, accepted if each.groups and not by_answer else []) for each in compiled]
+
+    def _compiled(self, pattern: str) -> Any:
+        """Return a compiled pattern, which the library keeps. Raise ``RewardError`` for one that is none."""
+        import re2  # noqa: PLC0415 - an extra
+
+        options = re2.Options()
+        options.case_sensitive, options.log_errors = not self.ignore_case, False
+        try:
+            return re2.compile(replace_surrogates(pattern), options)
+        except re2.error as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+            raise RewardError(f"{shown(pattern)} is no regular expression of RE2: {reason}") from None
+
+    def _score(self, item: GraderInput, pattern: Any, accepted: list[str]) -> RewardScore:
+        text = replace_surrogates(without_reasoning(item.completion) or "").strip()
+        found = self._last(pattern, text, several=bool(accepted))
+        if found is None:
+            return RewardScore("", 0.0, f"no match of {shown(pattern.pattern)} in {shown(text)}")
+        if not accepted:
+            return RewardScore("", 1.0, f"{shown(pattern.pattern)} matches {shown(found.group())}")
+        captured = next((each for each in found.groups() if each is not None), "").strip()
+        folded = [each.casefold() if self.ignore_case else each for each in (captured, *accepted)]
+        sign, reference = ("=", captured) if folded[0] in folded[1:] else ("≠", accepted[0])
+        return RewardScore("", float(sign == "="), f"matched {shown(captured)} {sign} reference {shown(reference)}")
+
+    def _last(self, pattern: Any, text: str, *, several: bool) -> Any:
+        """Return the last match, or the first unless ``several`` are looked for; None without one."""
+        if self.fullmatch:
+            stated = stated_answer(text)
+            found = map(pattern.fullmatch, [text, *(stated.candidates if stated else ())])
+            return next((each for each in found if each), None)
+        matches = [*islice(pattern.finditer(text), _MOST_MATCHES + 1 if several else 1)]
+        if len(matches) > _MOST_MATCHES:
+            raise RewardError(f"the pattern matches more than {_MOST_MATCHES:,} times")
+        return matches[-1] if matches else None
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity(TextScorer):
+    """How alike the answer and the reference are, from 0 to 1. Raises ``PipelineError`` without the library.
+
+    ``chrf``: sacrebleu's chrF, the F-score of n-grams of characters, for every language. ``rouge_l``: rouge_score's F of the
+    longest common subsequence of words, of the letters a to z and digits only. ``edit``: 1 less Levenshtein's distance as a
+    share of the longer text.
+    """
+
+    metric: Annotated[Literal["chrf", "rouge_l", "edit"], accepts("chrf, rouge_l, edit")] = "chrf"
+    word_order: Annotated[Whole, Field(ge=0, le=9), accepts("a whole number from 0 to 9")] = 0
+    """Longest n-grams of words that count as well, for ``chrf`` only; 2 makes it chrF++."""
+    stemmer: Flag = False
+    """Compare the stems of words longer than three letters, by Porter's stemmer, for ``rouge_l`` only."""
+
+    @field_validator("word_order", "stemmer")
+    @classmethod
+    def _of_the_metric(cls, value: int, info: ValidationInfo) -> int:
+        metric = info.data.get("metric")
+        if value and metric and metric != {"word_order": "chrf", "stemmer": "rouge_l"}[str(info.field_name)]:
+            raise refusal(f"none, because metric is {metric!r}")
+        return value
+
+    def __post_init__(self) -> None:
+        """Check that the library is installed."""
+        module = "sacrebleu" if self.metric == "chrf" else "nltk" if self.stemmer else "rapidfuzz"
+        require(module, module, "similarity")
+
+    def _reads(self, text: str) -> bool:
+        return self.metric != "rouge_l" or bool(self._rouge_words(text))
+
+    def _compare(self, answer: str, reference: str) -> RewardScore:
+        score = self._similarity(answer.strip(), reference.strip())
+        return RewardScore("", score, f"{self.metric} {score:.3f}: {_sides(answer.strip(), '~', reference.strip())}")
+
+    def _similarity(self, answer: str, reference: str) -> float:
+        if self.metric == "chrf":
+            from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415 - an extra
+
+            return float(CHRF(word_order=self.word_order).sentence_score(answer, [reference]).score) / 100
+        from rapidfuzz.distance import LCSseq, Levenshtein  # noqa: PLC0415 - an extra
+
+        if self.metric == "edit":
+            return float(Levenshtein.normalized_similarity(answer, reference))
+        said, wanted = self._rouge_words(answer), self._rouge_words(reference)
+        return 2 * float(LCSseq.similarity(said, wanted)) / (len(said) + len(wanted))
+
+    def _rouge_words(self, text: str) -> list[str]:
+        words = re.findall("[a-z0-9]+", text.lower())
+        if not self.stemmer:
+            return words
+        from nltk.stem.porter import PorterStemmer  # noqa: PLC0415 - an extra, which takes a second to import
+
+        stem = PorterStemmer().stem
+        return [stem(word) if len(word) > 3 else word for word in words]

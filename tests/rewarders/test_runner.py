@@ -1,0 +1,406 @@
+"""One runner: totals and ranks of a group, limits of calls that cannot be ended, and its own end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.rewards.judges import FakeJudge, by_output
+from tests.support.rewards.rewarder_examples import freeze
+from tests.support.rewards.scoring import built, group, numbers, totalled, verdicts
+from tfgrpo.rewarders import runner as runner_module
+from tfgrpo.rewarders.composite import check_scorers
+from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.rewarders.runner import INLINE_CHARS, MODEL_TIMEOUT_S, TIMEOUT_S, ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained, Scorer, Weighted
+from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import PipelineError, RewarderTimeout
+
+
+@dataclass
+class Scripted:
+    """Does what the test says, and keeps what it saw."""
+
+    act: Callable[[Any], Any]
+    seen: list[Any] = field(default_factory=list)
+
+    def __call__(self, asked):
+        self.seen.append((asked, threading.current_thread()))
+        return self.act(asked)
+
+
+def fixed(name: str, *scores: float | None) -> Scorer:
+    """Return a scorer of groups that gives these scores."""
+    return Scorer(name, lambda _: list(scores), scope="group", place="thread")
+
+
+def failing(name: str, error: BaseException, **traits: Any) -> Scorer:
+    def act(_):
+        raise error
+
+    return Scorer(name, act, **{"scope": "group", "place": "thread", **traits})
+
+
+async def until(holds: Callable[[], bool]) -> bool:
+    """Return whether something holds soon."""
+    end = time.monotonic() + 60.0
+    while not holds() and time.monotonic() < end:  # noqa: ASYNC110 - threads set no event of a loop
+        await asyncio.sleep(0.01)
+    return holds()
+
+
+@pytest.fixture
+def release():
+    """Set at the end of the test, so that no thread is left hanging."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_totals_are_the_weighted_mean_of_the_scores():
+    parts = [Weighted(fixed("a", 1.0, 0.0), 3.0), Weighted(fixed("b", 0.0, 1.0)), Weighted(fixed("c", 9.0, 9.0), 0.0)]
+    found = await totalled(group("x", "y"), *parts)
+    assert found.totals == {"r0": 0.75, "r1": 0.25}
+    assert [verdict.rewarder_id for verdict in found.verdicts[0]] == ["a", "b", "c"]
+    assert dict(found.faults) == {}
+
+
+async def test_totals_that_are_equal_on_paper_tie_and_huge_ones_do_not_overflow():
+    parts = [Weighted(fixed("a", 0.2, 0.6), 0.5), Weighted(fixed("b", 0.4, 0.0), 0.5)]
+    totals = (await totalled(group("x", "y"), *parts)).totals
+    assert totals["r0"] == totals["r1"]
+    huge = [Weighted(fixed("a", 9e99), 1e308), Weighted(fixed("b", 9e99), 1e308)]
+    assert (await totalled(group("x"), *huge)).totals["r0"] == pytest.approx(9e99)
+
+
+async def test_without_a_weight_there_is_no_total_and_a_failure_is_still_reported():
+    found = await totalled(group("x"), Weighted(fixed("a", 1.0), 0.0), Weighted(failing("b", OSError()), 0.0))
+    assert (dict(found.totals), numbers(found.verdicts[0])) == ({}, [1.0, None])
+    assert found.faults == {"b": "b: OSError"}
+
+
+async def test_ranking_scorers_run_last_and_see_the_totals():
+    found = await totalled(
+        group("Answer: 41", "Answer: 42"), Weighted(built("relative"), 0.0), Weighted(built("gt", match="numeric"))
+    )
+    assert [numbers(row) for row in found.verdicts] == [[0.0, 0.0], [1.0, 1.0]]
+    counting = await totalled(group("x", "y"), Weighted(fixed("a", 0.2, 0.4)), Weighted(built("relative")))
+    assert counting.totals == {"r0": 0.1, "r1": 0.7}
+    (row,) = (await totalled(group("42"), Weighted(built("gt")), Weighted(built("relative"), 0.0))).verdicts
+    assert isinstance(row[1], Abstained)  # one attempt has no rank, and that is no fault
+    assert not row[1].broke
+
+
+async def test_a_scorer_that_fails_loses_its_own_verdicts_and_no_others():
+    found = await totalled(
+        group("x", "y"), Weighted(failing("bad", ValueError("no\nway"))), Weighted(fixed("good", 1.0, 0.0))
+    )
+    assert found.faults == {"bad": "bad: ValueError: no way"}
+    assert [numbers(row) for row in found.verdicts] == [[None, 1.0], [None, 0.0]]
+    assert found.totals == {}
+    assert all(row[0].broke for row in found.verdicts)
+    own = await totalled(group("x", "y"), Weighted(fixed("a", None, 1.0)))
+    assert (own.totals, dict(own.faults)) == ({"r1": 1.0}, {})
+
+
+async def test_a_scorer_that_reports_its_own_timeout_is_late():
+    found = await totalled(group("x"), Weighted(failing("remote", RewarderTimeout("no reply"))))
+    assert found.verdicts[0][0] == Abstained("remote", "no reply", late=True)
+    assert found.faults == {"remote": "remote: no reply"}
+
+
+@pytest.mark.parametrize("place", ["inline", "thread"])
+async def test_what_computes_quickly_stays_on_the_event_loop_unless_there_is_much_of_it(place):
+    own = Scripted(lambda _: 1.0)
+    scorer = Scorer("own", own, place=place)
+    await totalled(group("x"), Weighted(scorer))
+    await totalled(group("x" * (INLINE_CHARS + 1)), Weighted(scorer))
+    on_loop = [thread is threading.current_thread() for _, thread in own.seen]
+    assert on_loop == [place == "inline", False]
+
+
+async def test_a_coroutine_for_the_model_runs_on_the_event_loop_and_knows_its_limit():
+    seen = []
+
+    async def act(context):
+        seen.append((context.time_limit_s, threading.current_thread() is threading.main_thread()))
+        return [1.0]
+
+    for asks_model, limit in ((False, TIMEOUT_S), (True, MODEL_TIMEOUT_S)):
+        scorer = Scorer("own", act, scope="group", place="loop", asks_model=asks_model)
+        await totalled(group("x"), Weighted(scorer))
+        await totalled(group("x"), Weighted(scorer, timeout_s=7.0))
+        assert seen == [(limit, True), (7.0, True)]
+        seen.clear()
+
+
+async def test_the_least_of_all_limits_holds(release):
+    for own, of_use, of_runner, least in ((5.0, 0.1, None, 0.1), (0.1, 5.0, 9.0, 0.1), (None, None, 0.1, 0.1)):
+        scorer = Scorer("slow", lambda _: release.wait(60), place="thread", limit_s=own)
+        found = await totalled(group("x"), Weighted(scorer, timeout_s=of_use), timeout_s=of_runner)
+        assert found.faults == {"slow": f"slow: no score within {least:g} s"}
+
+
+async def test_a_call_that_hangs_in_a_thread_costs_its_own_attempt_and_delays_no_other(release):
+    hangs = Scorer("hangs", lambda item: release.wait(60) if item.completion == "hang" else 1.0, place="thread")
+    found = await totalled(
+        group("a", "hang", "b"), Weighted(hangs, timeout_s=0.3), Weighted(fixed("good", 1.0, 1.0, 1.0), 0.0)
+    )
+    assert [numbers(row) for row in found.verdicts] == [[1.0, 1.0], [None, 1.0], [1.0, 1.0]]
+    assert found.verdicts[1][0].late
+
+
+async def test_an_abandoned_call_does_not_go_on_with_the_remaining_attempts(release):
+    seen = []
+
+    def act(item):
+        seen.append(item.completion)
+        return release.wait(60) if item.completion == "hang" and len(seen) == 1 else 1.0
+
+    (first, *others) = (
+        await totalled(group("hang", "a", "b"), Weighted(Scorer("own", act, place="thread"), 1.0, 0.2))
+    ).verdicts
+    release.set()
+    await asyncio.sleep(0.1)
+    assert (first[0].late, [numbers(row) for row in others]) == (True, [[1.0], [1.0]])
+    assert seen == ["hang", "a", "b"]
+
+
+async def test_calls_that_hang_in_threads_are_bounded(release, monkeypatch):
+    monkeypatch.setattr(runner_module, "MOST_HANGING", 3)
+    own = Scripted(lambda _: release.wait(60))
+    scorer = Scorer("own", own, place="thread")
+    with ScoreRunner(timeout_s=0.1) as runner:
+        found = [(await runner.score(scorer, [group(*"ab")]))[0] for _ in range(3)]
+        assert [verdict.late for pair in found for verdict in pair] == [True] * 3 + [False] * 3
+        assert found[2][0] == Abstained(
+            "own", "3 calls of it hang; it is not called until one of them ends", broke=True
+        )
+        assert len(own.seen) == 3
+        release.set()
+        assert await until(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
+        assert numbers((await runner.score(scorer, [group("a")]))[0]) == [1.0]
+
+
+@pytest.mark.parametrize("scope", ["item", "batch", "group"])
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_score_that_comes_after_its_limit_never_counts_though_the_waiting_loop_was_frozen(scope, later):
+    def act(asked):
+        freeze(0.4)
+        return 1.0 if scope == "item" else [1.0]
+
+    async def act_later(asked):
+        return act(asked)
+
+    for place in ("thread", "inline") if not later else ("thread",):
+        scorer = Scorer("wild", act_later if later else act, scope=scope, place=place)
+        found = await totalled(group("x"), Weighted(scorer, timeout_s=0.15))
+        assert (found.faults, found.totals) == ({"wild": "wild: no score within 0.15 s"}, {})
+
+
+@pytest.mark.parametrize(("scope", "lost"), [("item", 1), ("batch", 3)])
+async def test_a_coroutine_that_never_ends_is_cancelled_and_leaves_no_thread(scope, lost):
+    ended = threading.Event()
+
+    async def act(asked):
+        try:
+            if scope == "batch" or asked.completion == "never":
+                await asyncio.sleep(60)
+            return 1.0
+        finally:
+            if scope == "batch" or asked.completion == "never":
+                ended.set()
+
+    found = await totalled(
+        group("a", "never", "b"), Weighted(Scorer("own", act, scope=scope, place="thread"), 1.0, 0.2)
+    )
+    assert sum(row[0].late for row in found.verdicts if isinstance(row[0], Abstained)) == lost
+    assert await asyncio.to_thread(ended.wait, 30)
+    assert await until(lambda: "rewarder" not in {each.name for each in threading.enumerate()})
+
+
+async def test_a_coroutine_on_the_event_loop_that_hangs_or_ignores_its_end_is_left_behind():
+    done, cancelled = asyncio.Event(), []
+
+    async def ignores(_):
+        while not done.is_set():
+            try:
+                await done.wait()
+            except asyncio.CancelledError:
+                cancelled.append(1)
+        return [1.0]
+
+    scorer = Scorer("own", ignores, scope="group", place="loop")
+    found = await totalled(group("x"), Weighted(scorer, timeout_s=0.05), Weighted(fixed("good", 1.0), 0.0))
+    assert found.faults == {"own": "own: no score within 0.05 s"}
+    assert numbers(found.verdicts[0]) == [None, 1.0]
+    done.set()
+    await asyncio.sleep(0.01)
+    assert cancelled == [1]
+
+
+@pytest.mark.parametrize("place", ["loop", "thread"])
+async def test_a_caller_that_leaves_cancels_what_it_waits_for_and_gives_its_thread_back(place, monkeypatch):
+    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    begun, ended = threading.Event(), threading.Event()
+
+    async def act(context):
+        if context.outputs[0].output != "hang":
+            return [1.0]
+        begun.set()
+        try:
+            await asyncio.sleep(1.0 if place == "thread" else 60)
+        finally:
+            ended.set()
+
+    scorer = Scorer("own", act, scope="group", place=place)
+    with ScoreRunner() as runner:
+        calls = [asyncio.create_task(runner.score(scorer, [group("hang")])) for _ in range(2)]
+        await asyncio.to_thread(begun.wait, 30)
+        for call in calls:
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        assert numbers((await runner.score(scorer, [group("a")]))[0]) == [1.0]
+        assert await asyncio.to_thread(ended.wait, 30)
+
+
+async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch):
+    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    scorer = Scorer("slow", lambda _: time.sleep(0.05) or 1.0, place="thread")
+    with ScoreRunner(timeout_s=0.4) as runner:
+        found = await asyncio.gather(*(runner.score(scorer, [group("x")]) for _ in range(12)))
+    assert [numbers(each) for (each,) in found] == [[1.0]] * 12
+
+
+async def test_scorers_wait_for_each_other_at_the_same_time():
+    meeting = threading.Barrier(3, timeout=30)
+    parts = [Weighted(Scorer(name, lambda _: meeting.wait() * 0.0, place="thread")) for name in "abc"]
+    assert (await totalled(group("x"), *parts)).totals == {"r0": 0.0}
+
+
+async def test_what_is_written_into_a_record_no_other_call_sees():
+    def spoils(item):
+        whole = item.record["metadata"] == {"deep": [1]}
+        item.record["metadata"]["deep"].append(2)
+        return float(whole)
+
+    context = group("a", "b", metadata={"deep": [1]})
+    found = await totalled(context, Weighted(Scorer("own", spoils, place="thread")))
+    assert (found.totals, context.metadata) == ({"r0": 1.0, "r1": 1.0}, {"deep": [1]})
+
+
+def test_without_a_reference_what_compares_abstains_and_asks_no_one():
+    for name in ("gt", "math_exact", "label_match"):
+        assert verdicts(name, "42", "41", answer=" ") == (Abstained(name, "the item has no reference answer"),) * 2
+    assert numbers(verdicts("number_only", "42", answer="")) == [1.0]
+
+
+async def test_a_second_scorer_is_asked_about_what_the_first_leaves_undecided():
+    second = Scripted(lambda item: 0.5)
+    first = Scorer(
+        "own",
+        lambda item: 1.0 if item.completion == "a" else Abstained("own", "who knows", undecided=item.completion == "b"),
+        second=Scorer("own", second, place="thread"),
+    )
+    found = await totalled(group("a", "b", "c"), Weighted(first))
+    assert found.totals == {"r0": 1.0, "r1": 0.5}
+    assert [item.completion for item, _ in second.seen] == ["b"]
+
+
+def test_threads_and_event_loops_share_a_runner():
+    with handed_over() as name_of, ScoreRunner() as runner:
+        scorer = built(name_of(lambda output: 1.0 * float(output)))
+        found: list[Any] = []
+
+        def ask(number):
+            found.append(asyncio.run(runner.score(scorer, [group(str(number), "1")])))
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(numbers(pair) for (pair,) in found) == [[float(number), 1.0] for number in range(16)]
+
+
+async def test_a_closed_runner_takes_no_calls_and_ends_those_that_wait(release, monkeypatch):
+    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    scorer = Scorer("own", lambda _: release.wait(60), place="thread")
+    runner = ScoreRunner(timeout_s=0.2)
+    calls = [asyncio.create_task(runner.score(scorer, [group("a")])) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    runner.close()
+    found = [verdict for call in calls for (pair,) in [await call] for verdict in pair]
+    assert sorted(each.reason for each in found) == ["no score within 0.2 s", "scoring has ended"]
+    with pytest.raises(RuntimeError, match="this runner is closed"):
+        await runner.score(scorer, [group("a")])
+
+
+def test_a_hanging_scorer_does_not_keep_the_process_alive():
+    program = """
+import asyncio, threading
+from tests.support.rewards.scoring import group
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Scorer
+scorer = Scorer("slow", lambda _: threading.Event().wait(), place="thread")
+((verdict,),) = asyncio.run(ScoreRunner(timeout_s=0.05).score(scorer, [group("x")]))
+assert verdict.late
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
+async def test_a_judge_and_other_scorers_make_one_total():
+    judge = FakeJudge(by_output({"A": 0.5, "42": 1.0}))
+    found = await totalled(group("A", "42", judge=judge), Weighted(built("judge"), 0.5), Weighted(built("gt"), 0.5))
+    assert found.totals == {"r0": 0.25, "r1": 1.0}
+
+
+def test_threads_refuse_calls_after_shutdown_and_drop_those_that_wait(release):
+    pool = RewarderThreads(limit=1)
+    running, ran = pool.submit(release.wait, 60), []
+    dropped, abandoned = pool.submit(ran.append, 1), pool.submit(ran.append, 2)
+    pool.abandon(abandoned)
+    pool.shutdown()
+    assert dropped.cancelled()
+    with pytest.raises(RuntimeError, match="shut down"):
+        pool.submit(int, "7")
+    release.set()
+    assert running.result(10) is True
+    gc.collect()
+    assert ran == []
+
+
+def test_a_call_that_raises_hands_its_error_to_the_caller():
+    with RewarderThreads() as pool, pytest.raises(ValueError, match="invalid literal"):
+        pool.submit(int, "x").result(10)
+    with pytest.raises(ValueError, match="limit"):
+        RewarderThreads(limit=0)
+
+
+@pytest.mark.parametrize(("weight", "timeout_s"), [(-1.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), (1.0, 0.0)])
+def test_unusable_weights_and_limits_are_refused(weight, timeout_s):
+    with pytest.raises(ValueError, match="accepted"):
+        Weighted(fixed("a"), weight, timeout_s)
+
+
+def test_scorers_that_can_give_no_total_are_refused():
+    gt, relative = built("gt"), built("relative")
+    check_scorers([Weighted(gt), Weighted(relative)], group_size=2)
+    check_scorers([Weighted(gt), Weighted(relative, 0.0)], group_size=1)
+    with pytest.raises(PipelineError, match="relative counting in groups of 1"):
+        check_scorers([Weighted(gt), Weighted(relative)], group_size=1)
+    with pytest.raises(PipelineError) as caught:
+        check_scorers([Weighted(gt, 0.0), Weighted(gt, 0.0), Weighted(relative)])
+    assert len(caught.value.problems) == 2
