@@ -171,16 +171,19 @@ def bound(function: Callable[..., Any], options: Mapping[str, Any] = MappingProx
     for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - looked at, not called
         if inspect.isasyncgenfunction(call) or (inspect.isgeneratorfunction(call) and not by_context):
             raise OptionError("a function that yields", "one that returns the score of an attempt")
-    if len(required) == 1 and (by_context or _role(required[0].name) not in ("output", "either")):
+    if len(required) == 1 and (by_context or _role(required[0].name) in (None, "item", "nothing")):
         by_name = required[0].kind is inspect.Parameter.KEYWORD_ONLY
         call_one = (lambda given: filled(**{required[0].name: given})) if by_name else filled
         return Bound(call_one, "group" if by_context else "item")
     parameters = _parameters(signature, declared)
     more = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+    defaults = [each for each in declared if each.default is not each.empty and each.default is not None]
+    own = {*options, *(each.name for each in defaults)}
 
     def arguments(item: GraderInput) -> tuple[list[Any], dict[str, Any]]:
         # Further keywords are the columns of the item, as TRL and verifiers pass them.
-        keywords = {**_metadata(item), "prompt": _prompt(item), "answer": _reference(item)} if more else {}
+        columns = {**_metadata(item), "prompt": _prompt(item), "answer": _reference(item)} if more else {}
+        keywords = {name: value for name, value in columns.items() if name not in own}
         keywords |= {each.name: each.value(item) for each in parameters}
         return [keywords.pop(each.name) for each in parameters if each.by_position], keywords
 
@@ -285,10 +288,11 @@ def placed(problems: Iterable[Problem], where: str, key: str) -> list[Problem]:
 
 
 def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
-    """Raise ``PipelineError`` for options that a function has no parameter for."""
+    """Raise ``PipelineError`` for options that a function has no parameter for, or one that gets something else."""
     parameters = inspect.signature(function).parameters.values()
     names = {each.name for each in parameters}
-    if not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+    unknown = not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if unknown or any(each.name in options for each in parameters if each.default is each.empty and _role(each.name)):
         accepted = f"the options of {_name(function)}{inspect.signature(function)}"
         raise PipelineError.one(where, ", ".join(sorted(options)), accepted)
 

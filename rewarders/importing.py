@@ -11,8 +11,10 @@ import importlib
 import importlib.util
 import os
 import re
+import signal
 import sys
 import threading
+import time
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.stores.errors import PipelineError, Problem
@@ -32,6 +34,8 @@ _NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", _GRADERS)
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
 _FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
 _ROOT: Final = Path(__file__).resolve().parents[1]
+LOAD_S: Final = 120.0
+"""Most seconds for a file or module to load."""
 _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
 
@@ -43,10 +47,11 @@ _RUNNING: Final = threading.RLock()
 """Held while a file or module runs, which may load another: a second thread must not find half a module."""
 
 
-def load_object(name: str, where: str) -> object:
+def load_object(name: str, where: str, *, folder: Path | None = None, entry: str = "") -> object:
     """Return the object that a name stands for; dots in ``attr`` reach into it.
 
-    Loading runs the module or file; a file is relative to the working directory. Raises ``PipelineError`` for what cannot
+    Loading runs the module or file; a file is relative to ``folder``, the working directory by default, and may import its
+    siblings. It is run once until it is changed, and once more for each ``entry``. Raises ``PipelineError`` for what cannot
     be loaded; ``where`` is the place of the name in messages.
     """
     if is_handed_over(name):
@@ -57,7 +62,7 @@ def load_object(name: str, where: str) -> object:
         raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
     if _is_file(module_name):
-        return load_from_file(name, where, folder=Path.cwd())
+        return _of_file(name, where, folder or Path.cwd(), entry)
     try:
         found: object = attrgetter(attribute)(_imported(module_name))
     except (Exception, SystemExit) as error:
@@ -65,11 +70,7 @@ def load_object(name: str, where: str) -> object:
     return found
 
 
-def load_from_file(name: str, where: str, *, folder: Path, entry: str = "") -> object:
-    """Return the object that ``file:attr`` names. Raise ``PipelineError``.
-
-    The file may import its siblings. It is run once until it is changed, and once more for each ``entry``.
-    """
+def _of_file(name: str, where: str, folder: Path, entry: str) -> object:
     file_name, _, attribute = name.rpartition(":")
     file = folder / file_name
     if not file.is_file():  # before ``resolve``, which raises for links in a circle
@@ -170,7 +171,7 @@ def _imported(module_name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
-    with _RUNNING, kolibrify_names():
+    with _RUNNING, kolibrify_names(), _in_time():
         return importlib.import_module(_current_name(module_name))
 
 
@@ -218,7 +219,7 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
         # Last, so that a sibling never takes the place of an installed module; for good, because functions import late.
         sys.path.append(str(file.parent))
     try:
-        with kolibrify_names():
+        with kolibrify_names(), _in_time():
             spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(module_name, None)  # also after Ctrl-C: the next load must not find half a module
@@ -261,6 +262,31 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Raise ``TimeoutError`` after ``LOAD_S`` within a block: a script that starts when it is imported may never end.
+
+    Only where signals arrive, which is in the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def end(*_: object) -> NoReturn:
+        raise TimeoutError(f"it did not end within {LOAD_S:g} s; it must start nothing when it is imported")
+
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, end)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, LOAD_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler or signal.SIG_DFL)
+        if left:  # a timer of the caller's
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
 
 
 @contextmanager

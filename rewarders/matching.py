@@ -56,10 +56,10 @@ def failed(name: str, error: BaseException) -> Abstained:
 
 def _rejects(error: BaseException) -> bool:
     """Return whether an error means that code takes no such call, rather than that it cannot score this attempt."""
-    if not isinstance(error, TypeError | AttributeError):
-        return False
-    if "GraderInput" in str(error):
+    if isinstance(error, TypeError | AttributeError) and "GraderInput" in str(error):
         return True
+    if not isinstance(error, TypeError):
+        return False
     *_, (frame, _) = walk_tb(error.__traceback__) if error.__traceback__ else [(None, 0)]
     return frame is not None and Path(frame.f_code.co_filename).resolve().parent == _HERE
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -20,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast, get_args
 from tfgrpo.rewarders.calling import perform
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, constructed, fits, pop_rewarder_id, refuse_unknown
-from tfgrpo.rewarders.importing import is_handed_over, load_from_file, load_object
+from tfgrpo.rewarders.importing import is_handed_over, load_object
 from tfgrpo.rewarders.matching import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.scorer import (
     Abstained,
@@ -325,23 +324,16 @@ _MAKERS: Final[Mapping[str, Callable[[str, dict[str, Any], str, str], Scorer]]] 
 def _from_python(
     name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str
 ) -> Scorer:
-    if folder is not None and is_file_name(name):
-        found = load_from_file(name, where, folder=folder, entry=entry)
-    else:
-        found = load_object(name, where)
+    found = load_object(name, where, folder=folder, entry=entry)
     rest, own, parse = _split_options(options, entry or name, where, key)
     made = as_scorer(own, found, rest, where, key)
+    if "rewarder_id" in options:
+        made = replace(made, rewarder_id=own)  # though the object has a name, too
     # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
     isolated = made.place != "loop" and not is_handed_over(name)
     source = _source(name, options, folder, entry) if isolated else None
     place: Place = "loop" if made.place == "loop" else "process" if isolated else "thread"
     return replace(made, place=place, source=source, parse=parse)
-
-
-def is_file_name(name: str) -> bool:
-    """Return whether a name is that of an object in a file."""
-    module_name = name.rpartition(":")[0]
-    return module_name.endswith(".py") or "/" in module_name or os.sep in module_name
 
 
 def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:

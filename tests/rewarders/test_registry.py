@@ -1,51 +1,34 @@
-"""Rewarders by name: the closed table, and any Python callable or class."""
+"""Scorers by name: the closed table, and any Python callable, class or object, its parameters bound by their names."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 import sys
+import textwrap
+import time
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
-from pathlib import Path
 
-import numpy as np
 import pytest
-from tfgrpo.rewarders.callable import adapt
-from tfgrpo.rewarders.scoring import Weighted, score_group, total_range
 
+from tests.support.rewards.scoring import built, group, scores, totalled, verdicts
+from tfgrpo.rewarders import importing
+from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
-from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers
+from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
 from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.rewarders.scorer import Abstained, Rewarder
-from tfgrpo.rewarders.threads import RewarderThreads
-from tfgrpo.stores.errors import OptionError, PipelineError
-from tfgrpo.stores.frozen_json import FrozenDict
-from tfgrpo.stores.outcomes import RewardScore
-
-
-@pytest.fixture(autouse=True)
-def _examples_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support" / "rewards"))
-    yield
-    sys.modules.pop("rewarder_examples", None)
-
-
-def example(name: str, **options) -> Rewarder:
-    return build_scorer(f"rewarder_examples:{name}", options)
-
-
-def scores(rewarder, context):
-    return [verdict.score for verdict in rewarder.score(context)]
+from tfgrpo.rewarders.scorer import Abstained, Weighted
+from tfgrpo.stores.errors import PipelineError
 
 
 def test_built_in_rewarders_are_found_by_name():
     assert {"composite", "gt", "judge", "math_exact", "relative", "remote"} <= set(known_scorers())
     assert list(known_scorers()) == sorted(known_scorers())
-    assert build_scorer("gt", {"match": "numeric", "tolerance": 0.1}) == GroundTruth("numeric", 0.1)
-    assert build_scorer("relative", {"variant": "zscore"}) == RelativeRewarder("zscore")
-    assert build_scorer("gt", {"rewarder_id": "gt-strict"}).rewarder_id == "gt-strict"
+    assert built("gt", match="numeric", tolerance=0.1).made_from == GroundTruth("numeric", 0.1)
+    assert built("relative", variant="zscore").made_from == RelativeRewarder("zscore")
+    assert built("gt", rewarder_id="gt-strict").rewarder_id == "gt-strict"
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -87,7 +70,7 @@ def test_every_name_that_is_proposed_can_be_built_or_asks_for_its_options():
         name, _, option = phrase.partition(" with ")
         assert name in known_scorers()
         if option:
-            assert build_scorer(name, dict([option.split(": ")]))
+            assert built(name, **dict([option.split(": ")]))
     assert not set(ALIASES) & set(known_scorers())
 
 
@@ -98,16 +81,7 @@ def test_every_unknown_option_is_named_at_once():
         "my.yaml: gt: options.matching",
         "my.yaml: gt: options.tol",
     ]
-    assert "only match, tolerance, decimal, labels, rewarder_id" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("gt", {"match": "fuzzy"}), ("relative", {"variant": "median"}), ("rewarder_examples:Length", {"scale": 0})],
-)
-def test_a_value_that_an_option_does_not_accept_is_a_configuration_error(name, options):
-    with pytest.raises(PipelineError, match=name):
-        build_scorer(name, options)
+    assert "only match, tolerance, decimal, labels, first, rewarder_id" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["composite", "gt", "judge", "number_match", "powl_valid", "relative", "remote"])
@@ -143,85 +117,428 @@ def test_bytes_are_no_text(name, options):
         build_scorer(name, options)
 
 
-def test_a_plain_function_of_output_and_answer_scores_each_attempt(make_context):
-    rewarder = example("same")
-    assert rewarder.rewarder_id == "rewarder_examples:same"
-    assert scores(rewarder, make_context(["42", "41"])) == [1.0, 0.0]
+KINDS = """
+    from __future__ import annotations
+    from dataclasses import dataclass
+    from typing import ClassVar
+    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput, grader
+    from tfgrpo.rewarders.scorer import Abstained
+    from tfgrpo.stores.errors import OptionError, PipelineError, Problem
+    from tfgrpo.stores.outcomes import RewardScore
+
+    class Plain:
+        def __init__(self, reward=0.5):
+            if reward < 0:
+                raise ValueError("reward below 0; accepted: more")
+            self.reward = reward
+        def grade_batch(self, inputs):
+            return [GradeResult(i.sample_id, self.reward, i.completion_index) for i in inputs]
+
+    class Later(Grader):
+        async def grade_batch(self, inputs):
+            return [GradeResult(i.sample_id, 0.5, i.completion_index) for i in inputs]
+
+    class Single:
+        def score_one(self, item):
+            return 0.5
+
+    @dataclass
+    class Data:
+        weights: dict[str, float] | None = None
+        kind: ClassVar[str] = "data"
+        def grade_batch(self, inputs):
+            return [0.5 for _ in inputs]
+
+    class Outer:
+        Inner = Plain
+
+    class Group:
+        rewarder_id = "group"
+        def __init__(self, worth=0.5):
+            self.worth = worth
+        def score(self, context):
+            return [RewardScore("group", self.worth, "seen") for _ in context.outputs]
+
+    class Called:
+        def __init__(self, **options):
+            self.options = options
+        def __call__(self, output, answer):
+            return self.options.get("reward", 0.5)
+
+    class CalledLater:
+        async def __call__(self, output, answer):
+            return 0.5
+
+    instance = Plain()
+    group_instance = Group()
+
+    def factory(reward=0.5):
+        return Plain(reward)
+
+    def loose_factory(**options):
+        return Plain(**options)
+
+    def score(item):
+        return 0.5
+
+    def scaled(item, scale):
+        return 0.25 * scale
+
+    def same(output, answer, least=1, *, most=100):
+        return 0.5 if least <= len(output) <= most else 0.0
+
+    async def later_score(item):
+        return 0.5
+
+    def lengths(context):
+        return [len(each.output) / 4 for each in context.outputs]
+
+    async def later_lengths(context):
+        return lengths(context)
+
+    @grader
+    def decorated(item: GraderInput) -> float:
+        return 0.5
+
+    number = 7
+
+    class NoScorer:
+        pass
+
+    class Anonymous:
+        def score(self, context):
+            return []
+
+    class Ranged:
+        score_range = (1, 0)
+        def score_one(self, item):
+            return 1.0
+
+    def makes_none():
+        return None
+
+    async def makes_later():
+        return Plain()
+
+    def leaves():
+        raise SystemExit(2)
+
+    class Refuses:
+        def __init__(self):
+            raise OptionError("a is 1", "2")
+
+    def strict(*, reward):
+        raise PipelineError([Problem("reward", repr(reward), "a reward"), Problem("scale", "nothing", "a scale")])
+
+    def yields(output, answer):
+        yield 1.0
+
+    async def yields_later(context):
+        yield 1.0
+
+    def words(output):
+        return "good"
+
+    def columns(gold, pred):
+        return gold.unit == pred.answer
+"""
 
 
-def test_a_plain_function_of_the_context_scores_the_group(make_context):
-    assert scores(example("lengths"), make_context(["a", "bcd"])) == [1.0, 3.0]
-    said = example("verdicts").score(make_context(["a", "b"]))
-    assert said[0].evidence == "fine"
-    assert said[1] == Abstained("rewarder_examples:verdicts", "no")
+@pytest.fixture(autouse=True)
+def _as_before():
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith(("tfgrpo_file_", "my_")):
+            del sys.modules[name]
 
 
-def test_options_reach_the_parameters_that_have_a_default(make_context):
-    assert scores(example("at_least", least=2, most=3), make_context(["a", "bc", "defg"])) == [0.0, 1.0, 0.0]
-    with pytest.raises(PipelineError, match=r"options: got answer; accepted: the options of at_least\(.*least.*most"):
-        example("at_least", answer="42")
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    write(tmp_path / "my_kinds.py", KINDS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def test_a_class_is_built_with_its_options(make_context):
-    assert scores(example("Length", scale=3.0), make_context(["ab"])) == [6.0]
-    assert scores(example("instance"), make_context(["ab"])) == [4.0]
-    assert scores(example("Loose", a=1, b=2), make_context(["ab"])) == [2.0]
+def write(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(textwrap.dedent(text))
+
+
+def called(scorer, *outputs):
+    """Return the scores, called in this process."""
+    return scores(replace(scorer, place="thread") if scorer.place == "process" else scorer, *(outputs or ("ab",)))
+
+
+def problems(name, options=None, **more) -> list[str]:
+    with pytest.raises(PipelineError) as caught:
+        build_scorer(name, options, source="p.yaml", **more)
+    return [str(problem) for problem in caught.value.problems]
+
+
+OBJECTS = [
+    ("Plain", {}), ("Plain", {"reward": 0.5}), ("Later", {}), ("Single", {}), ("Data", {"weights": {"a": 1.0}}),
+    ("Outer.Inner", {}), ("Group", {}), ("Group", {"worth": 0.5}), ("Called", {}), ("Called", {"reward": 0.5}),
+    ("CalledLater", {}), ("instance", {}), ("group_instance", {}), ("factory", {}), ("factory", {"reward": 0.5}),
+    ("loose_factory", {"reward": 0.5}), ("score", {}), ("scaled", {"scale": 2.0}), ("same", {}),
+    ("same", {"least": 2, "most": 3}), ("later_score", {}), ("lengths", {}), ("later_lengths", {}), ("decorated", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attr", "options"), OBJECTS)
+@pytest.mark.parametrize("module", ["my_kinds.py", "my_kinds", "./my_kinds.py"])
+def test_objects_classes_factories_and_functions_are_scorers(folder, module, attr, options):
+    scorer = built(f"{module}:{attr}", **options)
+    own = {"Group": "group", "group_instance": "group"}.get(attr, f"{module}:{attr}")
+    assert (scorer.rewarder_id, called(scorer)) == (own, [0.5])
+    named = built(f"{module}:{attr}", rewarder_id="mine", **options)
+    (verdict,) = verdicts(replace(named, place="thread"), "ab")
+    assert (named.rewarder_id, verdict.rewarder_id) == ("mine", "mine")
+
+
+async def test_a_worker_process_makes_each_of_them_again(folder):
+    kinds = [each for each in OBJECTS if each[0] in ("Plain", "Called", "later_lengths", "decorated", "scaled")]
+    for attr, options in kinds[-3:]:
+        scorer = built(f"my_kinds.py:{attr}", **options)
+        assert scorer.place == "process"
+        assert pickle.loads(pickle.dumps(scorer.source)) == scorer.source
+    parts = [Weighted(built(f"my_kinds.py:{attr}", rewarder_id=attr, **options)) for attr, options in kinds[-3:]]
+    assert (await totalled(group("ab"), *parts)).totals == {"r0": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "expected"),
     [
-        ("missing", {}),
-        ("three", {}),
-        ("number", {}),
-        ("number", {"a": 1}),
-        ("instance", {"scale": 1}),
-        ("Anonymous", {}),
-        ("Inert", {}),
-        ("Length", {"unit": "cm"}),
+        ("missing.py:x", {}, "missing.py:x: got 'missing.py', which is no file; accepted: file.py:attr, with the file"),
+        ("./:x", {}, "which is no file"),
+        ("./notes.txt:x", {}, "got 'notes.txt'; accepted: a file that Python can import"),
+        ("my_kinds.py:missing", {}, "'missing', which my_kinds.py does not have; accepted: "),
+        ("my_kinds:missing", {}, "module:attr that can be imported"),
+        ("my_kinds:", {}, "module:attr that can be imported"),
+        (":x", {}, "module:attr that can be imported"),
+        ("my_broken.py:x", {}, "got SyntaxError: "),
+        ("my_broken:x", {}, "got SyntaxError: "),
+        ("my_leaves.py:x", {}, "got SystemExit: 3; accepted: a file that can be run: my_leaves.py"),
+        ("my_leaves:x", {}, "got SystemExit: 3; accepted: module:attr that can be imported"),
+        ("my_loud.py:x", {}, f"got ValueError: {'one two' * 42}one tw…; accepted"),
+        ("no_such_module_here:x", {}, "got ModuleNotFoundError: No module named"),
+        ("my_kinds.py:number", {}, "number: got a int; accepted: a function of"),
+        ("my_kinds.py:number", {"a": 1}, "number: got a int"),
+        ("my_kinds.py:NoScorer", {}, "got something that makes a NoScorer; accepted: a function of"),
+        ("my_kinds.py:makes_none", {}, "got something that makes nothing; accepted: a function of"),
+        ("my_kinds.py:makes_later", {}, "got something that makes a coroutine; accepted: a function of"),
+        ("my_kinds.py:Anonymous", {}, "got no rewarder_id; accepted: a rewarder with a rewarder_id and score(context)"),
+        ("my_kinds.py:Ranged", {}, "got score_range is (1, 0); accepted: two finite numbers"),
+        ("my_kinds.py:Plain", {"worth": 1}, "options: got worth; accepted: the options of Plain(reward=0.5)"),
+        ("my_kinds.py:Plain", {"reward": -1}, "got ValueError: reward below 0; accepted: more; accepted: values that"),
+        ("my_kinds.py:Refuses", {}, "options: got a is 1; accepted: 2"),
+        ("my_kinds.py:leaves", {}, "got SystemExit: 2; accepted: values that leaves takes"),
+        ("my_kinds.py:instance", {"reward": 1}, "got reward; accepted: no options: it is an object already"),
+        ("my_kinds.py:decorated", {"reward": 1}, "accepted: no options: it is an object already"),
+        ("my_kinds.py:score", {"scale": 1}, "options: got scale; accepted: the options of score("),
+        ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
+        ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),
+        ("my_kinds.py:yields_later", {}, "got a function that yields; accepted: "),
+        ("my_kinds.py:Plain", {"parse": "guess"}, "options.parse: got 'guess'; accepted: auto, think, whole"),
+        ("my_kinds.py:Plain", {"rewarder_id": " "}, "options.rewarder_id: got ' '; accepted: a name"),
+        ("builtins:int", {}, "builtins:int"),
+        ("builtins:max", {}, "builtins:max"),
+        ("builtins:dict", {"a": 1}, "got a dict; accepted: a function of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_scorer_is_refused_with_its_place(folder, name, options, expected):
+    write(folder / "my_broken.py", "def\n")
+    write(folder / "my_leaves.py", "raise SystemExit(3)\n")
+    write(folder / "my_loud.py", "raise ValueError('one\\ntwo' * 400)\n")
+    write(folder / "notes.txt", "x = 1\n")
+    before = set(sys.modules)
+    (problem,) = problems(name, options)
+    assert expected in problem
+    assert problem.startswith(f"p.yaml: {name}")
+    assert len(problem.splitlines()) == 1
+    if name.startswith(("my_broken", "my_leaves", "my_loud")):
+        assert not {each for each in set(sys.modules) - before if each.startswith(("tfgrpo_file", "my_"))}
+
+
+def test_everything_that_the_maker_of_a_scorer_refuses_is_reported_at_once(folder):
+    assert [each.partition(": got")[0] for each in problems("my_kinds.py:strict", {"reward": 1})] == [
+        "p.yaml: my_kinds.py:strict: options.reward",
+        "p.yaml: my_kinds.py:strict: options.scale",
+    ]
+
+
+def test_a_file_that_never_ends_to_load_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(importing, "LOAD_S", 0.2)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for number, forever in enumerate(
+        ("while True: pass", "import time; time.sleep(600)", "import threading; threading.Event().wait()")
+    ):
+        write(tmp_path / f"my_forever{number}.py", f"{forever}\ndef score(output): return 1.0\n")
+        for name in (f"{tmp_path}/my_forever{number}.py:score", f"my_forever{number}:score"):
+            began = time.monotonic()
+            (problem,) = problems(name)
+            assert "it did not end within 0.2 s; it must start nothing when it is imported" in problem
+            assert time.monotonic() - began < 20.0
+
+
+def test_a_user_s_scorer_is_tried_before_a_run(folder):
+    refuse_no_scorer(built("my_kinds.py:Plain"), "rewarders.0")
+    refuse_no_scorer(built("my_kinds.py:columns"), "rewarders.0")  # which the made-up item does not have
+    with pytest.raises(PipelineError, match=r"rewarders\.0: got the reward 'good' is no number"):
+        refuse_no_scorer(built("my_kinds.py:words"), "rewarders.0")
+
+
+def test_ranges_are_declared_by_objects_and_functions():
+    def stars(output, answer):
+        return 4
+
+    stars.score_range = (1, 5)
+    with handed_over() as name_of:
+        assert total_range([Weighted(built(name_of(stars)))]) == (1.0, 5.0)
+        assert total_range([Weighted(built(name_of(lambda output: 1)))]) == (0.0, 1.0)
+        stars.score_range = (5, 1)
+        with pytest.raises(PipelineError, match="score_range is"):
+            built(name_of(stars))
+
+
+def test_a_file_may_import_its_siblings_early_and_late(tmp_path):
+    write(tmp_path / "graders" / "my_words.py", "WORTH = 0.5\n")
+    write(tmp_path / "graders" / "my_package" / "__init__.py", "WORTH = 0.25\n")
+    write(
+        tmp_path / "graders" / "mine.py",
+        """
+        from my_words import WORTH
+        def score(item):
+            import my_package
+            return WORTH + my_package.WORTH
+        """,
+    )
+    scorer = build_scorer("graders/mine.py:score", folder=tmp_path, entry="mine")
+    assert (scorer.rewarder_id, scores(scorer, "a")) == ("mine", [0.75])
+
+
+def test_a_sibling_never_takes_the_place_of_an_installed_module(tmp_path):
+    write(tmp_path / "statistics.py", "raise RuntimeError('the wrong one')\n")
+    write(tmp_path / "mine.py", "import statistics\ndef score(item):\n    return statistics.mean([0, 1])\n")
+    assert called(build_scorer("mine.py:score", folder=tmp_path)) == [0.5]
+
+
+def test_a_sibling_of_another_scorers_name_is_refused_and_not_mixed_up(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / name / "my_helper.py", f"NAME = {name!r}\n")
+        write(tmp_path / name / "mine.py", "from my_helper import NAME\ndef score(item):\n    return 1.0\n")
+    assert called(build_scorer("one/mine.py:score", folder=tmp_path, entry="a")) == [1.0]
+    assert called(build_scorer("one/mine.py:score", folder=tmp_path, entry="b")) == [1.0]
+    (problem,) = problems("two/mine.py:score", folder=tmp_path)
+    assert "an import of my_helper, found in" in problem
+
+
+def test_each_entry_of_a_mix_has_a_module_of_its_own_and_the_file_as_it_is_now(tmp_path):
+    def score(entry):
+        return called(build_scorer("mine.py:score", folder=tmp_path, entry=entry))
+
+    write(tmp_path / "mine.py", "calls = []\ndef score(item):\n    calls.append(1)\n    return len(calls)\n")
+    first = build_scorer("mine.py:score", folder=tmp_path, entry="first")
+    assert [called(first), called(first), score("second")] == [[1.0], [2.0], [1.0]]
+    write(tmp_path / "mine.py", "def score(item):\n    return 0.125\n")
+    assert score("first") == [0.125]
+
+
+THEIRS = """
+    {imports}
+
+    class Mine({module}Grader):
+        def __init__(self, worth: float = 0.25) -> None:
+            super().__init__()
+            self.worth = worth
+
+        async def grade_batch(self, inputs: "list[{module}GraderInput]") -> "list[{module}GradeResult]":
+            assert all(isinstance(each, {module}GraderInput) for each in inputs)
+            results = [
+                {module}GradeResult(sample_id=each.sample_id, reward=self.worth, completion_index=each.completion_index)
+                for each in inputs
+            ]
+            for result in results:
+                result.reward *= 2
+            return results
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "module"),
+    [
+        ("from kolibrify.rl_dataserver.graders import Grader, GradeResult, GraderInput", ""),
+        ("from kolibrify.rl_dataserver import graders", "graders."),
+        ("import kolibrify.rl_dataserver.graders", "kolibrify.rl_dataserver.graders."),
+        ("from my_base import Grader, GradeResult, GraderInput", ""),
     ],
 )
-def test_what_is_no_rewarder_is_refused_before_anything_runs(name, options):
-    with pytest.raises(PipelineError, match=f"rewarder_examples:{name}"):
-        example(name, **options)
-
-
-def test_a_module_that_cannot_be_imported_is_a_configuration_error(tmp_path, monkeypatch):
-    (tmp_path / "broken_rewarder.py").write_text("raise RuntimeError('no licence')\n")
+@pytest.mark.parametrize("name", ["my_theirs.py:Mine", "my_theirs:Mine"])
+def test_a_file_for_the_existing_system_loads_where_that_is_absent(tmp_path, monkeypatch, name, imports, module):
+    write(tmp_path / "my_base.py", "from kolibrify.rl_dataserver.graders import *\n")
+    write(tmp_path / "my_theirs.py", THEIRS.format(imports=imports, module=module))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("broken_rewarder:score", "no_such_module_here:score", "rewarder_examples:", ":x"):
-        with pytest.raises(PipelineError, match="module:attr that can be imported"):
-            build_scorer(name)
-
-
-def test_a_function_that_raises_on_one_output_loses_only_that_one(make_context):
-    said = example("picky").score(make_context(["ok", "boom", "skip"]))
-    assert said[0].score == 1.0
-    assert said[1] == Abstained("rewarder_examples:picky", "raised ValueError: cannot read this", broke=True)
-    assert said[2] == Abstained("rewarder_examples:picky", "returned None")
+    scorer = build_scorer(name, folder=tmp_path)
+    assert called(scorer) == [0.5]
+    if not module:
+        assert scores(scorer, "a", "b") == [0.5, 0.5]  # in a worker process
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("kolibrify")
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("picky", "cannot read this"), ("sends_text", "expected"), ("returns_one", "expected")]
+    "line", ["from kolibrify.rl_dataserver.graders import MathExactGrader", "import kolibrify.rl.rewards"]
 )
-async def test_a_function_that_scores_no_output_is_broken(make_context, name, reason):
-    with RewarderThreads() as threads:
-        said = await score_group([Weighted(example(name))], make_context(["boom", "boom"]), threads)
-    assert reason in said.faults[f"rewarder_examples:{name}"]
+def test_a_file_that_needs_more_of_the_existing_system_is_answered_with_what_there_is(tmp_path, monkeypatch, line):
+    write(tmp_path / "my_theirs.py", f"{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("my_theirs.py:Mine", "my_theirs:Mine"):
+        (problem,) = problems(name, folder=tmp_path)
+        expected = (
+            "it is not installed; accepted: from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
+        )
+        assert expected in problem
+
+
+def test_a_file_for_the_existing_system_works_where_that_is_installed(tmp_path):
+    package = tmp_path / "site" / "kolibrify"
+    write(package / "__init__.py", "")
+    write(package / "rl_dataserver" / "__init__.py", "")
+    write(
+        package / "rl_dataserver" / "graders.py",
+        """
+        from dataclasses import dataclass
+        class Grader: pass
+        class GraderInput: pass
+        @dataclass
+        class GradeResult:
+            sample_id: str
+            reward: float
+            completion_index: int | None = None
+        """,
+    )
+    imports = "from kolibrify.rl_dataserver.graders import Grader, GradeResult"
+    text = THEIRS.format(imports=imports, module="").replace("assert all", "all").replace("GraderInput", "Grader")
+    write(tmp_path / "theirs.py", text)
+    sys.path.append(str(tmp_path / "site"))
+    try:
+        assert called(build_scorer("theirs.py:Mine", folder=tmp_path)) == [0.5]
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "kolibrify"]:
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(
     "function",
     [
-        lambda output: 1.0,
-        lambda text, /: 1.0,
-        lambda completions: [1.0],
         lambda predictions, references: [1.0],
         lambda *context: [1.0],
         lambda *outputs, **more: 1.0,
         lambda: 1.0,
         lambda a, b: 1.0,
-        lambda x, /: 1.0,
+        lambda question: 1.0,
+        lambda metadata: 1.0,
         lambda output, answer, weight: 1.0,
         lambda state, target: 1.0,
         lambda answer: 1.0,
@@ -233,9 +550,9 @@ async def test_a_function_that_scores_no_output_is_broken(make_context, name, re
         lambda _, answer: 1.0,
     ],
 )
-def test_a_function_of_another_signature_is_refused_where_it_is_adapted(function):
-    with pytest.raises(ValueError, match=r"accepted: \(output, answer\), or \(context\) with that name"):
-        adapt("mine", function)
+def test_a_function_of_another_signature_is_refused(function):
+    with handed_over() as name_of, pytest.raises(PipelineError, match=r"accepted: a function of \(output, answer\)"):
+        built(name_of(function))
 
 
 BY_NAME = {
@@ -271,7 +588,7 @@ BY_NAME = {
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("name", BY_NAME)
-async def test_arguments_are_bound_by_the_names_of_the_parameters(make_context, name, later):
+def test_arguments_are_bound_by_the_names_of_the_parameters(name, later):
     function, seen = BY_NAME[name], []
 
     @functools.wraps(function)
@@ -283,162 +600,92 @@ async def test_arguments_are_bound_by_the_names_of_the_parameters(make_context, 
     async def awaited(*args, **kwargs):
         return plain(*args, **kwargs)
 
-    context = replace(make_context(["the output"], answer="the reference"), metadata={"gold": "the reference"})
-    said = adapt("mine", awaited if later else plain).score(context)
-    assert [verdict.score for verdict in (await said if later else said)] == [1.0]
+    with handed_over() as name_of:
+        scorer = built(name_of(awaited if later else plain))
+        assert scores(scorer, "the output", answer="the reference", metadata={"gold": "the reference"}) == [1.0]
     assert seen == [("the output", "the reference")]
 
 
-def test_prompt_metadata_context_and_columns_are_bound_by_name_too(make_context):
+def test_prompt_metadata_and_columns_are_bound_by_name_too():
     seen = {}
 
-    def everything(question, output, metadata, context, item, extra_info=None, data_source="none", **columns):
+    def everything(question, output, metadata, item, extra_info=None, data_source="none", level=None, **columns):
         seen.update(locals())
         return 1
 
-    own = {"unit": "km", "title": "T", "extra_info": {"index": 3}}
-    context = replace(make_context(["42"]), metadata=own)
-    assert scores(adapt("mine", everything), context) == [1.0]
-    assert (seen["question"], seen["metadata"], seen["context"]) == ("prompt", own, context)
-    assert (seen["extra_info"], seen["data_source"]) == ({"index": 3}, "none")
-    assert seen["columns"] == {"unit": "km", "title": "T", "prompt": "prompt", "answer": "42"}
-    item = seen["item"]
-    assert (item.id, item.prompt, item.input, item.answer, item.target) == ("q1", "prompt", "prompt", "42", "42")
-    assert (item.unit, item.title, item["title"], item.get("size", 1)) == ("km", "T", "T", 1)
-    with pytest.raises(AttributeError, match="no 'size'; there are answer, extra_info, id, metadata, title, unit"):
-        item.size  # noqa: B018
-    with pytest.raises(KeyError):
-        item["size"]
-    assert (item[0], item.upper(), pickle.loads(pickle.dumps(item)).unit) == ("p", "PROMPT", "km")
-    source = []
-    adapt("mine", lambda data_source, output: source.append(data_source) or 1).score(context)
-    assert source == ["items"]
+    own = {"unit": "km", "title": "T", "extra_info": {"index": 3}, "data_source": "gsm8k", "level": 3}
+    with handed_over() as name_of:
+        assert scores(built(name_of(everything), title="mine"), "42", prompt="How?", metadata=own) == [1.0]
+        assert (seen["question"], seen["metadata"], seen["extra_info"]) == ("How?", own, {"index": 3})
+        assert (seen["data_source"], seen["level"]) == ("none", 3)  # another default than None is an option
+        assert seen["columns"] == {"unit": "km", "title": "mine", "prompt": "How?", "answer": "42"}
+        item = seen["item"]
+        assert (item.id, item.prompt, item.input, item.answer, item.target) == ("q1", "How?", "How?", "42", "42")
+        assert (item.unit, item.title, item["title"], item.get("size", 1)) == ("km", "T", "T", 1)
+        with pytest.raises(AttributeError, match=r"no 'size'; there are answer, .*unit"):
+            item.size  # noqa: B018
+        with pytest.raises(KeyError):
+            item["size"]
+        assert (item[0], item.upper(), pickle.loads(pickle.dumps(item)).unit) == ("H", "HOW?", "km")
+        sources = []
+        scores(built(name_of(lambda data_source, output: sources.append(data_source) or 1)), "42", metadata=own)
+        assert sources == ["gsm8k"]
 
 
-def test_an_attribute_that_a_prediction_does_not_have_costs_the_attempt_with_its_name(make_context):
-    (said,) = adapt("mine", lambda gold, pred: gold.answer == pred.intent).score(make_context(["42"]))
-    assert said == Abstained("mine", "raised AttributeError: no 'intent'; there are answer", broke=True)
+def test_several_accepted_answers_are_a_list():
+    with handed_over() as name_of:
+        scorer = built(name_of(lambda output, answer: output in answer))
+        assert scores(scorer, "x", "z", answer="y", alternatives=("x",)) == [1.0, 0.0]
 
 
-class Scored:
-    def __init__(self, score, feedback):
-        self.score, self.feedback = score, feedback
+def test_an_attribute_that_a_prediction_does_not_have_costs_the_attempt_with_its_name():
+    with handed_over() as name_of:
+        scorer = built(name_of(lambda gold, pred: gold.answer == pred.intent), rewarder_id="mine")
+        assert verdicts(scorer, "42") == (
+            Abstained("mine", "AttributeError: no 'intent'; there are answer", broke=True),
+        )
 
 
-@pytest.mark.parametrize(
-    ("value", "score", "evidence", "details"),
-    [
-        (True, 1.0, "mine returned True", None),
-        (Decimal("0.5"), 0.5, "mine returned 0.5", None),
-        (Fraction(1, 2), 0.5, "mine returned 1/2", None),
-        (np.float32(0.5), 0.5, "mine returned 0.5", None),
-        (np.int64(1), 1.0, "mine returned 1", None),
-        (np.bool_(True), 1.0, "mine returned True", None),
-        (np.array(0.5), 0.5, "mine returned 0.5", None),
-        ({"score": 0.5}, 0.5, "mine returned 0.5", None),
-        ({"reward": np.float64(0.5)}, 0.5, "mine returned 0.5", None),
-        ({"score": True, "reward": 1, "acc": True}, 1.0, "mine returned True", {"acc": True}),
-        ({"score": 0.5, "reason": "no\nunit"}, 0.5, "no unit", {"reason": "no\nunit"}),
-        ({"score": 1, "parts": [1, {"a": np.nan}], "n": np.int64(3), "x": object(), 7: 1}, 1.0, "mine returned 1", {"n": 3}),
-        (Scored(0.5, "no unit"), 0.5, "no unit", {"feedback": "no unit"}),
-    ],
-)  # fmt: skip
-def test_every_form_of_a_score_is_read_and_what_is_beside_it_kept(make_context, value, score, evidence, details):
-    (said,) = adapt("mine", lambda output, answer: value).score(make_context(["42"]))
-    assert said == RewardScore("mine", score, evidence, None if details is None else FrozenDict(details))
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({"score": None, "reason": "?"}, "returned None"),
-        ({"score": "high"}, "returned str, expected a number, a bool, None or a dict with a score"),
-        ({"score": 1, "reward": 0}, "returned ['reward', 'score'], expected one score"),
-        ({"accuracy": 1}, "returned ['accuracy'], expected one score"),
-        ({}, "returned [], expected one score"),
-        ([0.5], "returned list, expected a number, a bool, None or a dict with a score"),
-        (np.array([0.5]), "returned ndarray, expected a number, a bool, None or a dict with a score"),
-    ],
-)
-def test_a_result_without_one_score_costs_its_attempt(make_context, value, reason):
-    (said,) = adapt("mine", lambda output, answer: value).score(make_context(["42"]))
-    assert (said.rewarder_id, said.reason) == ("mine", reason)
-
-
-def test_options_fill_parameters_with_unknown_names(tmp_path, make_context):
-    file = tmp_path / "own.py"
-    file.write_text("def near(pred, gold, within):\n    return abs(float(pred) - float(gold)) <= within\n")
-    assert scores(build_scorer(f"{file}:near", {"within": 1}), make_context(["43", "44"])) == [1.0, 0.0]
+def test_options_fill_parameters_with_unknown_names(folder):
+    write(folder / "own.py", "def near(pred, gold, within):\n    return abs(float(pred) - float(gold)) <= within\n")
+    assert called(built("own.py:near", within=1), "43", "44") == [1.0, 0.0]
     for options in ({}, {"gold": "1", "within": 1}, {"size": 1}):
-        with pytest.raises(PipelineError, match="near"):
-            build_scorer(f"{file}:near", options)
+        (problem,) = problems("own.py:near", options)
+        assert "near" in problem
 
 
-def test_a_function_that_yields_is_refused_where_it_is_adapted():
-    def yields(output, answer):
-        yield 1.0
-
-    async def yields_later(context):
-        yield 1.0
-
-    def one_for_each_attempt(context):
-        yield from [1.0] * len(context.outputs)
-
-    for function in (yields, yields_later):
-        with pytest.raises(ValueError, match="a function that yields"):
-            adapt("mine", function)
-    assert adapt("mine", one_for_each_attempt).by_context
-
-
-@pytest.mark.parametrize("name", ["builtins:int", "builtins:max"])
-def test_a_callable_without_a_signature_is_refused(name):
-    with pytest.raises(PipelineError, match=name):
-        build_scorer(name)
-
-
-@pytest.mark.parametrize("name", ["gt", "relative", "operator:eq"])
-def test_rewarders_can_travel_to_another_process(name, make_context):
-    rewarder = build_scorer(name)
-    copy = pickle.loads(pickle.dumps(rewarder))
-    context = make_context(["42", "41"], prior={"r0": 1.0, "r1": 0.0})
-    assert scores(copy, context) == scores(rewarder, context) == [1.0, 0.0]
-
-
-def test_a_function_of_anything_is_refused_because_its_meaning_is_unknown():
-    with pytest.raises(PipelineError):
-        example("catch_all")
+def test_what_counts_as_the_answer_is_an_option():
+    outputs = ("The answer is 42", "<think>r</think>\n42", "r</think>42", "<think>42")
+    assert scores("math_exact", *outputs) == [1.0, 1.0, 1.0, 0.0]
+    assert scores(built("math_exact", parse="think"), *outputs) == [0.0, 1.0, 0.0, 0.0]
+    assert scores(built("math_exact", parse="whole"), *outputs) == [1.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("raised", "given", "accepted"),
+    ("output", "auto", "think", "whole"),
     [
-        ("ValueError('a is 1; accepted: 2')", "ValueError: a is 1; accepted: 2", "values that Own takes"),
-        ("OptionError('a is 1', '2')", "a is 1", "2"),
-        ("SystemExit(3)", "SystemExit: 3", "values that Own takes"),
+        ("42", "42", None, "42"),
+        ("  42\n", "42", None, "42"),
+        ("<think>r</think>\n42", "42", "42", "<think>r</think>\n42"),
+        ("r</think>\n42", "42", None, "r</think>\n42"),
+        ("<think>still 42", None, None, "<think>still 42"),
+        ("<think>r</think>", None, None, "<think>r</think>"),
+        ("</think>", None, None, "</think>"),
+        ("", None, None, None),
     ],
 )
-def test_the_text_of_a_plain_value_error_is_not_split(tmp_path, raised, given, accepted):
-    file = tmp_path / "own.py"
-    file.write_text(
-        "from tfgrpo.stores.errors import OptionError\n\nclass Own:\n    rewarder_id = 'own'\n"
-        f"    def __init__(self):\n        raise {raised}\n    def score(self, context):\n        return []\n"
-    )
-    with pytest.raises(PipelineError) as caught:
-        build_scorer(f"{file}:Own")
-    (problem,) = caught.value.problems
-    assert (problem.given, problem.accepted) == (given, accepted)
+def test_an_output_is_split_into_reasoning_and_answer(output, auto, think, whole):
+    for parse, expected in (("auto", auto), ("think", think), ("whole", whole)):
+        (item,) = group(output).inputs(parse)
+        assert (item.answer, item.completion) == (expected, output)
 
 
-def test_the_range_that_a_function_declares_is_the_range_of_its_reward():
-    def stars(output, answer):
-        return 4
-
-    async def later(context):
-        return [4]
-
-    stars.score_range = (1, 5)
-    assert total_range([Weighted(adapt("stars", stars))]) == (1.0, 5.0)
-    assert total_range([Weighted(adapt("later", later))]) == (0.0, 1.0)
-    later.score_range = (5, 1)
-    with pytest.raises(OptionError, match="score_range"):
-        total_range([Weighted(adapt("later", later))])
+def test_scorers_of_single_attempts_see_prompt_answer_metadata_tokens_and_index():
+    first, second = group("a", "b", metadata={"schema": "{}"}).inputs()
+    assert [(each.sample_id, each.completion_index, each.completion_tokens) for each in (first, second)] == [
+        ("q1", 0, 0),
+        ("q1", 1, 1),
+    ]
+    assert first.record == {"prompt": "How many?", "answer": "42", "metadata": {"schema": "{}"}}
+    (bare,) = group("a", answer="").inputs()
+    assert bare.record["answer"] is None
