@@ -1,7 +1,8 @@
-"""Composites: weights, gates, abstentions, what is asked and what is kept."""
+"""Composites and the graders of a mix: weights, gates, abstentions, what is asked and what is kept."""
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,154 +10,139 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tfgrpo.rewarders.scoring import Weighted, check_scorers, score_group
 
-from tests.support.rewards.judges import FakeJudge, by_order, by_output, judged
-from tfgrpo.rewarders.composite import Composite
-from tfgrpo.rewarders.gt import GroundTruth
-from tfgrpo.rewarders.judge.judge import JudgeRewarder
-from tfgrpo.rewarders.judge.model import judge_loads
-from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+from tests.support.rewards.judges import FakeJudge, by_order, by_output
+from tests.support.rewards.scoring import group, numbers, totalled
+from tfgrpo.rewarders.composite import ByDataset, Composite, check_scorers, judge_loads
 from tfgrpo.rewarders.registry import build_scorer
-from tfgrpo.rewarders.relative import RelativeRewarder
-from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Abstained, Scorer, Weighted
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.outcomes import RewardScore
 
 
 @dataclass
 class Scripted:
-    """Gives each output what the script says; None abstains, an exception is raised."""
+    """Gives each output what the script has for it; None abstains, an exception is raised."""
 
-    rewarder_id: str
     script: Any
     asked: list[str] = field(default_factory=list)
 
-    def score(self, context):
+    def __call__(self, context):
         self.asked += [attempt.output for attempt in context.outputs]
         if isinstance(self.script, Exception):
             raise self.script
-        given = [
-            self.script[attempt.output] if isinstance(self.script, dict) else self.script for attempt in context.outputs
+        scores = [
+            self.script[each.output] if isinstance(self.script, dict) else self.script for each in context.outputs
         ]
-        return [
-            Abstained(self.rewarder_id, "no idea") if score is None else RewardScore(self.rewarder_id, score, "said so")
-            for score in given
-        ]
+        return [Abstained("", "no idea") if score is None else RewardScore("", score, "seen") for score in scores]
 
 
-def part(name, script, weight=1.0):
-    return Weighted(Scripted(name, script), weight)
+def scripted(name, script) -> Scorer:
+    return Scorer(name, Scripted(script), scope="group")
+
+
+def part(name, script, weight=1.0) -> Weighted:
+    return Weighted(scripted(name, script), weight)
 
 
 async def scored(composite, outputs=("A",), judge=None, timeout_s=None):
-    with RewarderThreads() as threads:
-        given = await score_group([Weighted(composite, 1.0, timeout_s)], judged(list(outputs), judge), threads)
-    return [verdicts[0] for verdicts in given.verdicts], given
+    with ScoreRunner() as runner:
+        (found,) = await runner.score(composite, [group(*outputs, judge=judge)], timeout_s)
+    return found
 
 
 async def test_the_score_is_the_weighted_mean_of_the_parts_and_the_parts_are_kept():
-    composite = Composite((part("a", 1.0, 0.7), part("b", 0.5, 0.3)))
-    (verdict,), _ = await scored(composite)
-    assert verdict.score == 0.85
-    assert verdict.evidence == "(0.7 * a 1 + 0.3 * b 0.5) / 1"
+    (verdict,) = await scored(Composite((part("a", 1.0, 0.7), part("b", 0.5, 0.3))))
+    assert (verdict.score, verdict.evidence) == (0.85, "(0.7 * a 1 + 0.3 * b 0.5) / 1")
     rows = [(row["name"], row["weight"], row["score"], row["evidence"]) for row in verdict.details["parts"]]
-    assert rows == [("a", 0.7, 1.0, "said so"), ("b", 0.3, 0.5, "said so")]
+    assert rows == [("a", 0.7, 1.0, "seen"), ("b", 0.3, 0.5, "seen")]
 
 
 async def test_a_part_of_weight_zero_is_not_asked():
-    unused = Scripted("unused", ValueError("would poison"))
-    (verdict,), _ = await scored(Composite((part("a", 0.4), Weighted(unused, 0.0))))
-    assert verdict.score == 0.4
-    assert unused.asked == []
+    unused = part("unused", ValueError("would poison"), 0.0)
+    assert numbers(await scored(Composite((part("a", 0.4), unused)))) == [0.4]
+    assert unused.scorer.call.asked == []
 
 
 async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_on():
-    costly = Scripted("costly", 0.8)
-    gate = Scripted("form", {"A": 1.0, "B": 0.0, "C": 0.5})
-    verdicts, _ = await scored(Composite((Weighted(costly),), (gate,)), "ABC")
-    assert [verdict.score for verdict in verdicts] == [0.8, 0.0, 0.4]
-    assert costly.asked == ["A", "C"]
-    assert verdicts[1].evidence == "closed by form"
-    assert verdicts[2].evidence == "(1 * costly 0.8) / 1 * form 0.5"
-    assert [row["score"] for row in verdicts[1].details["gates"]] == [0.0]
-    assert verdicts[1].details["parts"] == ()
+    costly, gate = part("costly", 0.8), scripted("form", {"A": 1.0, "B": 0.0, "C": 0.5})
+    found = await scored(Composite((costly,), (gate,)), "ABC")
+    assert numbers(found) == [0.8, 0.0, 0.4]
+    assert costly.scorer.call.asked == ["A", "C"]
+    assert [verdict.evidence for verdict in found[1:]] == ["closed by form", "(1 * costly 0.8) / 1 * form 0.5"]
+    assert [row["score"] for row in found[1].details["gates"]] == [0.0]
+    assert found[1].details["parts"] == ()
 
 
-@pytest.mark.parametrize(("policy", "score"), [("fail", None), ("skip", 0.9), ("zero", 0.675)])
-async def test_the_options_decide_what_an_abstention_means(policy, score):
-    composite = Composite((part("a", 0.9, 3.0), part("b", None)), on_abstain=policy)
-    (verdict,), _ = await scored(composite)
-    assert getattr(verdict, "score", None) == score
-
-
-@pytest.mark.parametrize(("policy", "score"), [("fail", None), ("skip", None), ("zero", 0.0)])
-async def test_a_gate_that_abstains_never_stands_open(policy, score):
-    composite = Composite((part("a", 0.9),), (Scripted("gate", None),), policy)
-    (verdict,), _ = await scored(composite)
-    assert getattr(verdict, "score", None) == score
-
-
-async def test_skipping_everything_is_no_score():
-    (verdict,), _ = await scored(Composite((part("a", None),), on_abstain="skip"))
-    assert verdict == Abstained("composite", "every part abstained")
+@pytest.mark.parametrize(
+    ("policy", "parts", "gates", "score"),
+    [
+        ("fail", [0.9, None], [], None),
+        ("skip", [0.9, None], [], 0.9),
+        ("zero", [0.9, None], [], 0.675),
+        ("fail", [0.9], [None], None),
+        ("skip", [0.9], [None], None),
+        ("zero", [0.9], [None], 0.0),
+        ("skip", [None], [], None),
+    ],
+)
+async def test_the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one(policy, parts, gates, score):
+    members = tuple(part(f"p{at}", value, 3.0 if at == 0 else 1.0) for at, value in enumerate(parts))
+    closing = tuple(scripted(f"g{at}", value) for at, value in enumerate(gates))
+    assert numbers(await scored(Composite(members, closing, policy))) == [score]
 
 
 async def test_a_part_that_raises_abstains_and_the_others_count():
     composite = Composite((part("a", 0.5), part("b", KeyError("x"))), on_abstain="skip")
-    verdicts, given = await scored(composite, "AB")
-    assert [verdict.score for verdict in verdicts] == [0.5, 0.5]
-    assert given.timed_out is None
+    assert numbers(await scored(composite, "AB")) == [0.5, 0.5]
 
 
-async def test_a_part_that_hangs_is_named_and_the_group_is_told():
+async def test_a_part_that_hangs_makes_the_composite_late_and_is_named():
     release = threading.Event()
-
-    class Hanging:
-        rewarder_id = "hanging"
-
-        def score(self, context):
-            release.wait(30)
-            return []
-
-    composite = Composite((part("a", 0.5), Weighted(Hanging())))
-    verdicts, given = await scored(composite, timeout_s=0.05)
+    hanging = Weighted(Scorer("hanging", lambda _: release.wait(60), place="thread"))
+    (verdict,) = await scored(Composite((part("a", 0.5), hanging)), timeout_s=0.05)
     release.set()
-    assert given.timed_out == "hanging: no verdict within 0.05 s"
-    assert isinstance(verdicts[0], Abstained)
+    assert verdict == Abstained("composite", "hanging abstained: no score within 0.05 s", late=True)
 
 
 async def test_a_gate_outside_its_range_is_a_fault_and_no_reward():
-    (verdict,), given = await scored(Composite((part("a", 1.0),), (Scripted("gate", 1.5),)))
-    assert isinstance(verdict, Abstained)
-    assert "from 0 to 1" in given.faults["composite"]
+    (verdict,) = await scored(Composite((part("a", 1.0),), (scripted("gate", 1.5),)))
+    assert verdict == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
 
 
-async def test_judges_plain_functions_and_composites_work_together():
-    judge = FakeJudge(by_output({"A": 0.6, "B": 0.2}))
-    inner = Composite((Weighted(JudgeRewarder()),), rewarder_id="inner")
-    composite = Composite((Weighted(inner, 0.5), Weighted(GroundTruth(), 0.5)))
-    verdicts, _ = await scored(composite, "AB", judge)
-    assert [verdict.score for verdict in verdicts] == [0.3, 0.1]
+async def test_judges_functions_and_composites_work_together():
+    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
+    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
+    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
+    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
     assert composite.asks_model
-    assert not Composite((part("a", 1.0), Weighted(JudgeRewarder(), 0.0))).asks_model
+    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model
 
 
 async def test_parts_that_compare_see_the_whole_group_whatever_the_gates_say():
-    gate = Scripted("gate", {"A": 1.0, "B": 0.0})
-    composite = Composite((Weighted(PairwiseRewarder()),), (gate,))
-    verdicts, _ = await scored(composite, "AB", FakeJudge(by_order("AB")))
-    assert [verdict.score for verdict in verdicts] == [1.0, 0.0]
-    assert composite.compares
+    pairs = Weighted(build_scorer("relative", {"judge": {}}))
+    composite = Composite((pairs,), (scripted("gate", {"A": 1.0, "B": 0.0}),))
+    assert numbers(await scored(composite, "AB", FakeJudge(by_order("AB")))) == [1.0, 0.0]
+    check_scorers([Weighted(composite)], group_size=2)
+    with pytest.raises(PipelineError, match="groups of 1"):
+        check_scorers([Weighted(composite)], group_size=1)
 
 
-async def test_a_composite_can_be_asked_directly():
-    composite = Composite((part("a", 0.5), Weighted(JudgeRewarder())))
-    context = judged(["A"], FakeJudge(by_output({"A": 1.0})))
-    assert [verdict.score for verdict in await composite.score(replace(context, time_limit_s=5.0))] == [0.75]
-    assert list(await composite.score(replace(context, outputs=()))) == []
+async def test_a_judge_without_a_model_breaks_only_itself():
+    composite = Composite((Weighted(build_scorer("judge")), part("a", 0.5)), on_abstain="skip")
+    found = await totalled(group("A"), Weighted(composite))
+    assert found.totals == {"r0": 0.5}
+    lost, _ = found.verdicts[0][0].details["parts"]
+    assert (lost["name"], lost["score"], "no model" in lost["evidence"]) == ("judge", None, True)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1e300)), min_size=1, max_size=6))
+def test_a_mean_lies_between_its_parts(pairs):
+    composite = Composite(tuple(part(f"p{at}", score, weight) for at, (score, weight) in enumerate(pairs)))
+    verdict = composite.verdict((), [RewardScore(f"p{at}", score, "") for at, (score, _) in enumerate(pairs)])
+    low, high = min(score for score, _ in pairs), max(score for score, _ in pairs)
+    assert low - 1e-12 <= verdict.score <= high + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -166,34 +152,15 @@ async def test_a_composite_can_be_asked_directly():
         ((part("a", 1.0, 1.7e308), part("b", 1.0, 1.7e308)), "sum to infinity"),
         ((), "weight above 0"),
         ((part("a", 1.0), part("a", 1.0)), "more than once"),
-        ((Weighted(RelativeRewarder()),), "ranks totals"),
-        ((Weighted(GroundTruth(), timeout_s=5.0),), "a part with a time limit"),
+        ((Weighted(build_scorer("relative")),), "ranks totals"),
+        ((replace(part("a", 1.0), timeout_s=5.0),), "a part with a time limit"),
     ],
 )
 def test_weights_and_members_are_checked_once(parts, problem):
     with pytest.raises(ValueError, match=problem):
         Composite(parts)
-
-
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_is_finite_and_not_below_zero(weight):
-    with pytest.raises(ValueError, match="finite"):
-        part("a", 1.0, weight)
-
-
-def test_a_policy_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="on_abstain"):
         Composite((part("a", 1.0),), on_abstain="maybe")
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1e300)), min_size=1, max_size=6))
-def test_a_mean_lies_between_its_parts(pairs):
-    parts = tuple(part(f"p{place}", score, weight) for place, (score, weight) in enumerate(pairs))
-    composite = Composite(parts)
-    said = [RewardScore(each.rewarder.rewarder_id, each.rewarder.script, "") for each in parts]
-    mean = composite._mean(said)
-    low, high = min(score for score, _ in pairs), max(score for score, _ in pairs)
-    assert low - 1e-12 <= mean <= high + 1e-12
 
 
 def built(**options):
@@ -210,13 +177,18 @@ def test_a_composite_is_read_from_nested_options():
         on_abstain="zero",
         rewarder_id="mix",
     )
-    assert [(each.rewarder.rewarder_id, each.weight) for each in composite.parts] == [
-        ("judge", 0.7),
-        ("composite", 1.0),
-    ]
+    assert [(each.scorer.rewarder_id, each.weight) for each in composite.parts] == [("judge", 0.7), ("composite", 1.0)]
     assert [gate.rewarder_id for gate in composite.gates] == ["form"]
     assert (composite.on_abstain, composite.rewarder_id) == ("zero", "mix")
-    assert composite.parts[0].rewarder == JudgeRewarder(JudgeOptions(votes=3))
+    assert composite.parts[0].scorer.made_from.options.votes == 3
+
+
+def test_members_of_a_composite_can_decline_isolation():
+    wild = {"name": "tests.support.rewards.wild:score"}
+    composite = built(parts=[{**wild, "isolate": False}, {**wild, "options": {"rewarder_id": "other"}}])
+    assert [each.scorer.place for each in composite.parts] == ["thread", "process"]
+    with pytest.raises(PipelineError, match=r"parts\.0\.isolate: got 'no'; accepted: true or false"):
+        built(parts=[{**wild, "isolate": "no"}])
 
 
 def test_all_problems_of_a_composite_are_reported_at_once_with_their_location():
@@ -232,31 +204,19 @@ def test_all_problems_of_a_composite_are_reported_at_once_with_their_location():
             on_abstain="no",
             other=1,
         )
-    places = {problem.source for problem in caught.value.problems}
     base = "rewarders.1: composite: options"
-    assert places == {
+    assert {problem.source for problem in caught.value.problems} == {
         f"{base}.parts.0: judge: options.votes",
-        f"{base}.parts.1.weight",
-        f"{base}.parts.1: name",
-        f"{base}.parts.2.extra",
-        f"{base}.parts.2.name",
-        f"{base}.parts.2.options",
-        f"{base}.parts.2.weight",
-        f"{base}.parts.3",
-        f"{base}.gates.0.weight",
-        f"{base}.on_abstain",
-        f"{base}.other",
+        *(
+            f"{base}.parts.{place}"
+            for place in ("1.weight", "1: name", "2.extra", "2.name", "2.options", "2.weight", "3")
+        ),
+        *(f"{base}.{place}" for place in ("gates.0.weight", "on_abstain", "other")),
     }
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"parts": []}, {"parts": 3}, {"parts": [{"name": "gt", "weight": 0}]}, {"parts": [{"name": "gt", "weight": True}]},
-     {"parts": [{"name": "gt"}], "gates": {}}, {"parts": [{"name": "relative"}]}],
-)  # fmt: skip
-def test_a_composite_that_could_give_no_score_is_refused(options):
-    with pytest.raises(PipelineError):
-        built(**options)
+STARS = {"name": "tests.rewarders.test_composite:Stars"}
+HALF = {"name": "label_match", "score_range": [0.4, 0.6]}
 
 
 class Stars:
@@ -264,11 +224,9 @@ class Stars:
     score_range = (1, 5)
 
     def score(self, context):
-        return [RewardScore("stars", 5.0, "") for _ in context.outputs]
+        return [5.0 for _ in context.outputs]
 
 
-HALF = {"name": "label_match", "score_range": [0.4, 0.6]}
-STARS = {"name": "tests.rewarders.test_composite:Stars"}
 RANGES = [
     ({"parts": [{"name": "gt"}]}, (0.0, 1.0)),
     ({"parts": [{"name": "gt"}, HALF]}, (0.2, 0.8)),
@@ -288,37 +246,37 @@ def test_the_range_of_a_composite_follows_from_its_parts(options, expected):
 
 
 @pytest.mark.parametrize(
-    "given", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], "; accepted: " * 2, 1, [False, True]]
+    "score_range", [[1, 0], [0, 0], [0], "01", [0, "1"], [0, float("inf")], "; accepted: " * 2, 1, [False, True]]
 )
-def test_a_range_that_is_none_is_refused_where_it_is_written(given):
+def test_a_range_that_is_none_is_refused_where_it_is_written(score_range):
     with pytest.raises(PipelineError, match=r"parts\.0\.score_range: got .*accepted: two finite numbers"):
-        built(parts=[{"name": "gt", "score_range": given}])
+        built(parts=[{"name": "gt", "score_range": score_range}])
+
+
+NO_PARTS = "accepted: a list of at least one mapping with isolate, name, options, score_range, weight"
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "problem"),
     [
-        (
-            {"parts": []},
-            ".parts: got []; accepted: a list of at least one mapping with name, options, score_range, weight",
-        ),
-        ({"parts": [{"name": "gt"}], "gates": {}}, ".gates: got {}; accepted: a list of mappings with name, options"),
+        ({}, f".parts: got nothing; {NO_PARTS}"),
+        ({"parts": []}, f".parts: got []; {NO_PARTS}"),
+        ({"parts": 3}, f".parts: got 3; {NO_PARTS}"),
+        ({"parts": [{"name": "gt"}], "gates": {}}, ".gates: got {}; accepted: a list of mappings with isolate, name, options"),
         ({"parts": [{"weight": 1}]}, ".parts.0.name: got nothing; accepted: the name of a rewarder"),
-        (
-            {"parts": [{"name": "gt", "weight": 0}]},
-            ": got no part has a weight above 0; accepted: at least one that has",
-        ),
-        (
-            {"parts": [{"name": "gt", "weight": 1.7e308}, {"name": "number_match", "weight": 1.7e308}]},
-            ": got weights are [1.7e+308, 1.7e+308], which sum to infinity; accepted: smaller weights",
-        ),
+        ({"parts": [{"name": "gt", "weight": 0}]}, ": got no part has a weight above 0; accepted: at least one that has"),
+        ({"parts": [{"name": "gt", "weight": True}]}, ".parts.0.weight: got True; accepted: a finite number of at least 0"),
         ({"parts": [{"name": "gt"}] * 2}, ": got gt more than once; accepted: a rewarder_id of its own for each"),
+        (
+            {"parts": [{"name": "relative"}]},
+            ": got relative ranks totals, which only the pipeline has; accepted: rewarders that score outputs",
+        ),
     ],
-)
-def test_a_problem_of_a_composite_has_one_accepted_text(options, told):
+)  # fmt: skip
+def test_a_problem_of_a_composite_has_one_accepted_text(options, problem):
     with pytest.raises(PipelineError) as caught:
         built(**options)
-    assert [str(problem) for problem in caught.value.problems] == [f"rewarders.1: composite: options{told}"]
+    assert [str(each) for each in caught.value.problems] == [f"rewarders.1: composite: options{problem}"]
 
 
 def test_composites_do_not_nest_without_end():
@@ -330,22 +288,63 @@ def test_composites_do_not_nest_without_end():
 
 
 def test_what_the_judges_of_a_composite_take_is_known_beforehand():
-    parts = (Weighted(JudgeRewarder(JudgeOptions(votes=2))), part("a", 1.0))
-    (load,) = judge_loads(Composite(parts), 2)
+    parts = [{"name": "judge", "options": {"votes": 2}}, {"name": "gt"}]
+    (load,) = judge_loads(built(parts=parts), 2)
     assert (load.calls_low, load.calls_high) == (2, 8)
-    (gated,) = judge_loads(Composite(parts, (Scripted("gate", 1.0),)), 2)
-    assert (gated.calls_low, gated.calls_high) == (0, 8)
+    (gated,) = judge_loads(built(parts=parts, gates=[{"name": "json_valid"}]), 2)
+    assert (gated.calls_low, gated.calls_high) == (0, 8)  # gates may close on everything
 
 
-def test_comparing_alone_is_refused_where_it_counts():
-    composite = Composite((Weighted(PairwiseRewarder()),))
-    check_scorers([Weighted(composite)], group_size=2)
-    with pytest.raises(PipelineError, match="groups of 1"):
-        check_scorers([Weighted(composite)], group_size=1)
+def mix(*parts, gates=()) -> Composite:
+    return Composite(parts, gates, rewarder_id="graders", whole=True)
 
 
-async def test_a_judge_without_a_model_breaks_only_itself():
-    _, given = await scored(Composite((Weighted(JudgeRewarder()), part("a", 0.5)), on_abstain="skip"))
-    assert given.totals == {"r0": 0.5}
-    lost, _ = given.verdicts[0][0].details["parts"]
-    assert (lost["name"], lost["score"], "no model" in lost["evidence"]) == ("judge", None, True)
+async def mixed(composite: Composite, *outputs: str):
+    """Return the verdict of a mix on each output, and the scores of its graders, gates first."""
+    dataset = ByDataset("mix", lambda context: (composite, context), (composite,))
+    with ScoreRunner(timeout_s=30.0) as runner:
+        (found,) = await runner.score(dataset, [group(*(outputs or "A"))])
+        (rows,) = await runner.mixed(composite, [group(*(outputs or "A"))])
+    return found, [numbers(row) for row in rows]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.floats(0.001, 10)), min_size=1, max_size=5),
+    st.lists(st.floats(-2, 2), max_size=3),
+)
+def test_the_reward_of_a_mix_is_the_weighted_mean_times_every_gate_and_is_not_clamped(parts, gates):
+    composite = mix(
+        *(part(f"p{at}", *each) for at, each in enumerate(parts)), gates=tuple(scripted("g", each) for each in gates)
+    )
+    row = [RewardScore("", score, "") for score in (*gates, *(score for score, _ in parts))]
+    whole = math.fsum(weight for _, weight in parts)
+    expected = sum(value * weight for value, weight in parts) / whole * math.prod(gates)
+    assert composite.mixed(row) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("place", ["part", "gate", "part of weight zero"])
+async def test_a_missing_score_leaves_its_item_of_a_mix_ungraded_and_no_other(place):
+    picky = part("picky", {"A": 1.0, "B": None, "C": 1.0}, 0.0 if "zero" in place else 1.0)
+    composite = mix(part("a", 1.0), gates=(picky.scorer,)) if place == "gate" else mix(part("a", 1.0), picky)
+    found, _ = await mixed(composite, *"ABC")
+    assert numbers(found) == [1.0, None, 1.0]
+    assert found[1] == Abstained("mix", "picky: no idea")
+
+
+async def test_a_grader_of_a_mix_that_is_named_twice_is_asked_once_and_counts_twice():
+    twice = part("twice", 0.5)
+    found, rows = await mixed(mix(twice, twice, part("twice", 0.0), gates=(twice.scorer,)))
+    assert (numbers(found), rows) == ([pytest.approx(1 / 6)], [[0.5, 0.5, 0.5, 0.0]])
+    assert twice.scorer.call.asked == ["A", "A"]  # once by each of the two calls above
+
+
+async def test_a_reward_of_a_mix_that_is_not_finite_and_an_item_of_no_dataset_are_ungraded():
+    found, _ = await mixed(mix(part("a", 9e99), gates=tuple(scripted("g", 9e99) for _ in range(4))))
+    assert found == (Abstained("mix", "the combined reward is no finite number"),)
+
+    def route(context):
+        raise ValueError("no such dataset")
+
+    with ScoreRunner() as runner:
+        ((verdict,),) = await runner.score(ByDataset("mix", route, ()), [group("A")])
+    assert (verdict.rewarder_id, verdict.reason) == ("mix", "ValueError: no such dataset")

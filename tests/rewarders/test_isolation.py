@@ -178,7 +178,7 @@ async def test_the_end_of_a_runner_ends_hanging_calls_at_once(runner):
 
 async def test_a_runner_may_be_closed_while_a_worker_loads(tmp_path, runner):
     (tmp_path / "mine.py").write_text(
-        "import sys, time\nif sys.argv[0] == '-c':\n    time.sleep(600)\ndef score(output):\n    return 1.0\n"
+        f"import os, time\nif os.getpid() != {os.getpid()}:\n    time.sleep(600)\ndef score(output):\n    return 1.0\n"
     )
     loading = asyncio.create_task(scored(runner, built(f"{tmp_path / 'mine.py'}:score"), "a"))
     await asyncio.to_thread(until, workers)
@@ -333,7 +333,8 @@ async def test_options_that_cannot_be_sent_to_a_process_are_used_in_a_thread(tmp
 
 async def test_a_scorer_that_loads_only_here_runs_in_a_thread(tmp_path, runner, caplog):
     (tmp_path / "mine.py").write_text(
-        "import sys\nif sys.argv[0] == '-c':\n    sys.exit('not here')\ndef score(output):\n    return float(output)\n"
+        f"import os\nif os.getpid() != {os.getpid()}:\n    raise SystemExit('not here')\n"
+        "def score(output):\n    return float(output)\n"
     )
     scorer = built(f"{tmp_path / 'mine.py'}:score", rewarder_id="mine")
     (warning,) = await asked_twice(runner, scorer, caplog)

@@ -29,6 +29,10 @@ class MathVerify(ItemScorer):
     def __init__(self) -> None:
         require("math_verify", "math-verify", "math")
 
+    def prepare(self) -> None:
+        """Load the library and its parser, which takes two seconds, before any clock runs."""
+        verified(parsed("$x$"), parsed("$x + 1$"))
+
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
         answer, gold = final_answer(item), field(item, "answer")

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 from aiohttp import web
-from tfgrpo.rewarders.graders.running import GraderRunner
 
+from tests.support.rewards.scoring import built, group, numbers, totalled
 from tfgrpo.rewarders.graders import remote as remote_module
-from tfgrpo.rewarders.graders.base import GraderInput, NotGraded
-from tfgrpo.rewarders.graders.remote import RemoteGrader
-from tfgrpo.stores.errors import GraderUnavailable
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import RewardContext, Verdict, Weighted
 
 RECORD = {"prompt": "How many?", "answer": "42", "metadata": {"level": [1]}, "source": "not sent"}
 
 
-def items(count: int = 3) -> list[GraderInput]:
-    return [GraderInput.of(f"d:{n}", RECORD, f"<think>r</think>{n}", completion_index=n) for n in range(count)]
+def item(number: int, output: str, record=RECORD) -> RewardContext:
+    """Return an item of a mix with one output, which its client calls by a number."""
+    made = group(output, record=record, parse="think", completion_indices=(number,))
+    return replace(made, item_id=f"d:{number}", outputs=tuple(replace(each, tokens=None) for each in made.outputs))
+
+
+def items(count: int = 3) -> list[RewardContext]:
+    return [item(number, f"<think>r</think>{number}") for number in range(count)]
 
 
 def result(sample, **changed):
@@ -73,21 +80,26 @@ def _no_waiting(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-async def asked(answer, inputs=None, **options):
-    """Grades of a batch, and the service that was asked."""
+async def asked(answer, contexts=None, **options):
+    """The verdicts on a batch, and the service that was asked."""
     async with serving(answer) as service:
-        with GraderRunner() as runner:
-            grades = await runner.grade("remote", RemoteGrader(service.url, **options), inputs or items())
-    return grades, service
+        return await verdicts_of(built("remote", url=service.url, **options), contexts), service
 
 
-def rewards(grades) -> list[float | None]:
-    return [None if isinstance(grade, NotGraded) else grade for grade in grades]
+async def verdicts_of(scorer, contexts=None) -> list[Verdict]:
+    with ScoreRunner() as runner:
+        found = await runner.score(scorer, contexts or items())
+    await scorer.close()
+    return [verdict for verdicts in found for verdict in verdicts]
+
+
+def reasons(found) -> set[str]:
+    return {verdict.reason for verdict in found}
 
 
 async def test_the_service_is_sent_every_sample_in_the_form_it_knows():
-    grades, service = await asked(lambda samples: [result(sample) for sample in samples], items(2))
-    assert rewards(grades) == [0.25, 0.25]
+    found, service = await asked(lambda samples: [result(sample) for sample in samples], items(2))
+    assert numbers(found) == [0.25, 0.25]
     assert service.bodies == [
         {
             "samples": [
@@ -113,21 +125,21 @@ async def test_the_service_is_sent_every_sample_in_the_form_it_knows():
 
 async def test_records_of_any_shape_go_out_and_the_one_that_cannot_costs_itself_only():
     inputs = [
-        GraderInput.of("d:0", MappingProxyType({"metadata": MappingProxyType({"a": 1})}), "\ud800 lone"),
-        GraderInput.of("d:1", {"metadata": {"score": float("nan")}}, "x"),
-        GraderInput.of("d:2", ["no", "object"], "x"),  # type: ignore[arg-type]
-        GraderInput.of("d:3", {"answer": {1, 2}}, "x"),
+        item(0, "\ud800 lone", MappingProxyType({"metadata": MappingProxyType({"a": 1})})),
+        item(1, "x", {"metadata": {"score": float("nan")}}),
+        item(2, "x", ["no", "object"]),
+        item(3, "x", {"answer": {1, 2}}),
     ]
-    grades, service = await asked(lambda samples: [result(sample) for sample in samples], inputs)
-    assert rewards(grades) == [0.25, None, 0.25, None]
-    assert "cannot be sent as JSON" in grades[1].reason
+    found, service = await asked(lambda samples: [result(sample) for sample in samples], inputs)
+    assert numbers(found) == [0.25, None, 0.25, None]
+    assert "cannot be sent as JSON" in found[1].reason
     assert [sample["sample_id"] for sample in service.bodies[0]["samples"]] == ["d:0", "d:2"]
     assert service.bodies[0]["samples"][0]["metadata"] == {"a": 1}
 
 
 async def test_when_nothing_can_be_sent_nobody_is_asked():
-    grades, service = await asked(lambda samples: [], [GraderInput.of("d:0", {"answer": float("inf")}, "x")])
-    assert rewards(grades) == [None]
+    found, service = await asked(lambda samples: [], [item(0, "x", {"answer": float("inf")})])
+    assert numbers(found) == [None]
     assert service.bodies == []
 
 
@@ -170,8 +182,8 @@ def numbered(samples):
     ],
 )
 async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, expected):
-    grades, _ = await asked(lambda samples: change(numbered(samples)))
-    assert rewards(grades) == expected
+    found, _ = await asked(lambda samples: change(numbered(samples)))
+    assert numbers(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,37 +198,38 @@ async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, ex
     ],
 )
 async def test_results_that_name_other_samples_reach_nobody_by_position(names, foreign):
-    grades, _ = await asked(lambda samples: [{**name, "reward": 1.0} for name in names])
-    assert rewards(grades) == [None] * 3
-    assert {grade.reason for grade in grades} == {
-        f"the grader returned no result for it, but one for {foreign}, which it was not asked for"
-    }
+    found, _ = await asked(lambda samples: [{**name, "reward": 1.0} for name in names])
+    assert numbers(found) == [None] * 3
+    assert reasons(found) == {f"returned no result for it, but one for {foreign}, which it was not asked for"}
 
 
 async def test_one_name_for_all_results_is_believed():
-    grades, _ = await asked(lambda samples: [{"sample_id": "d:0", "reward": reward} for reward in (0.5, 0.25, 1.0)])
-    assert rewards(grades) == [None] * 3
-    assert [grade.error_type for grade in grades] == ["TwoResults", "NoResult", "NoResult"]
+    found, _ = await asked(lambda samples: [{"sample_id": "d:0", "reward": reward} for reward in (0.5, 0.25, 1.0)])
+    assert numbers(found) == [None] * 3
+    assert [each.reason for each in found] == [
+        "returned two different results for it",
+        *["returned no result for it"] * 2,
+    ]
 
 
 async def test_empty_names_are_none():
     names = {"sample_id": "", "completion_index": None}
-    grades, _ = await asked(lambda samples: [{**names, "reward": float(n)} for n in range(3)])
-    assert rewards(grades) == [0.0, 1.0, 2.0]
+    found, _ = await asked(lambda samples: [{**names, "reward": float(n)} for n in range(3)])
+    assert numbers(found) == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("text", ['{"results": [{"sample_id": "d:0", "completion_index": 0, "reward": %s}]}'])
 @pytest.mark.parametrize("reward", ["NaN", "Infinity", "1e999"])
 async def test_a_reward_that_is_no_finite_number_is_none(text, reward):
-    grades, _ = await asked(lambda samples: web.Response(body=(text % reward).encode()))
-    assert rewards(grades) == [None] * 3
-    assert "no finite number" in grades[0].reason
-    assert "no result" in grades[1].reason
+    found, _ = await asked(lambda samples: web.Response(body=(text % reward).encode()))
+    assert numbers(found) == [None] * 3
+    assert "no finite number" in found[0].reason
+    assert "no result" in found[1].reason
 
 
 async def test_an_answer_without_results_leaves_the_items_ungraded():
-    grades, _ = await asked(lambda samples: web.json_response({}))
-    assert {grade.error_type for grade in grades} == {"NoResult"}
+    found, _ = await asked(lambda samples: web.json_response({}))
+    assert reasons(found) == {"returned no result for it"}
 
 
 @pytest.mark.parametrize(
@@ -243,21 +256,21 @@ async def test_an_answer_that_asking_again_does_not_mend_is_final(answer, said):
     async def same(request):
         return answer
 
-    grades, service = await asked(lambda samples: same)
-    assert {grade.error_type for grade in grades} == {"GraderUnavailable"}
-    assert said in grades[0].reason
+    found, service = await asked(lambda samples: same)
+    assert [each.broke for each in found] == [True] * 3
+    assert said in found[0].reason
     assert len(service.bodies) == 1
 
 
 async def test_a_key_is_never_taken_to_where_a_redirect_points(monkeypatch):
     monkeypatch.setenv("GRADER_TOKEN", "s3cret")
     async with serving(numbered) as other:
-        grades, service = await asked(
+        found, service = await asked(
             lambda samples: web.Response(status=308, headers={"Location": other.url}), token_env="GRADER_TOKEN"
         )
         assert other.bodies == []
     assert service.headers[0]["Authorization"] == "Bearer s3cret"
-    assert "s3cret" not in str(grades)
+    assert "s3cret" not in str(found)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
@@ -271,15 +284,15 @@ async def test_a_passing_fault_is_retried(status):
         seen.append(1)
         return faulty(samples)
 
-    grades, service = await asked(answer)
-    assert rewards(grades) == [0.0, 1.0, 2.0]
+    found, service = await asked(answer)
+    assert numbers(found) == [0.0, 1.0, 2.0]
     assert len(service.bodies) == 3
 
 
 async def test_retries_are_bounded_and_a_batch_is_not_asked_again_item_by_item():
-    grades, service = await asked(lambda samples: web.Response(status=500), retries=1)
-    assert {grade.error_type for grade in grades} == {"GraderUnavailable"}
-    assert "it answered 500 (2 attempts)" in grades[0].reason
+    found, service = await asked(lambda samples: web.Response(status=500), retries=1)
+    assert [each.broke for each in found] == [True] * 3
+    assert "it answered 500 (2 attempts)" in found[0].reason
     assert len(service.bodies) == 2
 
 
@@ -294,20 +307,18 @@ async def test_a_connection_that_breaks_is_retried():
         seen.append(1)
         return breaks if len(seen) == 1 else numbered(samples)
 
-    grades, service = await asked(answer)
-    assert rewards(grades) == [0.0, 1.0, 2.0]
+    found, service = await asked(answer)
+    assert numbers(found) == [0.0, 1.0, 2.0]
     assert len(service.bodies) == 2
 
 
-async def test_nobody_there_is_said_so():
+async def test_a_service_that_is_not_there_is_unavailable():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/grade?who=nobodys-business"
-        grader = RemoteGrader(url, retries=0)
-        with pytest.raises(GraderUnavailable, match=r"/grade: \w*ConnectorError") as caught:
-            await grader.grade_batch(items())
-        assert "nobodys-business" not in str(caught.value)
-        await grader.aclose()
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/grade?who=confidential"
+        found = await verdicts_of(built("remote", url=url, retries=0))
+    assert re.search(r"/grade: \w*ConnectorError", found[0].reason)
+    assert "confidential" not in found[0].reason
 
 
 async def test_an_answer_that_trickles_is_cut_at_the_limit():
@@ -319,9 +330,9 @@ async def test_an_answer_that_trickles_is_cut_at_the_limit():
             await asyncio.sleep(0.05)
         return response
 
-    grades, service = await asked(lambda samples: trickle, timeout_s=2.0)
-    assert {grade.error_type for grade in grades} == {"RewarderTimeout"}
-    assert "no whole answer within 2 s" in grades[0].reason
+    found, service = await asked(lambda samples: trickle, timeout_s=2.0)
+    assert [each.late for each in found] == [True] * 3
+    assert "no whole answer within 2 s" in found[0].reason
     assert len(service.bodies) == 1
 
 
@@ -330,8 +341,8 @@ async def test_the_limit_is_one_for_all_attempts():
         await asyncio.sleep(0.05)
         return web.Response(status=503)
 
-    grades, service = await asked(slow, timeout_s=1.0, retries=10)
-    assert {grade.error_type for grade in grades} == {"RewarderTimeout"}
+    found, service = await asked(slow, timeout_s=1.0, retries=10)
+    assert [each.late for each in found] == [True] * 3
     assert 1 < len(service.bodies) < 10
 
 
@@ -347,36 +358,45 @@ async def test_a_huge_answer_is_not_read_to_its_end():
             sent += 1
         return response
 
-    grades, _ = await asked(lambda samples: huge)
-    assert "bytes; the rest was not read" in grades[0].reason
+    found, _ = await asked(lambda samples: huge)
+    assert "bytes; the rest was not read" in found[0].reason
     assert sent < 200
 
 
-async def test_direct_callers_get_one_grade_for_each_item():
-    async with serving(lambda samples: numbered(samples)[::-1][:2]) as service:
-        grader = RemoteGrader(service.url)
-        first, second, third = await grader.grade_batch(items())
-        assert await grader.grade_batch([]) == []
-        await grader.aclose()
-        await grader.aclose()
-    assert isinstance(first, NotGraded)
-    assert first.error_type == "NoResult"
-    assert (second, third) == (1.0, 2.0)
-
-
-async def test_many_calls_share_connections():
+async def test_many_calls_share_connections_also_from_several_event_loops():
     async with serving(numbered) as service:
-        grader = RemoteGrader(service.url)
-        said = await asyncio.gather(*(grader.grade_batch(items()) for _ in range(200)))
-        again = [await grader.grade_batch(items()) for _ in range(20)]
-        await grader.aclose()
-    assert {tuple(each) for each in said + again} == {(0.0, 1.0, 2.0)}
-    assert len(service.ports) <= 64
+        scorer = built("remote", url=service.url)
+        with ScoreRunner() as runner:
+            calls = [runner.score(scorer, items()) for _ in range(200)]
+            found = await asyncio.gather(*calls)
+            assert len(service.ports) <= 64
+
+            async def on_another_loop():
+                try:
+                    return await runner.score(scorer, items())
+                finally:
+                    await scorer.close()
+
+            elsewhere = await asyncio.to_thread(asyncio.run, on_another_loop())
+        await scorer.close()
+        await scorer.close()
+    assert {tuple(numbers([pair[0] for pair in each])) for each in [*found, elsewhere]} == {(0.0, 1.0, 2.0)}
 
 
 async def test_a_token_that_has_gone_makes_the_service_unavailable(monkeypatch):
     monkeypatch.setenv("GRADER_TOKEN", "s3cret")
-    grader = RemoteGrader("http://127.0.0.1:9/grade", token_env="GRADER_TOKEN")
+    scorer = built("remote", url="http://127.0.0.1:9/grade", token_env="GRADER_TOKEN")
     monkeypatch.setenv("GRADER_TOKEN", "two words")
-    with pytest.raises(GraderUnavailable, match="variable GRADER_TOKEN holds no token"):
-        await grader.grade_batch(items())
+    assert reasons(await verdicts_of(scorer)) == {"http://127.0.0.1:9/grade: the variable GRADER_TOKEN holds no token"}
+
+
+async def test_a_group_of_a_run_is_sent_whole():
+    async with serving(
+        lambda samples: [{**result(each), "reward": len(each["completion"])} for each in samples][::-1]
+    ) as service:
+        scorer = built("remote", url=service.url, rewarder_id="house")
+        found = await totalled(group("a", "bcd"), Weighted(scorer))
+        await scorer.close()
+    assert found.totals == {"r0": 1.0, "r1": 3.0}
+    assert found.verdicts[0][0].rewarder_id == "house"
+    assert [sample["sample_id"] for sample in service.bodies[0]["samples"]] == ["q1", "q1"]

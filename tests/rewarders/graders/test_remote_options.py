@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from tests.support.rewards.scoring import built
 from tfgrpo.rewarders.graders.remote import RemoteGrader
-from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.stores.errors import PipelineError
 
 
@@ -36,7 +36,7 @@ def test_the_name_of_a_variable_is_wanted_and_not_the_token():
 @pytest.mark.parametrize("options", [{"token": 4711}, {"token_env": 4711}])
 def test_a_token_under_a_wrong_name_or_that_is_no_text_is_not_repeated(options):
     with pytest.raises(PipelineError) as caught:
-        build_scorer("remote", {"url": "http://h", **options})
+        built("remote", url="http://h", **options)
     assert [problem.source for problem in caught.value.problems] == [
         f"rewarders: remote: options.{next(iter(options))}"
     ]

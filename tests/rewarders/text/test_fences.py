@@ -16,11 +16,10 @@ from tfgrpo.tasks.models import structured
 from tfgrpo.tasks.models.structured import parse_answer
 
 NAMED = re.compile(
-    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*\r?$",
-    re.MULTILINE | re.DOTALL,
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
 )
 ANY = re.compile(r"^[ \t]*```[^\n`]*\n(?P<body>.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
-FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*\r?$", re.MULTILINE)
+FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*[\w+-]*[ \t]*$", re.MULTILINE)
 
 PIECES = ["```", "```\n", "\n```", "````", "~~~", "~~~~\n", "`", "~", "\n", "\n\n", " ", "\t", "\r\n", "\x0b", "\u2028"]
 PIECES += ["json", "{", "}", "+", "-", "é", "!", "a b", "```json\n{\n"]

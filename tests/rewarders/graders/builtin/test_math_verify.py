@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -67,6 +66,6 @@ def test_gt_asks_it_about_formulas_that_are_written_differently():
 
 
 def test_a_missing_library_is_reported_when_the_scorer_is_built(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     with pytest.raises(PipelineError, match=r"math-verify: got no math-verify; accepted: .*tfgrpo\[math\]"):
         built("math-verify")
