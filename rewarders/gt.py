@@ -25,6 +25,7 @@ from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
     LETTERS,
+    NEEDS_MATH,
     TRUTH,
     ChoiceReference,
     Compared,
@@ -108,6 +109,17 @@ class GroundTruth(Options, ItemScorer):
                 read = self.reference(text).shown
                 shown_first.append(shown(text) if read == shown(text) else f"{shown(text)} as {read}")
         return f"{read_column(references)}; the first: {', '.join(shown_first)}"
+
+    def missing(self, references: Sequence[str]) -> str:
+        """Return what has to be installed for some of the references; empty when nothing has to."""
+        formulas = 0
+        for text in references if self.match == "auto" and not self.knows_algebra else ():
+            with suppress(RewardError):
+                formulas += isinstance(self.reference(text), FormulaReference)
+        if not formulas:
+            return ""
+        share = f"{formulas:,} of {len(references):,} references"
+        return f"{share} are formulas: those written otherwise are not graded; {NEEDS_MATH}"
 
     def unusable(self, record: Mapping[str, Any]) -> str | None:
         """Return why no output can be compared with the references of a record; None if one can."""

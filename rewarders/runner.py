@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Self, TypeVar
 
 from tfgrpo.rewarders.calling import Work, all_of, late, missing, outcome_of, patience, perform, size
@@ -47,6 +48,8 @@ MOST_HANGING: Final = 4
 """Abandoned calls of one scorer that still run, at which it is no longer called."""
 _CALLS: Final = 8
 """Concurrent calls of one scorer in threads."""
+_TOGETHER: Final = 64
+"""Single attempts that one process is asked about in one message."""
 _GRACE_S: Final = 5.0
 """Extra time of a scorer that keeps its limit itself."""
 _LOG: Final = logging.getLogger("tfgrpo.rewarders")
@@ -227,7 +230,8 @@ class ScoreRunner:
         pool = self._pool_of(scorer) if scorer.place == "process" else None
         if pool is not None:
             try:
-                return await self._in_processes(pool, scorer, work, limit_s)
+                parts = await all_of(self._in_processes(pool, scorer, part, limit_s) for part in _parts(scorer, work))
+                return tuple(chain.from_iterable(parts))
             except NotIsolated as error:
                 self._give_up_isolation(scorer, str(error))
         elif scorer.place == "thread" and scorer.source is None:
@@ -421,6 +425,13 @@ def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
 
 def _is_open(opening: float | Abstained) -> bool:
     return isinstance(opening, float) and opening > 0.0
+
+
+def _parts(scorer: Scorer, work: Work) -> Iterable[Work]:
+    """Return what processes are asked about at once: of single attempts some each."""
+    if isinstance(work, RewardContext) or scorer.scope == "batch":
+        return [work]
+    return [work[at : at + _TOGETHER] for at in range(0, len(work), _TOGETHER)]
 
 
 def _chars(work: Work) -> int:

@@ -37,6 +37,8 @@ START_S: Final = 120.0
 _LOOK_S: Final = 0.5
 """How often a silent worker is looked after: a copy of it that its code forked may keep the connection open."""
 _LEAST_MEMORY: Final = 1 << 30
+_GREEDY: Final = 4
+"""Workers of which each may take all that it is allowed at the same time."""
 _ENDED: Final = "scoring has ended"
 
 
@@ -46,12 +48,15 @@ def worker_count() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes of data that one worker may allocate: its share of half the machine's memory."""
+    """Return the bytes of data that one worker may allocate: of half the machine's memory, a share for a few greedy ones.
+
+    Not one for each core: libraries allocate, though they do not touch, tens of megabytes for each core.
+    """
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         return _LEAST_MEMORY
-    return max(_LEAST_MEMORY, whole // (2 * worker_count()))
+    return max(_LEAST_MEMORY, whole // (2 * min(worker_count(), _GREEDY)))
 
 
 class NotIsolated(Exception):
@@ -160,6 +165,7 @@ class _Worker:
         """End the process and its children, from any thread; the one that asks it finds the connection ended."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()  # its code may have left the group
         self.process.wait()
 
     def release(self) -> None:
@@ -252,7 +258,8 @@ class WorkerPool:
 
         Raises ``NotIsolated``, and ``_Unreadable`` with the places of attempts that it cannot read.
         """
-        cpu_s = self._scorer.cpu_s or limit_s
+        # Threads of a library may use every core.
+        cpu_s = self._scorer.cpu_s or limit_s * worker_count()
         body = pickle.dumps((parts[:1] if self._scorer.scope == "group" else parts, limit_s, cpu_s))
 
         def tell(message: bytes) -> None:

@@ -71,6 +71,7 @@ UNTRACED_PATHS = (
     "tests/pipelines/settings/test_layers.py",
     "tests/rewarders/advantages/test_estimator_invariants.py",
     "tests/rewarders/graders/test_robustness.py",
+    "tests/rewarders/test_isolation.py",
     "tests/rewarders/text/test_fences.py",
     "tests/tasks/actors/test_own_agents.py",
     "tests/tasks/models/simulated/test_dials.py",

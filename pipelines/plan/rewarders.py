@@ -132,13 +132,11 @@ class ReferenceReading:
             each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in walk(weighted.scorer)
         }
         counts.refuse_useless(counting, answers)
-        lines = tuple(
-            f"{weighted.scorer.rewarder_id} ({gt.match}): {gt.readings(answers)}"
-            for weighted in rewarders
-            if answers and isinstance(gt := weighted.scorer.made_from, GroundTruth)
-        )
+        comparing = [gt for each in rewarders if answers and isinstance(gt := each.scorer.made_from, GroundTruth)]
+        lines = tuple(f"{gt.rewarder_id} ({gt.match}): {gt.readings(answers)}" for gt in comparing)
+        missing = [f"{gt.rewarder_id}: {text}" for gt in comparing if (text := gt.missing(answers))]
         chosen = "" if proposal is None else f"{entries[0].name}, chosen by what the dataset holds: {proposal.reason}"
-        return cls(settings, rewarders, lines, counts.warnings, chosen)
+        return cls(settings, rewarders, lines, (*missing, *counts.warnings), chosen)
 
 
 def _with_options(entries: tuple[RewarderSettings, ...], answers: Sequence[str]) -> tuple[RewarderSettings, ...]:

@@ -89,6 +89,7 @@ ACTS = {
     "segfault": "broke: its process ended by SIGSEGV",
     "recursion": "broke: RecursionError: maximum recursion depth exceeded",
     "goes_elsewhere": 1.0,
+    "stops": "late: no score within 1 s",
     "starts_children": 1.0,
 }
 """What becomes of an attempt whose scorer does this to its process."""
@@ -124,6 +125,16 @@ async def test_a_process_that_ends_costs_what_was_scored_together(runner, form, 
     (first,) = workers()
     assert read(await scored(runner, scorer, "0", act, "0.5", limit=1.0)) == expected
     assert (first in workers()) == (act == "never")  # a coroutine that waits is ended alone
+
+
+async def test_a_scorer_may_use_processes_of_its_own(runner):
+    assert read(await scored(runner, wild(), "asks_its_own_processes")) == [1.0]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+async def test_many_attempts_are_shared_by_the_workers(runner):
+    found = await scored(runner, wild("where"), *["0.01"] * 200)
+    assert len({each.details["process"] for each in found}) == len(workers()) > 1
 
 
 async def test_the_loop_and_other_scorers_go_on_while_one_keeps_the_interpreter(runner):

@@ -118,10 +118,10 @@ RECORD = {
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_runaway_completion_costs_time_in_proportion(unit):
-    body = (unit * 60_000)[:60_000]
+    body = (unit * 40_000)[:40_000]
     for completion in (body, f"{TAGGED}{{{body}"):
         item = GraderInput.of("s:0", RECORD, completion, completion_tokens=3)
         for name in SCORERS:
             began = time.process_time()
             assert not getattr(graded(name, item), "broke", False)
-            assert time.process_time() - began < 1.0, (name, unit)
+            assert time.process_time() - began < 0.8, (name, unit)

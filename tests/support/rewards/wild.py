@@ -12,6 +12,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any, Final, NoReturn
 
 import psutil
@@ -109,6 +111,16 @@ def starts_children() -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
+def asks_its_own_processes() -> None:
+    """Use the pools of the standard library, as code for several cores does."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as own, ProcessPoolExecutor(1, get_context("fork")) as copied:
+        assert [pool.submit(abs, -1).result() for pool in (own, copied)] == [1, 1]
+
+
+def stops() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 ACTS: Final[dict[str, Callable[[], object]]] = {
     "exit": lambda: os._exit(3),
     "sys.exit": lambda: sys.exit(4),
@@ -116,7 +128,7 @@ ACTS: Final[dict[str, Callable[[], object]]] = {
         each.__name__: each
         for each in (
             regex, spin, ignore_clock, fork_and_return, fork_and_leave_the_copy, gigabytes, prints, closes, writes_everywhere,
-            kills_siblings, segfault, recursion, goes_elsewhere, alarm, starts_children,
+            kills_siblings, segfault, recursion, goes_elsewhere, alarm, starts_children, asks_its_own_processes, stops,
         )
     },
 }  # fmt: skip
@@ -162,5 +174,7 @@ def echo(output: str) -> dict[str, Any]:
     return {"score": 1.0, "reason": output, "output": output}
 
 
-def where(output: str) -> str:
-    return str(os.getpid())
+def where(output: str) -> dict[str, Any]:
+    """Return the process that scores, after a while."""
+    time.sleep(float(output))
+    return {"score": 1.0, "process": os.getpid()}

@@ -1,0 +1,343 @@
+"""Kinds of data files as people have them, with what a perfect agent would answer, and the manners in which it would say so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Form: TypeAlias = Literal["number", "text", "name", "code", "formula", "json", "option"]
+Rows: TypeAlias = list[dict[str, Any]]
+
+_COUNT: Final = 24
+
+_CITIES: Final = [
+    "Paris", "Berlin", "Madrid", "Rome", "Lisbon", "Vienna", "Warsaw", "Prague", "Dublin", "Athens", "Oslo",
+    "Helsinki", "Stockholm", "Budapest", "Sofia", "Bucharest", "Zagreb", "Riga", "Vilnius", "Tallinn", "Brussels",
+    "Bern", "Valletta", "Skopje",
+]  # fmt: skip
+_PEOPLE: Final = [
+    "Marie Curie", "Isaac Newton", "Albert Einstein", "Niels Bohr", "Ada Lovelace", "Alan Turing", "Grace Hopper",
+    "Emmy Noether", "Carl Gauss", "Leonhard Euler", "Lise Meitner", "Max Planck", "Marie Fermi", "Isaac Feynman",
+    "Albert Franklin", "Niels Darwin", "Ada Pasteur", "Alan Galilei", "Grace Kepler", "Emmy Brahe", "Carl Tesla",
+    "Leonhard Faraday", "Lise Hertz", "Max Ohm",
+]  # fmt: skip
+_ODD_NAMES: Final = [
+    "U.S.", "St. Louis", "Dr. No", "J. R. R. Tolkien", "C++", "C#", ".NET", "AT&T", "rock 'n' roll", "O'Neill",
+    "Coca-Cola", "7-Eleven", "Boeing 747", "Apollo 11", "Catch-22", "Area 51", "iPhone 15 Pro", "Mount St. Helens",
+    "The Who", "São Paulo", "Łódź", "R&B", "Node.js", "H2O",
+]  # fmt: skip
+_WORDS: Final = [
+    "Äpfel", "Häuser", "Straße", "Mädchen", "Fuß", "Tür", "Öl", "Bücher", "Mütze", "Käse", "Löwe", "Vögel", "Größe",
+    "Süden", "Körper", "Höhle", "Zähne", "Küche", "Brücke", "Schlüssel", "Gänse", "Türme", "Flüsse", "Bäume",
+]  # fmt: skip
+_MONTHS: Final = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data: its file, and the right answer of each row as an agent would state it."""
+
+    name: str
+    file: str
+    content: bytes | Rows
+    """Of a Parquet file the rows."""
+    answers: tuple[str, ...]
+    """Of a multiple-choice question ``letter|text``."""
+    form: Form = "text"
+
+    def write(self) -> Path:
+        """Write the file into the working directory."""
+        path = Path(self.file)
+        if isinstance(self.content, bytes):
+            path.write_bytes(self.content)
+        else:
+            pq.write_table(pa.Table.from_pylist(self.content), path)
+        return path
+
+
+def _jsonl(rows: Rows) -> bytes:
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+
+
+def _table(rows: Rows, delimiter: str = ",", encoding: str = "utf-8") -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode(encoding)
+
+
+def _asked(answers: Sequence[object], *, question: str = "question", answer: str = "answer") -> Rows:
+    return [{question: f"Question number {n}?", answer: each} for n, each in enumerate(answers)]
+
+
+def _options(n: int) -> list[str]:
+    return [_CITIES[(n * 5 + step * 7) % len(_CITIES)] for step in range(4)]
+
+
+def kinds() -> list[Kind]:
+    """Return all kinds."""
+    return [*_numbers(), *_choices(), *_texts(), *_structures()]
+
+
+def _numbers() -> Iterator[Kind]:
+    n = range(_COUNT)
+
+    def of(name: str, answers: Sequence[object], *, form: Form = "number", stated: Sequence[object] = ()) -> Kind:
+        return Kind(name, "items.csv", _table(_asked(answers)), tuple(map(str, stated or answers)), form)
+
+    yield of("whole numbers", [i * (i + 3) for i in n])
+    yield of("negative numbers", [-3 * i - 1 for i in n])
+    yield of("decimals", [f"{i * 1.37 + 0.11:.2f}" for i in n])
+    yield of("thousands, `1,234`", [f"{i * 8919 + 1234:,}" for i in n], stated=[i * 8919 + 1234 for i in n])
+    yield of(
+        "dollars, `$1,234.50`", [f"${i * 131 + 1234:,}.50" for i in n], stated=[f"${i * 131 + 1234}.50" for i in n]
+    )
+    yield of("percentages", [f"{i * 2.5 + 1:g}%" for i in n])
+    yield of("numbers with a unit", [f"{i * 7 + 3} km" for i in n], form="text")
+    yield of("fractions", [f"{i + 1}/{2 * i + 7}" for i in n], form="text")
+    yield of("powers of ten, `1.5e-4`", [f"{1.5 + i / 8:.3f}e{i % 9 - 4}" for i in n], form="text")
+    yield of("years", [1900 + 3 * i for i in n])
+    comma = [f"{i * 1.37 + 0.11:.2f}".replace(".", ",") for i in n]
+    yield Kind("decimal commas, `;`, cp1252", "items.csv", _table(_asked(comma), ";", "cp1252"), tuple(comma), "number")
+    euros = [f"{i + 1}.{i * 31 % 900 + 100},{i:02d} €" for i in n]
+    yield Kind("euros, `1.234,50 €`", "items.csv", _table(_asked(euros), ";"), tuple(euros), "text")
+    worked = [f"They have 3*{i + 5}=<<3*{i + 5}={3 * i + 15}>>{3 * i + 15} apples.\n#### {4 * i + 15}" for i in n]
+    yield Kind("GSM8K, `… #### 42`", "items.jsonl", _jsonl(_asked(worked)), tuple(str(4 * i + 15) for i in n), "number")
+    boxed = [f"We halve it, so we get $\\boxed{{\\frac{{{2 * i + 1}}}{{2}}}}$." for i in n]
+    yield Kind(
+        "MATH, `\\boxed{}` in a solution",
+        "items.jsonl",
+        _jsonl(_asked(boxed, question="problem", answer="solution")),
+        tuple(f"\\frac{{{2 * i + 1}}}{{2}}" for i in n),
+        "text",
+    )
+    tags = [f"<think>steps {i}</think><answer>{i * 17}</answer>" for i in n]
+    yield Kind("`<answer>` tags", "items.jsonl", _jsonl(_asked(tags)), tuple(str(i * 17) for i in n), "number")
+    yield Kind(
+        "formulas",
+        "items.jsonl",
+        _jsonl(_asked([f"x^2+{i + 2}x+{i + 1}" for i in n], question="problem")),
+        tuple(f"{i + 1}+{i + 2}x+x^2" for i in n),
+        "formula",
+    )
+    yield Kind("Parquet", "items.parquet", _asked([11 * i for i in n]), tuple(str(11 * i) for i in n), "number")
+    yield Kind(
+        '`{"data": […]}`',
+        "items.json",
+        json.dumps({"data": _asked([11 * i for i in n])}).encode(),
+        tuple(str(11 * i) for i in n),
+        "number",
+    )
+
+
+def _choices() -> Iterator[Kind]:
+    n = range(_COUNT)
+    stated = tuple(f"{'ABCD'[i % 4]}|{_options(i)[i % 4]}" for i in n)
+
+    def of(name: str, file: str, row: Callable[[int, list[str]], dict[str, Any]]) -> Kind:
+        rows = [{"question": f"Which is city number {i}?", **row(i, _options(i))} for i in n]
+        return Kind(name, file, _table(rows) if file.endswith("csv") else _jsonl(rows), stated, "option")
+
+    letters = "ABCD"
+    yield of(
+        "columns `A` to `D`",
+        "items.csv",
+        lambda i, options: {**dict(zip(letters, options, strict=True)), "answer": letters[i % 4]},
+    )
+    yield of("MMLU, `choices` and an index", "items.jsonl", lambda i, options: {"choices": options, "answer": i % 4})
+    yield of(
+        "ARC, `choices.text`, `answerKey`",
+        "items.jsonl",
+        lambda i, options: {"choices": {"text": options, "label": [*letters]}, "answerKey": letters[i % 4]},
+    )
+    yield of(
+        "`options`, the answer is a text",
+        "items.jsonl",
+        lambda i, options: {"options": options, "answer": options[i % 4]},
+    )
+    yield of(
+        "`option1` to `option4`, from 1",
+        "items.csv",
+        lambda i, options: {**{f"option{k + 1}": options[k] for k in range(4)}, "answer": i % 4 + 1},
+    )
+    yield of(
+        "MedMCQA, `opa` to `opd`, `cop`",
+        "items.jsonl",
+        lambda i, options: {
+            **{f"op{letter.lower()}": each for letter, each in zip(letters, options, strict=True)},
+            "cop": i % 4,
+        },
+    )
+    prompts = [
+        "\n".join([f"Which is city number {i}?", *(f"{a}) {b}" for a, b in zip(letters, _options(i), strict=True))])
+        for i in n
+    ]
+    rows = [{"id": f"c{i}", "prompt": prompts[i], "answer": letters[i % 4]} for i in n]
+    yield Kind("options within the prompt", "items.jsonl", _jsonl(rows), stated, "option")
+
+
+def _texts() -> Iterator[Kind]:
+    n = range(_COUNT)
+
+    def labels(name: str, column: str, values: Sequence[Any], stated: Sequence[str] = ()) -> Kind:
+        rows = [{"text": f"Message number {i}", column: values[i % len(values)]} for i in n]
+        shown = stated or [str(each) for each in values]
+        return Kind(name, "items.jsonl", _jsonl(rows), tuple(shown[i % len(values)] for i in n), "text")
+
+    yield labels("labels", "label", ["positive", "negative", "neutral"])
+    yield labels("labels of several words", "category", ["card lost", "card stolen", "pin blocked", "top up failed"])
+    yield labels(
+        "labels such as `card_arrival`", "intent", ["card_arrival", "card_linking", "exchange_rate", "lost_card"]
+    )
+    yield labels("yes and no", "answer", ["no", "yes"])
+    yield labels("booleans", "answer", [False, True], ["no", "yes"])
+    yield labels("True and False", "answer", ["False", "True"])
+    yield Kind("names", "items.csv", _table(_asked(_PEOPLE)), tuple(_PEOPLE), "name")
+    yield Kind(
+        "names with points, signs and digits", "items.csv", _table(_asked(_ODD_NAMES)), tuple(_ODD_NAMES), "code"
+    )
+    yield Kind("umlauts, `;`, cp1252", "items.csv", _table(_asked(_WORDS), ";", "cp1252"), tuple(_WORDS), "name")
+    yield Kind(
+        "Chinese", "items.jsonl", _jsonl(_asked([f"北京{i}号" for i in n])), tuple(f"北京{i}号" for i in n), "code"
+    )
+    codes = tuple(f"{i * 379 + 101:05d}" for i in n)
+    yield Kind("codes with leading zeros", "items.csv", _table(_asked(codes)), codes, "code")
+    phones = tuple(f"+49 30 {i * 379 + 10001}" for i in n)
+    yield Kind("telephone numbers", "items.csv", _table(_asked(phones)), phones, "code")
+    ranges = tuple(f"{i + 2}-{i + 9}" for i in n)
+    yield Kind("ranges, `2-5`", "items.csv", _table(_asked(ranges)), ranges, "code")
+    dates = tuple(f"20{i:02d}-{i % 12 + 1:02d}-{i + 1:02d}" for i in n)
+    yield Kind("dates, `2024-01-03`", "items.csv", _table(_asked(dates)), dates, "code")
+    written = [f"{_MONTHS[i % 12]} {i + 1}, {1980 + i}" for i in n]
+    said = tuple(f"{i + 1} {_MONTHS[i % 12]} {1980 + i}" for i in n)
+    yield Kind("dates in words", "items.csv", _table(_asked(written)), said, "name")
+    times = tuple(f"{i:02d}:{i * 7 % 60:02d}" for i in n)
+    yield Kind("times, `12:05`", "items.csv", _table(_asked(times)), times, "code")
+    commands = tuple(f"git rebase -i HEAD~{i + 2}" for i in n)
+    yield Kind("commands", "items.csv", _table(_asked(commands)), commands, "code")
+    mixed = [(_PEOPLE[i], str(i * 13), f"{i} km", _CITIES[i])[i % 4] for i in n]
+    yield Kind("names and numbers in one column", "items.csv", _table(_asked(mixed)), tuple(mixed), "code")
+
+
+def _structures() -> Iterator[Kind]:
+    n = range(_COUNT)
+    lasts = tuple(each.split()[1] for each in _PEOPLE)
+    squad = [
+        {
+            "id": f"s{i}",
+            "context": f"It was {_PEOPLE[i]} who did it.",
+            "question": "Who did it?",
+            "answers": {"text": [_PEOPLE[i], lasts[i]], "answer_start": [7, 7]},
+        }
+        for i in n
+    ]
+    yield Kind("SQuAD, `answers.text`", "items.jsonl", _jsonl(squad), lasts, "name")
+    yield Kind(
+        "lists of accepted answers",
+        "items.jsonl",
+        _jsonl(_asked([[_PEOPLE[i], lasts[i]] for i in n])),
+        lasts,
+        "name",
+    )
+    trivia = _asked([{"value": _PEOPLE[i], "aliases": [_PEOPLE[i], lasts[i]]} for i in n])
+    yield Kind("TriviaQA, `answer.aliases`", "items.jsonl", _jsonl(trivia), lasts, "name")
+    alpaca = [{"instruction": "Name the person.", "input": f"number {i}", "output": _PEOPLE[i]} for i in n]
+    yield Kind("Alpaca, `instruction` and `input`", "items.tsv", _table(alpaca, "\t"), tuple(_PEOPLE), "name")
+    pairs = tuple(f"{i + 1}, {2 * i + 3}" for i in n)
+    yield Kind("lists of numbers", "items.csv", _table(_asked(pairs)), pairs, "text")
+    objects = [{"name": _PEOPLE[i], "age": i + 20} for i in n]
+    indented = tuple(json.dumps(dict(reversed(each.items())), indent=1) for each in objects)
+    yield Kind("JSON objects", "items.jsonl", _jsonl(_asked(objects)), indented, "json")
+    texts = [json.dumps(each) for each in objects]
+    yield Kind("JSON as text", "items.csv", _table(_asked(texts)), indented, "json")
+
+
+def manners(kind: Kind, answer: str, other: str) -> Mapping[str, str]:
+    """Return outputs that state an answer, by the manner; ``other`` is one that the reasoning rejects."""
+    if kind.form == "option":
+        return _manners_of_options(*answer.split("|"), *other.split("|"))
+    if kind.form == "json":
+        return {
+            "alone": answer,
+            "a fence": f"```json\n{answer}\n```",
+            "a line": f"Answer: {answer}",
+            "a line above": f"Answer:\n```json\n{answer}\n```",
+            "a sentence": f"Sure! Here is the JSON:\n\n```json\n{answer}\n```\n\nLet me know!",
+            "reasoning": f"<think>{other}</think>\n{answer}",
+            "tags": f"<answer>\n{answer}\n</answer>",
+        }
+    found = {
+        "alone": answer,
+        "a line": f"Answer: {answer}",
+        "a line in bold": f"**Answer:** {answer}",
+        "a bold line": f"**Final answer: {answer}**",
+        "a heading": f"### Final Answer\n\n{answer}",
+        "a sentence": f"The answer is {answer}.",
+        "a polite sentence": f"Sure! The answer to your question is **{answer}**. Let me know if you need more!",
+        "bold": f"**{answer}**",
+        "a box": f"So we get $\\boxed{{{answer}}}$.",
+        "a box of text": f"\\boxed{{\\text{{{answer}}}}}",
+        "tags": f"<answer>{answer}</answer>",
+        "hashes": f"Some steps.\n#### {answer}",
+        "steps first": f"First I looked at 17 things and then at {other}.\nThat did not fit.\n\nAnswer: {answer}",
+        "reasoning": f"<think>It may be {other}. No.</think>\n{answer}",
+        "the last line": f"Let me see.\nOkay.\n{answer}",
+        "backticks": f"`{answer}`",
+        "a remark behind": f"Answer: {answer}\n\nThis is because the question asks for it.",
+        "Windows lines": f"Let me see.\r\nAnswer: {answer}\r\n",
+        "German": f"Die Antwort lautet {answer}.",
+        "an emoji": f"{answer} ✅",
+    }
+    if kind.form != "formula":
+        found["JSON"] = json.dumps({"answer": answer}, ensure_ascii=False)
+        found["quotes"] = f'"{answer}"'
+    if kind.form == "number":
+        found["a short sentence"] = f"It is {answer}."
+        found["dollars"] = f"${answer}$"
+    if kind.form == "number" and not set(answer) & set("$%"):
+        found["a unit"] = f"{answer} apples"
+        found["a line with a unit"] = f"Answer: {answer} apples"
+    if kind.form in ("text", "name") and "\\" not in answer:
+        found["upper case"] = answer.upper()
+        found["lower case"] = answer.lower()
+    if kind.form == "name":
+        found["a short sentence"] = f"It is {answer}."
+    return found
+
+
+def _manners_of_options(letter: str, text: str, other: str, rejected: str) -> Mapping[str, str]:
+    return {
+        "a letter": letter,
+        "in brackets": f"({letter})",
+        "a small letter": letter.lower(),
+        "a line": f"Answer: {letter}",
+        "letter and text": f"Answer: {letter}) {text}",
+        "a sentence": f"The answer is {letter}.",
+        "a bold sentence": f"The correct answer is **{letter}**.",
+        "bold": f"**{letter}) {text}**",
+        "its text": text,
+        "a sentence with its text": f"The answer is {text}.",
+        "a box": f"\\boxed{{{letter}}}",
+        "a box of text": f"$$\\boxed{{\\text{{{letter}}}}}$$",
+        "tags": f"<answer>{letter}</answer>",
+        "option": f"Therefore, the correct answer is option {letter}: {text}.",
+        "is correct": f"{letter} is correct.",
+        "JSON": json.dumps({"answer": letter}),
+        "a heading": f"### Final Answer\n\n{letter}) {text}",
+        "steps first": f"{other} can be eliminated, since {rejected} does not fit. So the answer is {letter}.",
+        "every option": f"Option A: no.\nOption B: hardly.\nOption C: maybe.\nOption D: no.\n\nThe best answer is {letter}.",
+        "reasoning": f"<think>Maybe {other}? No.</think>\n{letter}",
+        "a reason behind": f"{letter}, because {text} fits best.",
+    }
