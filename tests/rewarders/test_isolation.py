@@ -239,9 +239,10 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_and_their_children_end_with_their_owner_whatever_they_do(sent):
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", OWNER], text=True, **pipes) as owner:
         found = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
         assert len(found) == 2
         owner.send_signal(sent)
