@@ -128,15 +128,22 @@ class ScoreRunner:
         scored |= dict(zip(last, await all_of(self._of_group(scorers[index], prior) for index in last), strict=True))
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
         faults = {weighted.scorer.rewarder_id: reason for weighted, column in columns if (reason := _fault(column))}
-        kept = [column if weighted.weight else tuple(map(_uncounted, column)) for weighted, column in columns]
-        return GroupScores(tuple(_rows(kept, context)), _totals(columns, context), faults)
+        rows = _rows([column for _, column in columns], context)
+        return GroupScores(tuple(rows), _totals(columns, context), faults)
 
     async def _of_group(self, weighted: Weighted, context: RewardContext) -> Verdicts:
         scorer = weighted.scorer
         if scorer.ranks and len(context.prior_scores) < 2:
             return abstain_on_all(scorer.rewarder_id, context, "fewer than two attempts have a total to rank")
-        (verdicts,) = await self.score(scorer, [context], weighted.timeout_s)
-        return verdicts
+        known = [context.failures.get(attempt.rollout_id, {}).get(scorer.rewarder_id) for attempt in context.outputs]
+        wanted = [verdict is None for verdict in known]
+        # A group is scored whole, as it was the first time, unless no verdict would be kept; calls of a model are in the books.
+        alone = isinstance(scorer, Scorer) and scorer.scope != "group"
+        if not alone and (any(wanted) or scorer.asks_model):
+            wanted = [True] * len(wanted)
+        (verdicts,) = await self.score(scorer, [context if all(wanted) else _only(context, wanted)], weighted.timeout_s)
+        given = dict(zip((at for at, each in enumerate(wanted) if each), verdicts, strict=True))
+        return tuple(given[at] if verdict is None else verdict for at, verdict in enumerate(known))
 
     async def score(
         self, scorer: AnyScorer, contexts: Sequence[RewardContext], timeout_s: float | None = None
@@ -453,11 +460,6 @@ def _fault(column: Verdicts) -> str | None:
     """Return why a scorer failed on every attempt; None if it did not."""
     lost = [each for each in column if isinstance(each, Abstained) and (each.broke or each.late)]
     return lost[0].message if lost and len(lost) == len(column) else None
-
-
-def _uncounted(verdict: Verdict) -> Verdict:
-    """Return the verdict of a scorer that does not count: its failure makes no attempt a broken or late one."""
-    return replace(verdict, broke=False, late=False) if isinstance(verdict, Abstained) else verdict
 
 
 def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext) -> dict[str, float]:

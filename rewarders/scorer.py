@@ -140,6 +140,8 @@ class RewardContext:
     """How outputs are split into reasoning and answer, unless the scorer says otherwise."""
     completion_indices: tuple[int | None, ...] = ()
     """What a client called each completion; none: their indices."""
+    failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
+    """Scorers that failed when an attempt was first scored, by rollout id: their verdicts stay."""
 
     def inputs(self, parse: Parse | None = None) -> list[GraderInput]:
         """Return each attempt as scorers of single attempts see it."""

@@ -1,8 +1,8 @@
 """Score in worker processes: a pool of one scorer, whose processes are ended past a limit and replaced.
 
 A call blocks its thread, at most as long as its limits say. A limit, an exit or an allocation without end costs the attempt
-that the worker was asked about; the others go on. A scorer whose calls do not end several times in a row is not asked for a
-while, so that it cannot keep the machine busy without bound.
+that the worker was asked about; the others go on. A scorer whose calls do not end for several items in a row is not asked for
+a while, so that it cannot keep the machine busy without bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfgrpo.rewarders.threads import is_async
 from tfgrpo.rewarders.worker import LONGEST, PROGRAM, decoded, receive, send
 
 MOST_FAULTS: Final = 4
-"""Calls in a row that ended a worker, after which the scorer is not asked for a while."""
+"""Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
 PAUSE_S: Final = 30.0
 """How long it is not asked."""
 START_S: Final = 120.0
@@ -189,8 +189,11 @@ class WorkerPool:
         self._starting = 0
         self._works = False
         """A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated."""
-        self._faults = 0
+        self._faults: set[str] = set()
+        """Items of the calls since the last verdict, all of which ended a worker."""
         self._paused_until = -1.0
+        self._pause = ""
+        """Why it is not asked."""
         self._closed = False
 
     def warm(self) -> None:
@@ -215,6 +218,7 @@ class WorkerPool:
         Raises ``NotIsolated`` when no process can make the scorer. When it is ``given_up``, no further call begins.
         """
         parts = _parts(work)
+        names = [work.item_id if isinstance(work, RewardContext) else work[at].sample_id for at in range(len(parts))]
         unsent = [index for index, part in enumerate(parts) if part is None]
         found: dict[int, Verdict | None] = dict.fromkeys(self._with_inseparable(unsent, range(len(parts))))
         left = [index for index in range(len(parts)) if index not in found]
@@ -224,7 +228,7 @@ class WorkerPool:
                 return found | dict.fromkeys(left, refusal)
             asked = left[:1] if alone else left
             try:
-                fault = self._ask([parts[index] for index in asked], limit_s, asked, found)
+                fault = self._ask([parts[index] for index in asked], limit_s, asked, found, names)
             except _Unreadable as error:
                 unread = [asked[at] for at in error.args]
                 found |= dict.fromkeys(self._with_inseparable(unread, asked))
@@ -252,7 +256,12 @@ class WorkerPool:
         return unanswered[:1] if in_order else []
 
     def _ask(
-        self, parts: Sequence[bytes | None], limit_s: float, indices: Sequence[int], found: dict[int, Verdict | None]
+        self,
+        parts: Sequence[bytes | None],
+        limit_s: float,
+        indices: Sequence[int],
+        found: dict[int, Verdict | None],
+        names: Sequence[str],
     ) -> Abstained | None:
         """Ask a worker about some attempts, and add their verdicts. Return why it was ended, None if it answered.
 
@@ -265,7 +274,7 @@ class WorkerPool:
         def tell(message: bytes) -> None:
             at, verdict = decoded(self._scorer.rewarder_id, message)
             found[indices[at]] = verdict
-            self._faults = 0
+            self._faults.clear()
 
         while True:
             try:
@@ -275,7 +284,7 @@ class WorkerPool:
                     return Abstained(self._scorer.rewarder_id, _ENDED)
                 if not self._works:
                     raise
-                self._count_fault()
+                self._count_fault(names[indices[0]], str(error))
                 return self._broken(f"{error}, though it did before")
             try:
                 worker.ask(body, patience(self._scorer, limit_s), tell)
@@ -285,7 +294,7 @@ class WorkerPool:
             except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
                 fault = self._fault(worker, error, limit_s, cpu_s)
                 self._drop(worker)
-                self._count_fault()
+                self._count_fault(names[next((at for at in indices if at not in found), indices[0])], fault.reason)
                 if worker.begun or worker.fresh or self._closed:
                     return fault  # else it ended while it was idle, which costs no attempt
             else:
@@ -314,16 +323,16 @@ class WorkerPool:
             if self._closed or (given_up is not None and given_up.is_set()):
                 return Abstained(self._scorer.rewarder_id, _ENDED)
             if self._clock() < self._paused_until:
-                return self._broken(
-                    f"{MOST_FAULTS} calls in a row ended its process; it is not asked for {PAUSE_S:g} s"
-                )
+                return self._broken(self._pause)
         return None
 
-    def _count_fault(self) -> None:
+    def _count_fault(self, item: str, why: str) -> None:
         with self._changed:
-            self._faults += 1
-            if self._faults >= MOST_FAULTS:
-                self._faults, self._paused_until = 0, self._clock() + PAUSE_S
+            self._faults.add(item)
+            if len(self._faults) >= MOST_FAULTS:
+                self._faults.clear()
+                self._paused_until = self._clock() + PAUSE_S
+                self._pause = f"not asked for {PAUSE_S:g} s, after {MOST_FAULTS} items in a row: {why}"
 
     def _taken(self) -> _Worker:
         """Return an idle worker, or a new one as soon as there may be one. Raises ``NotIsolated``."""

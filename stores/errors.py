@@ -23,7 +23,7 @@
     ├── BudgetRefused            the ledger refused to reserve: the run ends with exit code 3
     ├── NothingRight             no attempt of the first batch has a reward above the lowest: exit code 3
     ├── RewardError              a rewarder raised, or returned something that is not a score
-    │   ├── RewarderTimeout      a rewarder ran over its time limit: the epoch's evidence is void
+    │   ├── RewarderTimeout      a rewarder ran over its time limit: its attempt has no reward
     │   └── GraderUnavailable    a grader that no item can be sent to
     ├── OptionError              an option of a rewarder has a value that it does not accept
     ├── ShapeError               rollouts, rewards or log-probabilities that do not fit together

@@ -26,8 +26,7 @@ EMPTY_ANSWER: Final = "empty"
 REWARDER_BROKE: Final = "rewarder_broke"
 """``error_type`` of a rollout whose reward is missing because of a fault; a grader that abstains is no fault."""
 REWARDER_LATE: Final = "rewarder_late"
-"""``error_type`` of a rollout whose reward is missing because a rewarder ran past its limit. A resumed or replayed run keeps
-it, also where the rewarder is in time now."""
+"""``error_type`` of a rollout whose reward is missing because a rewarder ran past its limit."""
 
 _ROUNDING: Final = 1e-9
 

@@ -17,7 +17,7 @@ from time import perf_counter
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.composite import total_range
-from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, Verdict
+from tfgrpo.rewarders.scorer import UNIT, Abstained, Attempt, Range, Verdict, Weighted
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,
@@ -63,6 +63,7 @@ class _Graded:
 
     rollouts: Sequence[FinishedRollout]
     scores: Mapping[str, tuple[RewardScore, ...]]
+    failures: Mapping[str, Mapping[str, str]]
     outcomes: Mapping[str, Outcome]
     comparison: GroupComparison
     """Of all attempts with each other."""
@@ -143,7 +144,7 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
         answered = [
             Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
             for rollout in rollouts
-            if rollout.loss is None and rollout.rollout_id not in spec.late
+            if rollout.loss is None
         ]
         raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(answered))
         scores = scrubbed(raw, runtime.scrub)
@@ -151,17 +152,19 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
         comparison, halves = _compared(spec, scores.totals, runtime)
         outcomes: dict[str, Outcome] = {}
         given: dict[str, tuple[RewardScore, ...]] = {}
+        failures: dict[str, Mapping[str, str]] = {}
         for rollout in rollouts:
             name = rollout.rollout_id
             verdicts, reward = known.get(name, ()), scores.totals.get(name)
             given[name] = tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore))
-            late = Ungraded(REWARDER_LATE, spec.late[name]) if name in spec.late else None
-            outcomes[name] = rollout.loss or late or _outcome(verdicts, given[name], reward)
+            silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
+            failures[name] = {each.rewarder_id: each.reason for each in silent if each.broke or each.late}
+            outcomes[name] = rollout.loss or _outcome(verdicts, runtime.rewarders, reward)
             if rollout.span is not None:
                 rank = _own(name, comparison, halves).ranks.get(name)
                 rollout.span.set(outcome=outcomes[name].name, reward=reward, relative_rank=rank)
                 observe_scores(rollout.span, given[name], runtime.rewarders)
-    return _Graded(rollouts, given, outcomes, comparison, halves, judge.spend)
+    return _Graded(rollouts, given, failures, outcomes, comparison, halves, judge.spend)
 
 
 def _compared(
@@ -199,11 +202,12 @@ def compare(rewards: Mapping[str, float], min_spread: float = 0.0, score_range: 
     )
 
 
-def _outcome(verdicts: Sequence[Verdict], scores: tuple[RewardScore, ...], reward: float | None) -> Outcome:
+def _outcome(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted], reward: float | None) -> Outcome:
     """Return the outcome of a rollout that could be graded. ``reward``: its total, None without one."""
     if reward is not None:
-        return Scored(reward, scores)
-    silent = [verdict for verdict in verdicts if isinstance(verdict, Abstained)]
+        return Scored(reward, tuple(verdict for verdict in verdicts if isinstance(verdict, RewardScore)))
+    pairs = zip(verdicts, rewarders, strict=True)
+    silent = [verdict for verdict, of in pairs if of.weight and isinstance(verdict, Abstained)]
     reason = "; ".join(verdict.message for verdict in silent) or "no rewarder that counts gave a score"
     late = any(verdict.late for verdict in silent)
     broke = any(verdict.broke for verdict in silent)
@@ -251,4 +255,5 @@ def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime:
         seed=rollout.seed,
         prompt_digest=spec.pack.digest,
         finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
+        failures=graded.failures[name],
     )

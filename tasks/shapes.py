@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.experiences.accounts import Judgement
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
@@ -119,8 +120,8 @@ class GroupSpec:
     """Text of the first half; None for a group that is not split."""
     arms: tuple[Arm, Arm] = ("baseline", "candidate")
     """Arms of the two halves, in the keys of their rollouts."""
-    late: Mapping[str, str] = field(default_factory=dict)
-    """Rollouts whose rewarder was late when the run first reached them, with the reason: they stay without a reward."""
+    failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
+    """Rewarders that failed when the run first reached a rollout, by rollout id; their verdicts stay."""
 
     @property
     def halves(self) -> tuple[Attempts, ...]:
@@ -159,6 +160,8 @@ class RolloutRecord:
     seed: int
     prompt_digest: str
     finish_reason: str
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Reasons of rewarders that failed or were late, those of weight 0 included."""
 
 
 @dataclass(frozen=True, slots=True)

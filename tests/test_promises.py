@@ -69,7 +69,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsProbe:
         ("tfgrpo.prompt_packs.loader", "load_prompt_pack", "prompt_packs/test_loader.py"),
         ("tfgrpo.tasks.learning.summarize", "summarize_trajectory", "tasks/learning/test_summarize.py"),
         ("tfgrpo.tasks.learning.operations", "optimize_experience", "tasks/learning/test_thresholds.py"),
-        ("tfgrpo.rewarders.registry", "build_rewarder", "rewarders/test_registry.py"),
+        ("tfgrpo.rewarders.registry", "build_scorer", "rewarders/test_registry.py"),
         ("tfgrpo.flows.orchestration.task_runner", "EventLoopTaskRunner", "flows/orchestration/test_task_runner.py"),
         ("tfgrpo.pipelines.settings.guardrails", "validate_tfgrpo_config", "pipelines/settings/test_guardrails.py"),
         ("tfgrpo.stores.telemetry.setup", "configure", "stores/telemetry/test_setup.py"),

@@ -19,11 +19,11 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.selection import SelectionSettings
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.rewarders.base import Attempt, RewardContext
 from tfgrpo.rewarders.powl import Model, parse_text
 from tfgrpo.rewarders.powl.scoring import MODEL_KEY
-from tfgrpo.rewarders.registry import build_rewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder, score_group
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Attempt, RewardContext, Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Usage
@@ -65,7 +65,7 @@ def models() -> list[str]:
     return texts
 
 
-def _runtime(answers: Sequence[str], rewarder: str, threads: RewarderThreads) -> Runtime:
+def _runtime(answers: Sequence[str], rewarder: str, threads: RewarderThreads, scorers: ScoreRunner) -> Runtime:
     settings = Settings()
     context = RunContext(
         settings=settings,
@@ -80,7 +80,8 @@ def _runtime(answers: Sequence[str], rewarder: str, threads: RewarderThreads) ->
         context=context,
         model=JournaledModel(_Instant(answers), None),
         actor=ChatActor(),
-        rewarders=(WeightedRewarder(build_rewarder(rewarder)),),
+        rewarders=(Weighted(build_scorer(rewarder)),),
+        scorers=scorers,
         pack=load_prompt_pack("general"),
         journal=None,
         ledger=Ledger(Budget()),
@@ -98,8 +99,8 @@ async def _whole(answers: Sequence[str], answer: str, rewarder: str, format_: An
     """Median milliseconds of a selection, and of its sixteen attempts alone, in turns."""
     whole, attempts = [], []
     spec = _spec(answer, format_)
-    with RewarderThreads() as threads:
-        runtime = _runtime(answers, rewarder, threads)
+    with RewarderThreads() as threads, ScoreRunner() as scorers:
+        runtime = _runtime(answers, rewarder, threads, scorers)
         for _ in range(REPEATS):
             begin = time.perf_counter()
             selection = await select_best(spec, runtime)
@@ -120,12 +121,12 @@ async def _grading(texts: Sequence[str]) -> float:
     candidates = [_candidate(index, text, model) for index, (text, model) in enumerate(zip(texts, read, strict=True))]
     outputs = tuple(Attempt(str(index), index, text, 1, {MODEL_KEY: read[index]}) for index, text in enumerate(texts))
     context = RewardContext("bench#q", "q", "How?", texts[0], outputs)
-    rewarders = [WeightedRewarder(build_rewarder("powl_footprint"))]
+    rewarders = [Weighted(build_scorer("powl_footprint"))]
     took = []
-    with RewarderThreads() as threads:
+    with ScoreRunner() as runner:
         for _ in range(REPEATS):
             begin = time.perf_counter()
-            scores = await score_group(rewarders, context, threads)
+            scores = await runner.score_group(rewarders, context)
             choose(spec, candidates, grades_of(candidates, scores, compare(scores.totals)))
             took.append(time.perf_counter() - begin)
     return statistics.median(took) * 1e3

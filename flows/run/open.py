@@ -21,7 +21,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.champion import starting_library, store_of
 from tfgrpo.flows.run.index import RunEntry, runs_of
-from tfgrpo.flows.run.loop.books import Books, late_rollouts
+from tfgrpo.flows.run.loop.books import Books, recorded_failures
 from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
 from tfgrpo.flows.run.loop.promotion import carried_evidence
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
@@ -101,7 +101,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             timing=stopwatch(runtime.ledger),
             difficulty=_difficulty(prepared),
             replay_of=None if request.replay is None else plan.paths,
-            late=late_rollouts(plan.paths.run(run_id)),
+            failures=recorded_failures(plan.paths.run(run_id)),
         )
         undo.pop_all()
     observer.run_started(plan, run_id, warnings)

@@ -113,7 +113,7 @@ class MetricsStore:
         return self._lines.append([group.to_line() for group in groups])
 
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
-        """Append that an epoch failed and its evidence is void, once per run and epoch."""
+        """Append that rewarders failed in an epoch, once per run and epoch."""
         line = {
             "schema": SCHEMA_VERSION,
             "run_id": run_id,

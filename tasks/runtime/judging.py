@@ -39,6 +39,7 @@ class GroupJudge:
             metadata=item.metadata,
             judge=self,
             alternatives=item.alternatives,
+            failures=self._spec.failures,
         )
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:

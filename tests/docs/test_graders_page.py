@@ -21,7 +21,7 @@ from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import Grader, GraderInput
 from tfgrpo.rewarders.graders.base import parse_completion
-from tfgrpo.rewarders.registry import build_rewarder
+from tfgrpo.rewarders.registry import build_scorer
 
 PAGE = "docs/graders.md"
 TEXT = page(PAGE)
@@ -104,7 +104,7 @@ def test_the_part_of_a_pipeline_on_the_page_makes_rewarders(tmp_path):
     path = tmp_path / "part.yaml"
     path.write_text(shown.text)
     resolve_settings(cli={}, env={}, pipeline_path=path)
-    built = [build_rewarder(entry["name"], entry["options"]) for entry in yaml.safe_load(shown.text)["rewarders"]]
+    built = [build_scorer(entry["name"], entry["options"]) for entry in yaml.safe_load(shown.text)["rewarders"]]
     assert [rewarder.rewarder_id for rewarder in built] == ["number_match", "completion_length_cap"]
     parse = re.search(r"option `parse` .*?: (.*?)\.\n", TEXT)
     assert parse is not None

@@ -9,16 +9,15 @@ from typing import Any, get_args
 
 import yaml
 from tfgrpo.rewarders.callable import EITHER, NAMES, adapt
-from tfgrpo.rewarders.scoring import WeightedRewarder, check_rewarders, score_group
 
 from tests.support.rewards.judges import FakeJudge, judged
 from tests.support.runs.pages import blocks, page, table
-from tfgrpo.pipelines.plan.rewarders import rewarders_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.composite import OnAbstain
 from tfgrpo.rewarders.judge.calibration import RankCalibration
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import known_rewarders
+from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
@@ -38,9 +37,9 @@ def test_the_pipeline_on_the_page_makes_rewarders(tmp_path):
     (shown,) = blocks(PAGE, "yaml")
     path = tmp_path / "part.yaml"
     path.write_text(shown.text)
-    built = rewarders_of(resolve_settings(cli={}, env={}, pipeline_path=path).settings)
+    built = scorers_of(resolve_settings(cli={}, env={}, pipeline_path=path).settings)
     check_rewarders(built)
-    assert [weighted.rewarder.rewarder_id for weighted in built] == ["composite", "gt", "relative"]
+    assert [weighted.scorer.rewarder_id for weighted in built] == ["composite", "gt", "relative"]
 
 
 def test_every_option_of_a_judge_is_on_the_page_with_its_default():
@@ -72,7 +71,7 @@ async def test_the_code_on_the_page_scores():
     written: dict[str, Any] = {}
     for block in blocks(PAGE, "python"):
         exec(compile(ast.parse(block.text), PAGE, "exec"), written)
-    rewarders = [WeightedRewarder(adapt("brief", written["brief"])), WeightedRewarder(written["Polite"]())]
+    rewarders = [Weighted(adapt("brief", written["brief"])), Weighted(written["Polite"]())]
     replies = ({"polite": True}, {"polite": False}, "Yes, it is.", {"polite": "yes"})
     judge = FakeJudge(lambda question: replies[question.rollout])
     with RewarderThreads() as threads:

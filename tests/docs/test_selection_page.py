@@ -19,7 +19,7 @@ from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
 from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS
-from tfgrpo.rewarders.registry import known_rewarders
+from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
 from tfgrpo.tasks.models.wire import decode_reply
 from tfgrpo.tasks.selection import formats, shapes
@@ -82,7 +82,7 @@ def test_the_tables_name_everything_there_is():
     assert first("`--format` | an answer is") == set(get_args(FormatName))
     assert first("stage | rewards") == set(get_args(Stage))
     assert first("`--memory` | does") == set(get_args(MemoryMode))
-    assert first("name | says") == {name for name in known_rewarders() if name.startswith("powl_")}
+    assert first("name | says") == {name for name in known_scorers() if name.startswith("powl_")}
 
 
 def test_the_options_of_process_rewarders_are_those_on_the_page():

@@ -13,6 +13,7 @@ import time
 import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -62,8 +63,8 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-async def scored(runner: ScoreRunner, scorer: Scorer, *outputs: str, limit: float = 30.0, **more):
-    (found,) = await runner.score(scorer, [group(*outputs, **more)], limit)
+async def scored(runner: ScoreRunner, scorer: Scorer, *outputs: str, limit: float = 30.0, item: str = "q1", **more):
+    (found,) = await runner.score(scorer, [replace(group(*outputs, **more), item_id=item)], limit)
     return found
 
 
@@ -154,10 +155,11 @@ async def test_a_scorer_whose_processes_keep_ending_is_not_asked_for_a_while():
     now = [0.0]
     with ScoreRunner(clock=lambda: now[0]) as runner:
         scorer = wild()
-        paused = "broke: 4 calls in a row ended its process; it is not asked for 30 s"
-        outputs = ("exit", "exit", "exit", "1", "exit", "exit", "exit", "exit", "1", "1")
-        expected = [*[ACTS["exit"]] * 3, 1.0, *[ACTS["exit"]] * 4, paused, paused]
-        assert read(await scored(runner, scorer, *outputs)) == expected
+        paused = "broke: not asked for 30 s, after 4 items in a row: its process ended with exit code 3"
+        for number, outputs in enumerate([["exit"] * 6, ["exit"], ["exit", "1"], ["exit"], ["exit"] * 5, ["exit"]]):
+            expected = [ACTS["exit"] if each == "exit" else 1.0 for each in outputs]
+            assert read(await scored(runner, scorer, *outputs, item=f"q{number}")) == expected
+        assert read(await scored(runner, scorer, "exit", "1", "1", item="q6")) == [ACTS["exit"], paused, paused]
         now[0] = 29.0
         assert read(await scored(runner, scorer, "1")) == [paused]
         now[0] = 30.0

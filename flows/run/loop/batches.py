@@ -113,7 +113,7 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
         temperature=settings.temperature.eval if key.phase == "eval" else settings.temperature.train,
         pack=pack,
         reflect=key.phase == "train" and settings.enabled,
-        late=session.late.get(group_id, {}),
+        failures=session.failures.get(group_id, {}),
     )
 
 

@@ -18,14 +18,14 @@ from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
-from tfgrpo.rewarders.scorer import Weighted
+from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.experiences.accounts import contradictions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.frozen_json import json_of, mapping_of, to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
-from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, Ungraded, scored_rewards
+from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
@@ -34,13 +34,17 @@ from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
 
 
-def late_rollouts(paths: RunPaths) -> dict[str, dict[str, str]]:
-    """Return the recorded rollouts for which a rewarder was late, with the reason, by group."""
-    found: dict[str, dict[str, str]] = {}
+def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstained]]]:
+    """Return the verdicts of rewarders that failed, by group, rollout and rewarder.
+
+    A resumed or replayed run keeps them, also where the rewarder has a score now.
+    """
+    found: dict[str, dict[str, dict[str, Abstained]]] = {}
     for row in (mapping_of(json_of(line)) for line in read_lines(paths.rollouts)):
-        outcome = mapping_of(row.get("outcome"))
-        if outcome.get("error_type") == REWARDER_LATE:
-            found.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = str(outcome.get("reason"))
+        if failures := mapping_of(row.get("failures")):
+            late = mapping_of(row.get("outcome")).get("error_type") == REWARDER_LATE
+            kept = {name: Abstained(name, str(why), broke=not late, late=late) for name, why in failures.items()}
+            found.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = kept
     return found
 
 
@@ -71,6 +75,7 @@ class Books:
         self._scores: dict[str, list[float]] = {}
         self._tools: dict[str, ToolUse] = {}
         self._epoch_use: dict[tuple[int, Phase], _EpochSum] = {}
+        self._failures: dict[tuple[int, Phase], dict[str, tuple[int, str]]] = {}
         self.judges = CalibrationTally(rewarders)
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
@@ -111,14 +116,6 @@ class Books:
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
             self._add(rollout)
-        late = [
-            each for each in rollouts if isinstance(each.outcome, Ungraded) and each.outcome.error_type == REWARDER_LATE
-        ]
-        if late and isinstance(late[0].outcome, Ungraded):
-            # Requirement 63: a rewarder that does not answer is on record as a failure, beside what it cost.
-            reason = f"{pluralize(len(late), 'attempt')} without a reward: {late[0].outcome.reason}"
-            self._metrics.append_failure(self._run_id, late[0].key.epoch, reason)
-            self.manifest.warn(f"epoch {late[0].key.epoch}: {reason}")
         for result in results:
             self.judges.add(result)
             reasons = (reason.removesuffix(AFTER_SHORTENING) for _, reason in result.rejected)
@@ -133,6 +130,13 @@ class Books:
     def epoch_ended(self, end: EpochEnd, learning: LearningState) -> None:
         """Write the summary of an epoch into metrics and manifest, with warnings for its losses."""
         self.epochs.append(end)
+        if failures := self._failures.get((end.epoch, end.phase)):
+            # Requirement 63: a rewarder that does not answer is on record as a failure, whatever it cost.
+            reason = "; ".join(
+                f"{name} failed on {pluralize(count, 'attempt')} ({why})" for name, (count, why) in failures.items()
+            )
+            self._metrics.append_failure(self._run_id, end.epoch, reason)
+            self.manifest.warn(f"epoch {end.epoch}: {reason}")
         self._metrics.write_per_epoch(
             {
                 each.epoch: {
@@ -179,7 +183,11 @@ class Books:
         if isinstance(rollout.outcome, Scored):
             self._score("total", rollout.outcome.reward)
         _count_tools(self._tools, rollout.tools)
-        self._epoch_use.setdefault((rollout.key.epoch, rollout.key.phase), _EpochSum()).add(rollout)
+        of_epoch = rollout.key.epoch, rollout.key.phase
+        self._epoch_use.setdefault(of_epoch, _EpochSum()).add(rollout)
+        for name, why in rollout.failures.items():
+            failures = self._failures.setdefault(of_epoch, {})
+            failures[name] = failures.get(name, (0, ""))[0] + 1, why
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])

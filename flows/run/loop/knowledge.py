@@ -105,7 +105,7 @@ class LearningState:
     left: Mapping[str, str] = field(default_factory=dict)
     """Lessons that have left the champion in this run by id, with the reason."""
     unwritten: tuple[AccountEvent, ...] = ()
-    """Events of the current epoch: void with it if a rewarder times out."""
+    """Events of the current epoch, written at its end."""
     remembered: Mapping[str, int] = field(default_factory=dict)
     """Texts of rejected proposals with how often they were rejected, shown to the curator."""
     rejected: list[tuple[str, str]] = field(default_factory=list)

@@ -18,6 +18,7 @@ from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.tree import Settings
+from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.accounts import successor
 from tfgrpo.stores.experiences.library import Library
@@ -78,8 +79,8 @@ class Session:
     """Item statistics from earlier runs; None without a curriculum."""
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
-    late: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Recorded rollouts whose rewarder was late, with the reason, by group; see ``books.late_rollouts``."""
+    failures: Mapping[str, Mapping[str, Mapping[str, Abstained]]] = field(default_factory=dict)
+    """Recorded verdicts of rewarders that failed, by group; see ``books.recorded_failures``."""
 
     @property
     def telemetry(self) -> Telemetry:

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tfgrpo.rewarders.graders.running import GraderRunner
 
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.server.service import DataService, GradeItem
+from tfgrpo.rewarders.runner import ScoreRunner
 
 MIX = kit.ROOT / "examples/data_mix.yaml"
 
@@ -47,7 +47,7 @@ def test_a_mix_grades_as_its_server_does_and_says_what_every_grader_gave(grade, 
     rows = mixed()
     source, target = jsonl(tmp_path / "c.jsonl", *rows), tmp_path / "graded.jsonl"
     result = json.loads(grade(MIX, source, "--to", target, "--json").out)
-    with GraderRunner() as runner:
+    with ScoreRunner() as runner:
         service = DataService(load_mix_config(MIX), runner)
         served = asyncio.run(service.grade([GradeItem(**row) for row in rows]))
     written = kit.lines(target)

@@ -154,7 +154,7 @@ def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "20 of 20 rollouts of a batch failed" in summary.message
-    assert summary.message.endswith("rewarder_broke: tests.flows.run.test_execution:raises: raised KeyError: 'S'")
+    assert summary.message.endswith("rewarder_broke: tests.flows.run.test_execution:raises: KeyError: 'S'")
     assert summary.details["ledger"]["calls"] == 20
 
 
@@ -189,8 +189,9 @@ def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_p
     rewarders = '[{"name": "tests.flows.run.test_execution:too_slow", "timeout_s": 0.02}]'
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL, env={"FEATURE_TFGRPO_GROUP": learning})
     assert (summary.status, summary.exit_code) == ("failed", 1)
-    assert re.match(r"RunAborted: not one of \d+ rollouts brought a reward, so that nothing was", summary.message)
-    assert "test_execution:too_slow: no verdict within 0.02 s" in summary.message
+    assert re.match(r"RunAborted: (\d+) of \1 rollouts of a batch failed", summary.message)
+    assert "test_execution:too_slow: " in summary.message
+    assert "no score within 0.02 s" in summary.message
     assert summary.details["gate"] is None
     assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
     assert run(tmp_path, resume=RUN).message == summary.message

@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
-from tests.support.agents.steps import group, record
+from tests.support.agents.steps import group, record, weighted
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs.running import ROOT, RUN, TASK, Server, lines, manifest, on_server, paths, run, store, timeless
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.calibration import CalibrationTally, told
 from tfgrpo.flows.report.page import write_report
-from tfgrpo.rewarders.judge.judge import JudgeRewarder
-from tfgrpo.rewarders.scoring import WeightedRewarder
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored, Ungraded
 from tfgrpo.tasks.models.simulated import SimulatedOptions
@@ -171,7 +169,7 @@ def test_a_run_resumes_only_with_the_rubric_it_started_with(tmp_path):
 
 
 def test_attempts_that_were_never_graded_are_not_asked_of_any_judge():
-    tally = CalibrationTally([WeightedRewarder(JudgeRewarder())])
+    tally = CalibrationTally([weighted("judge")])
     score = RewardScore("judge", 0.5, "", None)
     rollouts = (
         record(0, outcome=Scored(0.5, (score,)), scores=(score,)),
@@ -191,7 +189,7 @@ def test_without_judges_there_is_no_calibration():
     tally.add(group((record(0),)))
     assert tally.as_json() is None
     assert list(told(None)) == []
-    silent = CalibrationTally([WeightedRewarder(JudgeRewarder())])
+    silent = CalibrationTally([weighted("judge")])
     assert list(told(silent.as_json())) == [("judge", "nothing was judged")]
     silent.add(group((record(0, scores=(RewardScore("judge", 0.5, "fair"),)),)))
     assert dict(told(silent.as_json()))["judge"].startswith("judged 1 attempts, and there was nothing to compare")

@@ -59,7 +59,7 @@ def test_without_an_enforceable_cap_none_is_announced(tmp_path):
 @pytest.mark.parametrize("domain", ["general", "law"])
 def test_the_general_pack_is_for_items_of_every_domain(tmp_path, domain):
     items = tmp_path / "items.jsonl"
-    rows = ({"id": str(n), "prompt": f"{n}?", "answer": "x", "domain": domain} for n in range(50))
+    rows = ({"id": str(n), "prompt": f"{n}?", "answer": str(n), "domain": domain} for n in range(50))
     items.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     request = RunRequest(out=str(tmp_path), dataset=str(items), dry_run=True)
     general = prepare(request.model_copy(update={"pack": "general"}), {}).warnings
@@ -129,7 +129,7 @@ def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pip
 
 @pytest.mark.parametrize(
     "asked",
-    [{"world": "arithmetic"}, {"settings": {"simulated.world": "powl"}}, {"pipeline": "powl"}, {"model": "simulated"}],
+    [{"world": "arithmetic"}, {"settings": {"simulated.world": "ledger-tools"}}, {"pipeline": "powl"}, {"model": "simulated"}],
 )
 def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, asked):
     request = RunRequest.model_validate({"model": "m", "base_url": "http://127.0.0.1:9/v1", **asked})

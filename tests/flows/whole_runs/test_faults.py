@@ -5,28 +5,19 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import time
+import shutil
 
 import pytest
 from rich.console import Console as RichConsole
-from tfgrpo.rewarders.base import RewardContext
 
-from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import RUN, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.loop import learn
 from tfgrpo.pipelines.settings.model import FaultSettings
-from tfgrpo.stores.errors import RewarderTimeout
-from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 KINDS = tuple(FaultSettings.model_fields)
 QUICK = {"model__timeout_s": 0.4, "model__max_retries": 1, "tfgrpo__max_lost_share": 1.0, "gate__max_lost_share": 1.0}
-
-
-def hangs(context: RewardContext) -> float:
-    time.sleep(1.0)
-    return 1.0
 
 
 def broken_run(tmp_path, faults: FaultSettings, **asked):
@@ -109,49 +100,116 @@ def test_a_key_refused_in_mid_run_ends_the_run_with_the_endpoint_s_message(tmp_p
         assert run(tmp_path, resume=RUN).exit_code == 0
 
 
-def test_a_rewarder_that_hangs_fails_the_epoch_and_its_evidence_is_void(tmp_path):
-    pipeline = tmp_path / "hanging.yaml"
-    pipeline.write_text(
-        f"""
-pipeline: hanging
-task_id: {TASK}
-pack: arithmetic
-tfgrpo: {{enabled: true}}
-rewarders:
-  - {{name: gt, options: {{match: numeric}}}}
-  - {{name: "tests.flows.whole_runs.test_faults:hangs", weight: 0, timeout_s: 0.05}}
-stages: [{{name: learn}}, {{name: spec-guard}}]
+ROGUE = """
+import os, re, resource, signal, time
+
+def hangs():
+    time.sleep(60)
+
+def backtracks():
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+def exits():
+    os._exit(7)
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def raises():
+    raise ValueError("no idea")
+
+def asked(output, answer):
+    if sum(map(ord, output)) % 7 == 0:
+        {kind}()
+    return 0.5
 """
-    )
-    summary = run(tmp_path, run_id=RUN, pipeline=str(pipeline), sample_size=4, batch_size=4)
+REASONS = {
+    "hangs": "no score within 0.4 s",
+    "backtracks": "no score within 0.4 s",
+    "exits": "its process ended with exit code 7",
+    "is_killed": "its process ended by SIGKILL",
+    "raises": "ValueError: no idea",
+}
+
+
+def with_rogue(tmp_path, kind, weight=1.0):
+    """Return a pipeline whose second rewarder, in a file of the user's, does this on some of the outputs."""
+    (tmp_path / "mine.py").write_text(ROGUE.replace("{kind}", kind))
+    rewarders = [
+        {"name": "gt", "options": {"match": "numeric"}},
+        {
+            "name": f"{tmp_path / 'mine.py'}:asked",
+            "weight": weight,
+            "timeout_s": 0.4,
+            "options": {"rewarder_id": "mine"},
+        },
+    ]
+    pipeline = {"pipeline": "rogue", "pack": "arithmetic", "tfgrpo": {"enabled": True}, "rewarders": rewarders}
+    path = tmp_path / "rogue.yaml"
+    path.write_text(json.dumps({**pipeline, "stages": [{"name": "learn"}, {"name": "spec-guard"}]}))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_rewarder_that_fails_costs_its_attempts_and_is_on_record_and_a_replay_is_equal(tmp_path, kind):
+    pipeline = with_rogue(tmp_path, kind)
+    out = tmp_path / "out"
+    summary = run(out, run_id=RUN, pipeline=pipeline, sample_size=8, batch_size=4)
     assert summary.exit_code == 0, summary.message
-    assert summary.details["gate"]["decision"] == "undecided"
-    failed = [line for line in lines(paths(tmp_path).metrics) if line["status"] == "failed"]
-    # Nothing was learned, so no sweep was run that could fail as well.
-    assert [line["tfgrpo_epoch"] for line in failed] == [1, 2]
-    assert all("hangs" in line["reason"] for line in failed)
-    assert store(tmp_path) == []
-    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["1", "2"]
-    assert any("epoch 1 failed" in warning for warning in manifest(tmp_path)["warnings"])
+    rollouts = lines(paths(out).rollouts)
+    lost = [row for row in rollouts if row["outcome"]["name"] != "scored"]
+    assert 0 < len(lost) < len(rollouts) / 3
+    error_type = "rewarder_late" if kind in ("hangs", "backtracks") else "rewarder_broke"
+    for row in lost:
+        assert row["outcome"]["error_type"] == error_type
+        assert row["failures"].keys() == {"mine"}
+        assert row["failures"]["mine"].startswith(REASONS[kind])
+        assert [score["rewarder_id"] for score in row["scores"]] == ["gt"]
+        assert row["advantage"] is None
+    assert all(row["failures"] == {} and len(row["scores"]) == 2 for row in rollouts if row not in lost)
+    epochs = sorted({row["epoch"] for row in lost})
+    failed = [line for line in lines(paths(out).metrics) if line["status"] == "failed"]
+    assert [line["tfgrpo_epoch"] for line in failed] == epochs
+    for epoch, line in zip(epochs, failed, strict=True):
+        count = sum(row["epoch"] == epoch for row in lost)
+        assert line["reason"].startswith(f"mine failed on {count} attempt")
+        assert f"epoch {epoch}: {line['reason']}" in manifest(out)["warnings"]
+    assert summary.details["lost"] == {"rollouts": len(lost), "of": len(rollouts)}
+    page = paths(out).report.read_text()
+    assert f"{len(lost)} of {len(rollouts)}" in page
+    assert "mine failed on" in page
+    assert store(out), "nothing was learned from the others"
+    (tmp_path / "mine.py").write_text("def asked(output, answer):\n    return 0.5\n")
+    copy = shutil.copytree(out, tmp_path / "copy")
+    assert run(copy, resume=RUN, pipeline=pipeline).details["lost"] == summary.details["lost"]
+    assert lines(paths(copy).rollouts) == rollouts
+    assert [line for line in lines(paths(copy).metrics) if line["status"] == "failed"] == failed
+    assert store(copy) == store(out)
+    replayed = run(out, replay=RUN, pipeline=pipeline)
+    assert replayed.exit_code == 0, replayed.message
 
 
-def test_lessons_of_an_epoch_that_fails_late_are_dropped(tmp_path, monkeypatch):
-    record = learn.record_batch
+@pytest.mark.parametrize("kind", ["hangs", "raises"])
+def test_a_rewarder_that_does_not_count_costs_no_attempt_and_is_on_record_all_the_same(tmp_path, kind):
+    pipeline = with_rogue(tmp_path, kind, weight=0)
+    out = tmp_path / "out"
+    summary = run(out, run_id=RUN, pipeline=pipeline, sample_size=4, batch_size=4)
+    assert (summary.exit_code, summary.details["lost"]["rollouts"]) == (0, 0)
+    assert any("mine failed on" in warning and REASONS[kind] in warning for warning in manifest(out)["warnings"])
+    (tmp_path / "mine.py").write_text("def asked(output, answer):\n    return 0.5\n")
+    replayed = run(out, replay=RUN, pipeline=pipeline)
+    assert replayed.exit_code == 0, replayed.message
 
-    def second_batch_hangs(session, results):
-        record(session, results)
-        if results[0].key.epoch == 1 and results[0].key.batch == 1:
-            raise RewarderTimeout("rewarder slow ran over its limit")
 
-    monkeypatch.setattr(learn, "record_batch", second_batch_hangs)
-    summary = run(tmp_path, run_id=RUN, **SMALL)
-    assert summary.exit_code == 0
-    first = {row["experience_id"] for row in store(tmp_path) if row["epoch"] == 1}
-    assert first, "the first batch taught nothing"
-    assert first.isdisjoint(manifest(tmp_path)["tfgrpo"]["library"])
-    told = lines(TaskPaths.of(tmp_path, TASK).accounts)
-    assert {row["epoch"] for row in told} <= {2}, "what a void epoch says counts for nobody"
-    assert TaskPaths.of(tmp_path, TASK).state.exists()
+@pytest.mark.parametrize("kind", ["hangs", "exits"])
+def test_a_rewarder_that_fails_on_everything_ends_the_run_with_its_reason(tmp_path, kind):
+    pipeline = with_rogue(tmp_path, kind)
+    source = (tmp_path / "mine.py").read_text()
+    (tmp_path / "mine.py").write_text(source.replace("% 7 == 0", ">= 0 and answer != '42'"))
+    summary = run(tmp_path / "out", run_id=RUN, pipeline=pipeline, sample_size=4, batch_size=4)
+    assert summary.exit_code == 1
+    assert f"mine: {REASONS[kind]}" in summary.message or f"in a row: {REASONS[kind]}" in summary.message
+    assert "\n" not in summary.message
 
 
 def _refused_learning(status=500, share=1):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -12,68 +10,14 @@ import pytest
 from tests.support.records.promotions import record_promotion
 from tests.support.records.tasks import Task
 from tests.support.runs.running import (
-    RUN,
     TASK,
-    Server,
-    lines,
     manifest,
-    on_server,
     one_group_teaches,
     paths,
     run,
-    store,
 )
 from tfgrpo.stores.experiences.library import Promotion, promotions
 from tfgrpo.stores.files.layout import TaskPaths
-
-LATE = threading.Event()
-"""Set while the rewarder below is in time."""
-
-
-def slow(output, answer):
-    """A rewarder that is too late until the event is set."""
-    LATE.wait(1.5)
-    return 1.0
-
-
-@pytest.fixture
-def hangs(tmp_path):
-    """A pipeline in whose first epoch a rewarder hangs; afterwards it is in time."""
-    rewarders = [
-        {"name": "gt", "options": {"match": "numeric"}},
-        {"name": "tests.flows.whole_runs.test_later:slow", "weight": 0, "timeout_s": 0.3},
-    ]
-    pipeline = {"pipeline": "late", "pack": "arithmetic", "tfgrpo": {"enabled": True}, "rewarders": rewarders}
-    path = tmp_path / "late.yaml"
-    path.write_text(json.dumps({**pipeline, "stages": [{"name": "learn"}]}))
-    LATE.clear()
-    yield str(path)
-    LATE.set()
-
-
-class InTimeAfter:
-    """Lets the rewarder be in time once an epoch has ended."""
-
-    def __getattr__(self, name):
-        return lambda *_: LATE.set() if name == "epoch_ended" else None
-
-
-def test_an_epoch_that_failed_stays_failed_when_the_run_is_resumed_or_replayed(tmp_path, hangs):
-    out = tmp_path / "out"
-    with Server() as server:
-        asked = on_server(server, sample_size=10, batch_size=5)
-        assert run(out, run_id=RUN, pipeline=hangs, observer=InTimeAfter(), **asked).exit_code == 0
-        failed = manifest(out)["tfgrpo"]["failed_epochs"]
-        assert list(failed) == ["1"]
-        sent, copy = len(server.bodies), tmp_path / "copy"
-        shutil.copytree(out, copy)
-        assert run(copy, resume=RUN, pipeline=hangs, base_url=server.url).exit_code == 0
-        assert len(server.bodies) == sent
-    assert manifest(copy)["tfgrpo"]["failed_epochs"] == failed
-    assert store(copy) == store(out)
-    assert [row["tfgrpo_epoch"] for row in lines(paths(copy).metrics) if row["status"] == "failed"] == [1]
-    replayed = run(out, replay=RUN, pipeline=hangs)
-    assert replayed.exit_code == 0, replayed.message
 
 
 def test_a_run_that_was_overtaken_does_not_replace_what_it_was_not_compared_with(tmp_path):
@@ -157,22 +101,6 @@ def test_a_library_that_was_taken_back_meanwhile_is_not_replaced(tmp_path, capsy
     assert ended.message.startswith("undecided: another library was put into force since this run began")
     assert (task.decisions, task.texts) == (["promote", "rollback", "undecided"], [])
     assert run(tmp_path, resume="a").message == ended.message
-
-
-def test_a_sweep_in_which_a_rewarder_times_out_is_undecided(tmp_path, monkeypatch):
-    late = {
-        f"{RUN}:e3:{arm}:{position:05d}": "gt: no verdict within 30 s"
-        for arm in ("champion", "candidate")
-        for position in range(15, 30)
-    }
-    monkeypatch.setattr("tfgrpo.flows.run.open.voided_groups", lambda _run: late)
-    summary = run(tmp_path, run_id=RUN, sample_size=30, batch_size=15)
-    assert summary.exit_code == 0, summary.message
-    swept = {row["group_id"] for row in lines(paths(tmp_path).groups) if row["phase"] == "eval"}
-    assert len(swept) == 60, "both batches of both arms are on record"
-    assert list(manifest(tmp_path)["tfgrpo"]["failed_epochs"]) == ["3"]
-    gate = summary.details["gate"]
-    assert (gate["decision"], gate["pairs"], gate["candidate"]) == ("undecided", 0, None)
 
 
 def test_a_replay_decides_as_its_run_did_from_any_champion(tmp_path):

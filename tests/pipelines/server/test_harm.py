@@ -77,11 +77,11 @@ async def test_a_hanging_batch_times_out_and_delays_no_other_grader(tmp_path, na
 
 async def test_a_grader_that_never_returns_is_not_asked_for_a_while(tmp_path):
     async with in_process(rogue(tmp_path, "Hanging"), timeout_s=0.2) as (client, _):
-        for _ in range(6):
-            (result,) = await graded(client, item(f"{RIGHT} hang"))
+        for number in range(6):
+            (result,) = await graded(client, item(f"{RIGHT} hang", f"sums:{number}"))
             assert result["reward"] == 0.0
         bad, good = await graded(client, item(), item(RIGHT, "plain:0"))
-    assert "calls in a row ended its process; it is not asked for 30 s" in bad["error"]
+    assert "not asked for 30 s, after 4 items in a row: no score within 0.2 s" in bad["error"]
     assert good["reward"] == 1.0
 
 

@@ -333,7 +333,7 @@ PARTS: dict[str, tuple[str, Demo]] = {
     "rewarders.timeout_s": (
         "rewarders",
         Demo(
-            of_exchange(lambda it: it.result.rewarder_fault),
+            of_exchange(lambda it: it.outcomes),
             f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
             {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
         ),

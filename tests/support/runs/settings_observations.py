@@ -296,7 +296,7 @@ def sent_by(role: ModelRole, name: str) -> Observe:
 
     def look(it: Exchange) -> object:
         if name in faults:
-            return len(it.of(role)), it.outcomes, str(it.result.reflection_failure), str(it.result.rewarder_fault)
+            return len(it.of(role)), it.outcomes, str(it.result.reflection_failure)
         return [
             (str(each.url), each.headers.get("x-team"), {**body, "messages": len(json.dumps(body["messages"]))})
             for each, body in it.of(role)

@@ -101,12 +101,13 @@ def test_a_prompt_is_kept_once_as_it_is_sent(place):
     assert (row["system"], row["digest"], row["experience_ids"]) == ("Be careful.\n", "d1", ["e1"])
 
 
-def test_a_failed_epoch_is_a_line_and_shows_in_the_sums(place):
+def test_a_rewarder_that_failed_is_a_line_of_its_epoch_and_shows_in_the_sums(place):
     books = Books(place, "run")
-    books.groups([group((scored(0), scored(1)))])
-    books.epoch_failed(1, "rewarder slow ran over its limit")
-    books.epoch_failed(1, "rewarder slow ran over its limit")
-    books.epoch_ended(EpochEnd(1, "train", 1.0, scored=2, lost=0, informative=0, lessons=0), NOTHING_LEARNED)
-    assert [row["status"] for row in lines(place.metrics)] == ["ok", "failed"]
+    late = {"failures": {"slow": "no score within 2 s"}}
+    books.groups([group((scored(0), scored(1, **late))), group((scored(0, name="h", **late),))])
+    for _ in range(2):  # a resumed run ends it again
+        books.epoch_ended(EpochEnd(1, "train", 1.0, scored=2, lost=0, informative=0, lessons=0), NOTHING_LEARNED)
+    assert [row["status"] for row in lines(place.metrics)] == ["ok", "ok", "failed"]
     summed = json.loads(place.per_epoch.read_text())["epochs"]["1"]
     assert summed["status"] == "failed"
+    assert summed["failures"] == ["slow failed on 2 attempts (no score within 2 s)"]

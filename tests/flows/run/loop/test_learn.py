@@ -147,7 +147,7 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
     monkeypatch.setattr(running_batches, "_refuse_broken_batch", lambda _session, results: None)
     monkeypatch.setattr(running_batches, "run_groups", run_groups)
     monkeypatch.setattr(running_batches, "record_batch", record_batch)
-    coming = running_batches.accept_batches(SimpleNamespace(voided={}), batches)
+    coming = running_batches.accept_batches(SimpleNamespace(), batches)
     assert [result.group_id for result in next(coming)] == ["g0", "g1"]
     assert asked == [6]
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]

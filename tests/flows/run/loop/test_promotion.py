@@ -44,24 +44,23 @@ def test_an_item_counts_once_a_night_and_never_after_something_was_learned_from_
     evidence.add([group((record(0, name="a"),))], "x")  # not split: the libraries were equal
     evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0, 1.0), (1.0, 1.0)), split("b", (0.0,), (1.0,))], "x")
     evidence.add([split("b", (1.0,), (0.0,), epoch=2), split("c", (1.0,), (0.5,), epoch=2)], "x")
-    found = evidence.against("x", ())
+    found = evidence.against("x")
     assert {pair.item_id: pair.difference for pair in found.pairs} == {"b": 0.5, "c": -0.5}
-    assert [pair.item_id for pair in evidence.against("x", {2}).pairs] == ["b"]
-    assert LearningEvidence().against("x", ()).identical
+    assert LearningEvidence().against("x").identical
 
 
 def test_what_was_measured_against_a_champion_that_lost_a_lesson_since_does_not_count():
     evidence = LearningEvidence()
     evidence.add([split("a", (0.0,), (1.0,))], "all")
     evidence.add([split("a", (0.0,), (1.0,)), split("b", (0.0,), (0.5,))], "rest")
-    assert [pair.item_id for pair in evidence.against("rest", ()).pairs] == ["b"]
-    assert evidence.against("none", ()).identical
+    assert [pair.item_id for pair in evidence.against("rest").pairs] == ["b"]
+    assert evidence.against("none").identical
 
 
 def test_lost_attempts_of_the_halves_are_counted_by_arm():
     evidence = LearningEvidence()
     evidence.add([split("a", (0.0, None), (1.0, 1.0)), split("b", (1.0, 1.0), (None, None))], "x")
-    found = evidence.against("x", ())
+    found = evidence.against("x")
     assert (found.champion_attempts.lost, found.champion_attempts.made) == (1, 4)
     assert (found.candidate_attempts.lost, found.lost) == (2, ("b",))
 
