@@ -218,14 +218,24 @@ class ByDataset:
 
     ranks: ClassVar[bool] = False
     compares: ClassVar[bool] = False
-    asks_model: ClassVar[bool] = False
     made_from: ClassVar[None] = None
-    judge_loads: ClassVar[None] = None
 
     @property
     def members(self) -> tuple[Composite, ...]:
         """The graders of every dataset."""
         return self.graders
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether the graders of any dataset call a model."""
+        return any(each.asks_model for each in self.graders)
+
+    def judge_loads(self, group_size: int) -> Sequence[Any]:
+        """Return the loads of the dataset with the most questions for one group; the least of them is that of the mix."""
+        loads = [each.judge_loads(group_size) for each in self.graders]
+        most = max(loads, key=lambda found: sum(load.questions for load in found), default=())
+        fewest = min((sum(load.calls_low for load in found) for found in loads), default=0)
+        return [replace(load, calls_low=min(load.calls_low, fewest)) for load in most]
 
 
 AnyScorer: TypeAlias = "Scorer | Composite | ByDataset"

@@ -48,12 +48,16 @@ class _Grader(NamedTuple):
     cpu_s: float | None = None
     parses: bool = True
     """Takes the option ``parse``. False: it cuts reasoning itself."""
+    limit_s: float | None = None
+    """Most seconds of one call; None: the runner's."""
 
 
 _GRADERS: Final[Mapping[str, _Grader]] = {
     "category_match": _Grader("labels", "CategoryMatch", needs_answer=True),
     "choice": _Grader("texts", "Choice", needs_answer=True, parses=False),
+    "code_tests": _Grader("code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
     "completion_length_cap": _Grader("formats", "CompletionLengthCap"),
+    "cost": _Grader("trajectory", "Cost", parses=False),
     "em": _Grader("texts", "ExactMatch", needs_answer=True, parses=False),
     "exact": _Grader("texts", "Exact", needs_answer=True, parses=False),
     "f1": _Grader("texts", "F1", needs_answer=True, parses=False),
@@ -63,6 +67,7 @@ _GRADERS: Final[Mapping[str, _Grader]] = {
     "json_schema": _Grader("schema_grader", "JsonSchema"),
     "json_valid": _Grader("formats", "JsonValid"),
     "label_match": _Grader("labels", "LabelMatch", needs_answer=True),
+    "latency": _Grader("trajectory", "Latency", parses=False),
     "latex_only": _Grader("formats", "LatexOnly"),
     "math-verify": _Grader("math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
     "math_exact": _Grader("number_match", "MathExact", needs_answer=True),
@@ -72,6 +77,9 @@ _GRADERS: Final[Mapping[str, _Grader]] = {
     "reasoning_format": _Grader("formats", "ReasoningFormat"),
     "regex": _Grader("texts", "Regex", parses=False),
     "similarity": _Grader("texts", "Similarity", needs_answer=True, place="process", parses=False),
+    "sql_result": _Grader("sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
+    "tokens": _Grader("trajectory", "Tokens", parses=False),
+    "tool_calls": _Grader("trajectory", "ToolCalls", parses=False),
     "xml_schema": _Grader("schema_grader", "XmlSchema"),
 }
 GRADERS: Final = tuple(sorted(_GRADERS))
@@ -108,6 +116,12 @@ _PHRASES: Final = {
     "latex_only": "latex_format",
     "reasoning_format": "format format_reward think think_format",
     "completion_length_cap": "length length_penalty max_length max_tokens",
+    "code_tests": "code code_exec code_execution code_reward human_eval humaneval mbpp pass_at_1 python_tests unit_tests",
+    "sql_result": "execution_accuracy sql sql_execution sqlite text_to_sql",
+    "tool_calls": "bfcl function_call function_calling function_calls tool_call tool_correctness trajectory_match",
+    "cost": "cost_usd price usd",
+    "latency": "duration latency_s seconds speed time",
+    "tokens": "completion_tokens token_count",
     "composite": "average combined mean mix sum weighted weighted_sum",
     "relative": "pairwise preference ranking",
     "remote": "api http remote_http url webhook",
@@ -116,7 +130,7 @@ _PHRASES: Final = {
 ALIASES: Final[Mapping[str, str]] = {alias: name for name, aliases in _PHRASES.items() for alias in aliases.split()}
 """What people call a rewarder elsewhere, with its name here."""
 _NOT_BUILT_IN: Final = (
-    "bert_score bleu code_exec cosine embedding meteor perplexity rouge_1 rouge_2 semantic_similarity starts_with"
+    "bert_score bleu cosine embedding meteor perplexity rouge_1 rouge_2 semantic_similarity starts_with"
 )
 
 
@@ -227,6 +241,7 @@ def _grader(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
         needs_answer=traits.needs_answer,
         parse=parse,
         cpu_s=traits.cpu_s,
+        limit_s=traits.limit_s,
         source=_source(name, options) if isolated else None,
         unusable=getattr(grader, "unusable", None),
         overlooked=getattr(grader, "overlooked", None),
@@ -256,7 +271,8 @@ def _judge(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
 
     rest, own = pop_rewarder_id(options, "judge", where)
     judge = JudgeRewarder(judge_options(rest, f"{where}{key}"), own)
-    return _group(own, judge, place="loop", asks_model=True, judge_loads=judge.judge_loads)
+    checks = judge.unusable if judge.options.preset in ("reference", "grounded") else None
+    return _group(own, judge, place="loop", asks_model=True, judge_loads=judge.judge_loads, unusable=checks)
 
 
 def _group(name: str, maker: Any, **traits: Any) -> Scorer:
@@ -283,6 +299,13 @@ def _relative(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
 
         try:
             pairs = PairwiseRewarder(judge_options(judge, f"{where}{key}.judge"), variant, own)
+            problems += [
+                Problem(
+                    f"{where}{key}.judge.{each}", repr(value), "the rewarder judge: presets and panels do not compare"
+                )
+                for each in ("preset", "models")
+                if (value := getattr(pairs.options, each)) is not None
+            ]
         except PipelineError as error:
             problems += error.problems
     elif judge is not None:

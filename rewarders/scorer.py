@@ -73,6 +73,8 @@ class GraderInput:
     completion_tokens: int | None = None
     completion_index: int | None = None
     """Index of the completion in the batch, if the caller sets it; returned with the result."""
+    attempt: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of how the completion was made, as ``Attempt.metadata``."""
 
     @classmethod
     def of(
@@ -107,7 +109,8 @@ class Attempt:
     tokens: int | None
     """Completion tokens, None when unknown; the cheaper of equal attempts ranks first."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the attempt: its model if it was parsed already, its steps and calls."""
+    """What is known of how it was made: ``tool_calls`` (a list of ``name`` and ``arguments`` as JSON text), ``cost_usd`` and
+    ``latency_s``, each absent or None where unknown; and its process model, if that was read already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,13 @@ class RewardContext:
         indices = self.completion_indices or tuple(attempt.index for attempt in self.outputs)
         return [
             GraderInput(
-                self.item_id, record, each.output, *split_output(each.output, parse or self.parse), each.tokens, index
+                self.item_id,
+                record,
+                each.output,
+                *split_output(each.output, parse or self.parse),
+                each.tokens,
+                index,
+                each.metadata,
             )
             for each, index in zip(self.outputs, indices, strict=True)
         ]

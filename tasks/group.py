@@ -142,7 +142,7 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
             *(run_rollout(half, at, runtime, until_graded) for half, indices in spec.halves for at in indices)
         )
         answered = [
-            Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens)
+            Attempt(rollout.rollout_id, rollout.index, rollout.output, rollout.usage.completion_tokens, rollout.facts)
             for rollout in rollouts
             if rollout.loss is None
         ]

@@ -6,10 +6,12 @@ Scoring is left to the group.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelTimeout, TfgrpoError
@@ -41,6 +43,8 @@ class FinishedRollout:
     """Set when the run cannot go on."""
     span: SpanHandle | None = None
     """Open until the attempt is graded; None once closed."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What scorers may know of how it was made, as ``Attempt.metadata`` has it."""
 
     @property
     def output(self) -> str:
@@ -113,6 +117,7 @@ async def _run(spec: GroupSpec, index: int, runtime: Runtime) -> FinishedRollout
         tools=attempt.tool_events,
         usage=usage,
         latency_s=latency,
+        facts=_facts(attempt, usage),
         fatal=runtime.scrub(f"{type(error).__name__}: {error}") if isinstance(error, FATAL) else None,
     )
 
@@ -145,6 +150,22 @@ async def _within_limit(attempt: AttemptContext, runtime: Runtime) -> Trajectory
     if isinstance(work.exception(), GeneratorExit):
         raise ActorError("GeneratorExit: the attempt closed itself")
     return work.result()
+
+
+def _facts(attempt: AttemptContext, usage: Usage) -> dict[str, Any]:
+    """Return tool calls, cost and time of an attempt. They are the same when it is resumed or replayed from the journal."""
+    frames = [frame for frame in attempt.frames if frame.kind != "note"]
+    calls: list[Sequence[str | None]] = [call for frame in frames if frame.kind == "model" for call in frame.calls]
+    # An agent may report its tools alone, and not what they were called with.
+    calls = calls or [call for frame in frames if frame.kind == "tool" for call in frame.calls or ((frame.name, None),)]
+    in_calls = math.fsum(frame.latency_ms for frame in frames) / 1000.0 if frames else None
+    return {
+        "tool_calls": [dict(zip(("name", "arguments"), call, strict=True)) for call in calls]
+        if frames or usage.calls is not None
+        else None,
+        "cost_usd": usage.cost_usd,
+        "latency_s": in_calls if attempt.latency_s is None else attempt.latency_s,
+    }
 
 
 def _loss(

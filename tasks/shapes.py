@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.rewarders.scorer import Abstained
@@ -31,6 +31,13 @@ class Frame:
     error: str | None = None
     added: str | None = None
     """Digest of the lessons that the gateway added to the call; None without any."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Name and arguments, as JSON, of each tool call: those that a model asked for; of a tool of your own agent, its call."""
+
+
+def frame_of_json(value: Mapping[str, Any]) -> Frame:
+    """Return the frame that was journalled as JSON."""
+    return Frame(**{**value, "calls": tuple(map(tuple, value.get("calls", ())))})
 
 
 def model_frame(reply: ChatReply) -> Frame:
@@ -43,6 +50,7 @@ def model_frame(reply: ChatReply) -> Frame:
         tokens=reply.usage.total if reply.usage else None,
         cost_usd=reply.cost_usd,
         latency_ms=reply.latency_s * 1000.0,
+        calls=tuple((call.name, call.arguments) for call in reply.message.tool_calls),
     )
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
@@ -19,20 +19,24 @@ from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import ServerOptions, serve
 from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
-from tfgrpo.pipelines.server.service import DataService
+from tfgrpo.pipelines.server.service import DataService, JudgeOf, no_judge
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.stores.errors import ConfigError, PipelineError, Problem, SettingsError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.stores.text import pluralize
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.plan.plan import BasePlan
 
 _MEBIBYTE: Final = 2**20
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then serve until interrupted."""
-    config, token = _checked(options, os.environ)
+    config, plan, token = _checked(options, os.environ)
     with killed_by_second_signal():
-        asyncio.run(_serve(options, config, token, console))
+        asyncio.run(_serve(options, config, plan, token, console))
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
@@ -47,11 +51,34 @@ def limits_of(options: argparse.Namespace) -> Limits:
     )
 
 
-async def _serve(options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
+async def _serve(
+    options: argparse.Namespace, config: MixConfig, plan: BasePlan | None, token: str | None, console: Console
+) -> None:
+    if plan is None:
+        await _serve_mix(options, config, token, console)
+        return
+    from tfgrpo.flows.console.figures import spending  # noqa: PLC0415 - what asks models is for judges only
+    from tfgrpo.flows.run.judging import judge_of, open_judges  # noqa: PLC0415 - as above
+
+    async with open_judges(plan, "serve-data") as (runtime, warnings):
+        for warning in warnings:
+            console.say(f"warning: {warning}", wrap=False)
+        caps = plan.settings.budget.model_dump(exclude={"task_max_usd"}, exclude_none=True)
+        limit = ", ".join(f"budget.{name} {cap:g}" for name, cap in caps.items()) or "no limit: set budget.max_usd"
+        simulated = " (SIMULATED)" if plan.simulated else ""
+        console.say(f"judges ask {', '.join(plan.models.judges) or plan.models.name}{simulated}, within {limit}")
+        await _serve_mix(options, config, token, console, judge_of(runtime))
+        spent = runtime.ledger.totals()
+        console.say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
+
+
+async def _serve_mix(
+    options: argparse.Namespace, config: MixConfig, token: str | None, console: Console, judge_of: JudgeOf = no_judge
+) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
     runner = ScoreRunner(timeout_s=options.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())
-    service = DataService(config, runner)
+    service = DataService(config, runner, judge_of)
     say = partial(console.say, wrap=False)
     for warning in telemetry.warnings:
         say(f"warning: {warning}")
@@ -78,19 +105,30 @@ async def _serve(options: argparse.Namespace, config: MixConfig, token: str | No
             console.say(lost)
 
 
-def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, str | None]:
-    """Return the mix and the token. Raise one ``ConfigError`` with the problems of the options and of the file."""
+def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, BasePlan | None, str | None]:
+    """Return the mix, the plan of its judges, and the token. Raise one ``ConfigError`` with the problems of all."""
     problems: list[Problem] = options.out_of_bounds
     token = token_of(options, env, problems)
     try:
         config = load_mix_config(Path(options.config))
         if empty := [*config.undrawable()]:
             raise PipelineError(empty)
+        plan = _judging(config, options.pipeline, env)
     except ConfigError as error:
         raise type(error)((*problems, *error.problems)) from None
     if problems:
         raise SettingsError(problems)
-    return config, token
+    return config, plan, token
+
+
+def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> BasePlan | None:
+    """Return the plan of the judges of a mix; None without any. Raise ``ConfigError``."""
+    if pipeline is None and not any(each.graders.asks_model for each in config.datasets.values()):
+        return None
+    from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415 - as in ``_serve``
+    from tfgrpo.flows.run.judging import plan_judges  # noqa: PLC0415 - as above
+
+    return plan_judges(config, None if pipeline is None else RunRequest(pipeline=pipeline).resolved(env))
 
 
 def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:

@@ -6,6 +6,7 @@ __all__ = [
     "execution",
     "exit_status",
     "index",
+    "judging",
     "loop",
     "prepare",
     "promoted",

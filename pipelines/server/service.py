@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, StrictBool
+from pydantic import BaseModel, Strict, StrictBool
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
@@ -26,6 +26,13 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.outcomes import RewardScore
+
+JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]
+"""Returns what the judges of a sample ask, by its id."""
+
+
+def no_judge(_: str) -> None:
+    """Return None: there is no model to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,14 @@ class GradeItem(BaseModel):
     completion: str
     completion_tokens: int | None = None
     completion_index: int | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    cost_usd: Annotated[float, Strict()] | None = None
+    latency_s: Annotated[float, Strict()] | None = None
+
+    def attempt(self, name: str, index: int) -> Attempt:
+        """Return the completion as scorers see it."""
+        facts = {"tool_calls": self.tool_calls, "cost_usd": self.cost_usd, "latency_s": self.latency_s}
+        return Attempt(name, index, self.completion, self.completion_tokens, facts)
 
 
 class GradeRequest(BaseModel):
@@ -104,12 +119,12 @@ class GradeRequest(BaseModel):
 class DataService:
     """One mix, its random stream and its graders."""
 
-    def __init__(self, config: MixConfig, runner: ScoreRunner, judge: JudgeModel | None = None) -> None:
-        """The runner is shared and closed by the caller. ``judge``: the model that judges ask, if there is one."""
+    def __init__(self, config: MixConfig, runner: ScoreRunner, judge_of: JudgeOf = no_judge) -> None:
+        """The runner is shared and closed by the caller. ``judge_of``: returns the model that judges of a sample ask."""
         self.config = config
         self._sampler = MixSampler(config)
         self._runner = runner
-        self._judge = judge
+        self._judge_of = judge_of
 
     def meta(self) -> dict[str, Any]:
         """Return the length of the whole mix and its stages."""
@@ -153,21 +168,23 @@ class DataService:
             record = self.config.datasets[dataset_id].records[number]
         except (DatasetError, OSError):
             return None
-        fields = record if isinstance(record, Mapping) else {}
-        answer, metadata = fields.get("answer"), fields.get("metadata")
+        fields: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
+        given, metadata = fields.get("answer"), fields.get("metadata")
+        answers: list[Any] = [given]
+        if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
+            answers = given
+        answer, *alternatives = answers
         return RewardContext(
             fixture_path=f"{self.config.datasets[dataset_id].records.path}#{number}",
             item_id=items[at[0]].sample_id,
             prompt=str(fields.get("prompt") or ""),
             answer=answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer),
             outputs=tuple(
-                Attempt(
-                    f"{items[each].sample_id}#{index}", index, items[each].completion, items[each].completion_tokens
-                )
-                for index, each in enumerate(at)
+                items[each].attempt(f"{items[each].sample_id}#{index}", index) for index, each in enumerate(at)
             ),
+            alternatives=tuple(alternatives),
             metadata=metadata if isinstance(metadata, Mapping) else {},
-            judge=self._judge,
+            judge=self._judge_of(items[at[0]].sample_id),
             record=record,
             parse="think",
             completion_indices=tuple(items[each].completion_index for each in at),

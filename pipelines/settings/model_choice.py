@@ -130,8 +130,9 @@ def _judge_models(rewarder: object, options: object) -> Iterator[str | None]:
     if rewarder == "relative":
         yield from _judge_models("judge", options.get("judge"))
     elif rewarder == "judge":
-        model = options.get("model")
-        yield model if isinstance(model, str) else None
+        models = options.get("models")
+        for model in models if isinstance(models, list | tuple) and models else [options.get("model")]:
+            yield model if isinstance(model, str) else None
     elif rewarder == "composite":
         lists = (options.get(kind) for kind in ("gates", "parts"))
         for member in (each for members in lists if isinstance(members, list) for each in members):

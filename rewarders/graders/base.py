@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, overload, runtime_checkable
 
 from tfgrpo.rewarders.scorer import GradeResult, GraderInput, ItemScorer
+from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.frozen_json import json_of
 
 GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
+_BLOCK: Final = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+#.-]*)[^\n`]*\n(?P<code>.*?)"
+    r"(?:^[ \t]*(?P=fence)|(?P=fence)[ \t]*$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A fenced block, also one whose end is missing."""
 
 
 @runtime_checkable
@@ -78,6 +87,29 @@ def answer_or_completion(item: GraderInput, *, require_answer: bool) -> str | No
     """Return the final answer, else the whole completion unless ``require_answer``."""
     answer = final_answer(item)
     return answer if answer is not None or require_answer else item.completion
+
+
+def column(item: GraderInput, name: str) -> Any:
+    """Return what ``described`` does; a list or an object that was written as text is read."""
+    value = described(item, name)
+    written = isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
+    return value if not written or (read := json_of(value)) is None else read
+
+
+def program(item: GraderInput, languages: Collection[str], holding: str = "") -> str | None:
+    """Return the code of an output: its last fenced block, else all of it; None for reasoning without an end.
+
+    Blocks in one of the languages count before those without a language, these before others. Of several the last one that
+    has ``holding`` counts.
+    """
+    text = without_reasoning(item.completion)
+    if text is None:
+        return None
+    blocks = [(block["language"].lower(), block["code"]) for block in _BLOCK.finditer(text)]
+    found = [code for language, code in blocks if language in languages]
+    found = found or [code for language, code in blocks if not language] or [code for _, code in blocks]
+    last = found[-1] if found else text.strip("`\n")
+    return next((code for code in reversed(found) if holding in code), last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.composite import AnyScorer, walk
+from tfgrpo.rewarders.composite import AnyScorer, ByDataset, walk
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.judge.reading import Preference
 from tfgrpo.rewarders.scorer import Weighted
@@ -167,7 +167,8 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str, ...]:
     paths = [
         path
         for weighted in scorers
-        for path, each in walk(weighted.scorer)
+        # The scores of the graders of a mix are not kept one by one.
+        for path, each in islice(walk(weighted.scorer), 1 if isinstance(weighted.scorer, ByDataset) else None)
         if each.asks_model and not _holds_truth(each)
     ]
     counted = [weighted.scorer for weighted in scorers if weighted.weight > 0]

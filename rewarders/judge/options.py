@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.functions import placed
 from tfgrpo.rewarders.judge.model import Speaker
 from tfgrpo.rewarders.judge.reading import LOWEST, Scale
-from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts, refusal
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts, refusal
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.packaged import packaged_yaml
 
 Strength: TypeAlias = Literal["wins", "bradley_terry"]
@@ -24,6 +25,24 @@ Messages: TypeAlias = tuple[tuple[Speaker, str], ...]
 _TEXTS: Final[Mapping[str, Any]] = packaged_yaml(__file__, "prompts.yaml")
 _LONGEST_RUBRIC: Final = 20_000
 Text = Annotated[str, StringConstraints(pattern=r"\S", strict=True), accepts("text")]
+Preset: TypeAlias = Literal["reference", "grounded", "checklist"]
+Panel: TypeAlias = Literal["mean", "majority"]
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Point:
+    """A point of a checklist."""
+
+    text: Text
+    weight: Annotated[FiniteNumber, Field(gt=0)] = 1.0
+    """Share in the score, relative to the other points."""
+
+
+Points = Annotated[
+    tuple[Annotated[Point, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)], ...],
+    Field(min_length=1, max_length=50),
+    accepts("a list of 1 to 50 points, each a text, or text and a weight above 0"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +69,17 @@ class JudgeOptions(Options):
     """Longest part of an output that is shown; the middle of a longer one is omitted."""
     reference: Flag = False
     """Whether the judge is shown the item's answer."""
+    preset: Annotated[Preset, accepts("reference, grounded, checklist")] | None = None
+    """``reference``: whether the answer is the item's; ``grounded``: the share that a source supports; ``checklist``: the share
+    of its points that are met. None: a score by the rubric."""
+    checklist: Points | None = None
+    """Points of the preset ``checklist``, as texts or with a ``weight``, all asked about in one call."""
+    source: Text = "source"
+    """Preset ``grounded`` only: field of the item's metadata with the source, a text or any JSON."""
+    models: Annotated[Texts, Field(min_length=2), accepts("a list of at least two models")] | None = None
+    """Models that judge as a panel, instead of ``model``, each with all votes. More than half of them have to answer."""
+    panel: Annotated[Panel, accepts("mean, majority")] = "mean"
+    """Score of a panel: the mean of its models, or 1 if most of them give at least 0.5, 0 if fewer than half do, else 0.5."""
     strength: Annotated[Strength, accepts("wins, bradley_terry")] = "wins"
     """Comparisons only: ``wins``, the share of comparisons won with ties as half; ``bradley_terry``, fitted strengths."""
     max_pairs: Annotated[Whole, Field(ge=1, le=10_000), accepts("a whole number from 1 to 10,000")] = 28
@@ -66,9 +96,23 @@ class JudgeOptions(Options):
     @property
     def rubric_text(self) -> str:
         """Rubric in force. A file is read on every access; raises ``OSError`` or ``ValueError``."""
+        if self.checklist is not None:
+            return "\n".join(
+                f"{number}. {' '.join(point.text.split())}" for number, point in enumerate(self.checklist, 1)
+            )
         if self.rubric_file is None:
-            return (self.rubric or _TEXTS["rubric"]).strip()
+            return (self.rubric or _TEXTS[self.preset or "rubric"]).strip()
         return Path(self.rubric_file).read_text(encoding="utf-8-sig").strip()
+
+    @property
+    def form(self) -> AnswerForm:
+        """Kind of question about one output."""
+        return _FORMS.get(self.preset or "", SCORE_FORM)
+
+    @property
+    def seats(self) -> tuple[JudgeOptions, ...]:
+        """Options of each model of the panel; without one these."""
+        return tuple(replace(self, model=each, models=None) for each in self.models) if self.models else (self,)
 
 
 def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
@@ -78,10 +122,33 @@ def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
     """
     try:
         options = JudgeOptions(**{str(key): value for key, value in given.items()})
+        if problems := [Problem(*each) for each in _contradictions(options)]:
+            raise PipelineError(problems)
         _check_rubric(options)
     except PipelineError as error:
         raise PipelineError(placed(error.problems, where, "")) from None
     return options
+
+
+def _contradictions(options: JudgeOptions) -> Iterator[tuple[str, str, str]]:
+    """Yield each option that means nothing beside the others: its name, what it is, and what is accepted."""
+    preset, points = options.preset, options.checklist
+    if (preset == "checklist") != (points is not None):
+        yield (
+            "checklist",
+            "nothing" if points is None else f"{len(points)} points",
+            "a list of points together with preset: checklist",
+        )
+    if preset == "checklist" and (options.rubric or options.rubric_file):
+        yield "rubric", "a rubric beside a checklist", "one of them"
+    if preset in ("reference", "checklist") and options.scale != "unit":
+        yield "scale", options.scale, f"unit: the preset {preset} asks for no number"
+    if preset != "grounded" and options.source != "source":
+        yield "source", repr(options.source), "it together with preset: grounded"
+    if options.models and options.model:
+        yield "model", repr(options.model), "one of model and models"
+    if options.panel != "mean" and not options.models:
+        yield "panel", options.panel, "it together with models"
 
 
 def _check_rubric(options: JudgeOptions) -> None:
@@ -113,6 +180,7 @@ class AnswerForm(NamedTuple):
 
 SCORE_FORM: Final = AnswerForm(**_TEXTS["score"])
 """For judging one output."""
+_FORMS: Final = {"reference": AnswerForm(**_TEXTS["verdict"]), "checklist": AnswerForm(**_TEXTS["checklist"])}
 PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
 """For comparing two outputs."""
 

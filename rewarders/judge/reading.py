@@ -7,13 +7,17 @@ outside the scale, NaN, and prose without a label raise ``ValueError`` with the 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from tfgrpo.stores.numeric import is_number
+from tfgrpo.stores.numeric import as_list, is_number
+
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.judge.options import Point
 
 Scale: TypeAlias = Literal["unit", "signed"]
 Preference: TypeAlias = Literal["first", "second", "tie"]
@@ -86,6 +90,15 @@ _BRACKETED: Final[dict[str, Preference]] = {
     **dict.fromkeys(("c", "a=b", "b=a"), "tie"),
 }
 """Verdicts in the brackets that MT-Bench and Arena-Hard ask for."""
+_VERDICTS: Final = {
+    "correct": "correct",
+    **dict.fromkeys(("incorrect", "wrong"), "incorrect"),
+    **dict.fromkeys(("unattempted", "not attempted", "not_attempted"), "unattempted"),
+}
+_VERDICT: Final = re.compile(
+    rf"(?<!\w)(?:verdict|grade|assessment){_MARKUP}{_SIGN}{_LEFT}(?P<which>{'|'.join(_VERDICTS)})\b", re.IGNORECASE
+)
+_NOTHING: Final = re.compile(r"(?!)")
 _TOP: Final = r"(?:5|10|20|100)\b"
 _OTHER_SCALE: Final = re.compile(
     rf"(?:/|\b(?:out\s+)?of\b|\bscale\b|\bto\b|[-\u2013]|\bmax\w*(?:\s+score)?(?:\s+is\b)?|\bwhere\b)[\s*:(]*{_TOP}"
@@ -179,14 +192,47 @@ def read_preference(text: str) -> ReadPreference:
     Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
     """
     prose, given = _split(text, "better")
-    structured: list[Preference | None] = [_WHICH.get(str(answer["better"]).strip(" []*").lower()) for answer in given]
-    if None in structured:
-        raise ValueError("no preference in the reply that is first, second or tie")
     named = ("".join((match["which"] or match["bracketed"]).lower().split()) for match in _BETTER.finditer(prose))
     labelled: list[Preference] = [_BRACKETED[name] for name in named]
-    better = _agreed([*(each for each in structured if each is not None), *labelled], "preference")
+    better = _agreed([*_words_of(given, "better", _WHICH, "preference"), *labelled], "preference")
     _require_stated(prose, _BETTER, "preference")
     return ReadPreference(better, _reason(given))
+
+
+def read_verdict(text: str) -> ReadScore:
+    """Return 1 for ``correct``, 0 for ``incorrect`` and ``unattempted``.
+
+    The verdict is the member ``verdict`` of a JSON object, a labelled word, or a word that is the whole reply. Raises
+    ``ValueError`` for no verdict, for different ones, and for quotations alone.
+    """
+    prose, given = _split(text, "verdict")
+    alone = _VERDICTS.get(_unwrapped(prose).strip(" \n*_`.").lower())
+    labelled = [alone] if alone else [_VERDICTS[match["which"].lower()] for match in _VERDICT.finditer(prose)]
+    verdict = _agreed([*_words_of(given, "verdict", _VERDICTS, "verdict"), *labelled], "verdict")
+    if alone is None:
+        _require_stated(prose, _VERDICT, "verdict")
+    return ReadScore(float(verdict == "correct"), f"{verdict}: {_reason(given)}".removesuffix(": "))
+
+
+def read_checklist(text: str, points: Sequence[Point]) -> ReadScore:
+    """Return the share of the points' weight that is met. Raises ``ValueError`` unless a reply says it of each point once."""
+    prose, given = _split(text, "points")
+    rows = [row for answer in given for row in as_list(answer["points"]) or ()]
+    met: dict[Any, object] = {row.get("point"): row.get("met") for row in rows if isinstance(row, dict)}
+    booleans = all(isinstance(each, bool) for each in met.values())
+    if not booleans or len(rows) != len(points) or met.keys() != {*range(1, len(points) + 1)}:
+        raise ValueError(f"no reply that says of each of the {len(points)} points once whether it is met")
+    _require_stated(prose, _NOTHING, "checklist")
+    share = math.fsum(points[number - 1].weight for number in met if met[number]) / math.fsum(p.weight for p in points)
+    missed = [f"{number}. {points[number - 1].text}" for number in sorted(met) if not met[number]]
+    return ReadScore(share, f"not met: {'; '.join(missed)}" if missed else "every point is met")
+
+
+def _words_of(given: list[dict[str, Any]], member: str, words: Mapping[str, _T], what: str) -> list[_T]:
+    found = [words.get(str(answer[member]).strip(" []*").lower()) for answer in given]
+    if None in found:
+        raise ValueError(f"no {what} in the reply that is {', '.join(map(str, dict.fromkeys(words.values())))}")
+    return [each for each in found if each is not None]
 
 
 def _split(text: str, member: str) -> tuple[str, list[dict[str, Any]]]:

@@ -59,7 +59,8 @@ class Voter(Generic[T]):
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
         options, context = self._options, self._context
         texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
-        reference = reference_text(context.answer, context.alternatives) if options.reference else None
+        with_reference = options.reference or options.preset == "reference"
+        reference = reference_text(context.answer, context.alternatives) if with_reference else None
         question = JudgeQuestion(
             messages=messages(self._system, context.prompt, reference, texts),
             schema_name=self._form.name,

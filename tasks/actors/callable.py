@@ -126,7 +126,8 @@ def _trajectory(value: object) -> Trajectory:
         hint = ", so await it" if inspect.isawaitable(value) else ""
         raise ActorError(f"the agent returned {type(value).__name__}; a str or a Trajectory is expected{hint}")
     frames = tuple(value.frames)
-    texts = (value.output, *(text for frame in frames for text in (frame.name, frame.text, frame.error or "")))
+    texts = [value.output, *(text for frame in frames for text in (frame.name, frame.text, frame.error or ""))]
+    texts += [text for frame in frames for call in frame.calls for text in call]
     if not all(isinstance(text, str) for text in texts):
         raise ActorError("the agent returned a Trajectory in which a text is no str")
     return replace(value, frames=frames)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tfgrpo.rewarders.faults import described
@@ -20,7 +21,7 @@ from tfgrpo.stores.numeric import count_or_none, is_cost
 from tfgrpo.tasks.models.endpoint import scrubbed
 from tfgrpo.tasks.runtime.containment import contained
 from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
-from tfgrpo.tasks.shapes import Frame, Trajectory
+from tfgrpo.tasks.shapes import Trajectory, frame_of_json
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.settings.actor import ActorSettings
@@ -43,23 +44,26 @@ class _Finished:
     trajectory: Trajectory
     calls: tuple[Usage, ...]
     """Usage of each model call."""
+    latency_s: float | None = None
+    """Of the whole attempt."""
 
     def to_json(self) -> dict[str, Any]:
         usage = asdict(Usage.total(self.calls))
         del usage["cost_usd"]
         tally = {**usage, "costs": [call.cost_usd for call in self.calls]}
         # Tool calls are among the frames; readers of older journals expect the list.
-        return {"trajectory": asdict(self.trajectory), "events": [], "tally": tally}
+        return {"trajectory": asdict(self.trajectory), "events": [], "tally": tally, "latency_s": self.latency_s}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Finished:
         trajectory = value["trajectory"]
-        frames = tuple(Frame(**frame) for frame in trajectory["frames"])
+        frames = tuple(map(frame_of_json, trajectory["frames"]))
         tally = value["tally"]
         # The counts of all calls, then the cost of each. Implausible figures are unknown.
         counts = Usage(*(count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens")))
         costs = (Usage(cost_usd=cost if is_cost(cost) else None) for cost in tally["costs"])
-        return cls(Trajectory(trajectory["output"], frames, trajectory["finish_reason"]), (counts, *costs))
+        ended = Trajectory(trajectory["output"], frames, trajectory["finish_reason"])
+        return cls(ended, (counts, *costs), value.get("latency_s"))
 
 
 class OwnAgent(ABC):
@@ -110,9 +114,11 @@ class OwnAgent(ABC):
                 attempt.adopt(unfinished.calls, unfinished.trajectory.frames)
             raise
         attempt.adopt(done.calls, done.trajectory.frames)
+        attempt.latency_s = done.latency_s
         return done.trajectory
 
     async def _run(self, attempt: AttemptContext) -> _Finished:
+        start = perf_counter()
         async with attempt.runtime.gateway.session(attempt) if self.proxied else nullcontext() as session:
             try:
                 trajectory = await contained(self.run(attempt, session))
@@ -125,7 +131,7 @@ class OwnAgent(ABC):
                 raise cause from None if cause is error else error
             if attempt.stopped_by is not None:
                 raise attempt.stopped_by
-            return _finished(trajectory, attempt, session)
+            return replace(_finished(trajectory, attempt, session), latency_s=perf_counter() - start)
 
 
 def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:

@@ -24,7 +24,7 @@ from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.journaled import reply_of_json
 from tfgrpo.tasks.models.wire import called, usage_of
-from tfgrpo.tasks.shapes import Frame, model_frame, tool_frame
+from tfgrpo.tasks.shapes import Frame, frame_of_json, model_frame, tool_frame
 
 _Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
@@ -102,7 +102,7 @@ def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
     for role in ("agent", UNFINISHED):
         for _, payload in calls[role].values():
             trajectory = payload["trajectory"]
-            frames = tuple(Frame(**frame) for frame in trajectory["frames"])
+            frames = tuple(map(frame_of_json, trajectory["frames"]))
             return Steps(frames, trajectory["output"] if role == "agent" else None)
     frames = (*_turns(calls, tools), *_gateway_frames(calls))
     last = max(calls["rollout"].items(), default=None)

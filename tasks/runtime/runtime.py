@@ -250,6 +250,8 @@ class AttemptContext:
         """Usage of each answered call."""
         self.own_calls = False
         """Whether the actor may call models outside this context."""
+        self.latency_s: float | None = None
+        """Seconds of an agent of the user's own, as journalled; None: those of its calls."""
         self.runtime = runtime
         self.recorder = Recorder(runtime.journal, replay=runtime.context.replay)
         self.failed: Callable[[], None] = lambda: None

@@ -117,7 +117,8 @@ def grades_of(candidates: Sequence[Candidate], scores: GroupScores, comparison: 
 def _attempt(candidate: Candidate) -> Attempt:
     """Return the candidate for rewarders, which do not read a process model again."""
     read = {MODEL_KEY: candidate.value} if isinstance(candidate.value, Activity | Silent | Operator) else {}
-    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, read)
+    known = {**candidate.facts, **read}
+    return Attempt(str(candidate.index), candidate.index, candidate.text, candidate.usage.completion_tokens, known)
 
 
 def _cost(before: Totals, after: Totals, candidates: Sequence[Candidate], judge: GroupJudge) -> Cost:
@@ -204,6 +205,7 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         outcome = await corrected(read, draft, spec.settings.max_validations + 1, spec.format.name)
     except RepairExhausted:
         outcome = readings[-1]
+    usage, latency_s = Usage.total(each.usage for each in rollouts), sum(each.latency_s for each in rollouts)
     sent_back = zip(texts[:-1], readings, strict=False)  # an attempt that is lost is the last, and has no reading
     return Candidate(
         index=index,
@@ -213,8 +215,9 @@ async def run_candidate(spec: SelectionSpec, index: int, group: GroupSpec, runti
         refused=tuple((text, reading.reason) for text, reading in sent_back if isinstance(reading, Flawed)),
         temperature=spec.temperature(index),
         seed=rollouts[-1].seed,
-        usage=Usage.total(rollout.usage for rollout in rollouts),
-        latency_s=sum(rollout.latency_s for rollout in rollouts),
+        usage=usage,
+        latency_s=latency_s,
+        facts={**rollouts[-1].facts, "cost_usd": usage.cost_usd, "latency_s": latency_s},
     )
 
 

@@ -72,6 +72,8 @@ class Candidate:
     seed: int
     usage: Usage
     latency_s: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What scorers may know of how its last answer was made, with the cost and the time of all."""
 
     @property
     def valid(self) -> bool:

@@ -34,7 +34,7 @@ def value_of(cell: str) -> Any:
 
 
 def test_the_pipeline_on_the_page_makes_rewarders(tmp_path):
-    (shown,) = blocks(PAGE, "yaml")
+    shown, _ = blocks(PAGE, "yaml")
     path = tmp_path / "part.yaml"
     path.write_text(shown.text)
     built = scorers_of(resolve_settings(cli={}, env={}, pipeline_path=path).settings)

@@ -99,9 +99,12 @@ def _check_target(target: Path, source: Path, *, force: bool) -> None:
 
 def _check_options(options: argparse.Namespace, *, mix: bool) -> None:
     """Raise ``SettingsError`` for options that mean nothing for a mix, or for a pipeline."""
-    if mix and (asked := sorted(asked_settings(options))):
-        raise SettingsError(
-            [Problem(f"--set {key}", "a setting with a data mix", "it with a pipeline") for key in asked]
+    if mix and options.pipeline is None and (asked := sorted(asked_settings(options))):
+        accepted = "it with a pipeline, or for judges of the mix together with --pipeline"
+        raise SettingsError([Problem(f"--set {key}", "a setting with a data mix", accepted) for key in asked])
+    if not mix and options.pipeline is not None:
+        raise SettingsError.one(
+            "--pipeline", "a pipeline beside another one", "it with a data mix, whose judges ask its model"
         )
     if not mix and options.grader_timeout is not None:
         accepted = "it with a data mix; with a pipeline timeout_s of each rewarder"
@@ -111,7 +114,11 @@ def _check_options(options: argparse.Namespace, *, mix: bool) -> None:
 def _grading(config: str, options: argparse.Namespace, *, mix: bool) -> Grading:
     """Return what grades: the graders of a mix, or the rewarders of a pipeline. Raise ``ConfigError``."""
     if mix:
-        return MixGrading.load(Path(config), options.grader_timeout or TIMEOUT_S)
+        resolved = None
+        if options.pipeline is not None:
+            asked = RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options)))
+            resolved = asked.resolved(os.environ)
+        return MixGrading.load(Path(config), options.grader_timeout or TIMEOUT_S, resolved)
     try:
         find_pipeline(config)
     except PipelineError as error:

@@ -10,15 +10,15 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.run.prepare import check_endpoint_of, run_context
+from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
 from tfgrpo.pipelines.datasets.datasets import Dataset
 from tfgrpo.pipelines.datasets.items import Item, ids_of, take
 from tfgrpo.pipelines.datasets.sources import open_source
@@ -30,29 +30,32 @@ from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
 from tfgrpo.pipelines.server.service import DataService, GradeItem, ItemGrade
 from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import FieldMap
-from tfgrpo.rewarders.composite import check_scorers, judge_loads
+from tfgrpo.rewarders.composite import AnyScorer, check_scorers, judge_loads
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.rewarders.scorer import Abstained, Attempt, Weighted
-from tfgrpo.stores.errors import DatasetError, Problem, RunAborted, SettingsError
+from tfgrpo.rewarders.scorer import Abstained
+from tfgrpo.stores.errors import DatasetError, Problem, RunAborted
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import GroupKey, RewardScore
+from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import quoted_names
 from tfgrpo.tasks.models.endpoint import scrubbed
-from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.runtime.judging import GroupJudge
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import GroupSpec, PackText
 
 BATCH: Final = 1_024
 """Completions that are graded together, as a trainer's request would have them."""
 _IDS: Final = ("sample_id", "item_id", "id")
 _TEXTS: Final = ("completion", "output")
 """Names of these fields, in the order in which they count. Those of ``rollouts.jsonl`` are among them."""
+_FACTS: Final = {
+    **dict.fromkeys(("completion_tokens", "completion_index"), "a whole number"),
+    **dict.fromkeys(("cost_usd", "latency_s"), "a number"),
+    "tool_calls": "a list of objects with name and arguments",
+}
+"""What a line may also have, and as what."""
 _EMPTY: Final = ItemGrade(
     None, {}, {"completion": "empty: an attempt of a run without any output is not graded either"}
 )
@@ -104,16 +107,17 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
     sample_id = values[name]
     if isinstance(sample_id, int) and not isinstance(sample_id, bool):
         sample_id = str(sample_id)  # as datasets read ids
-    counts = {key: values.get(key) for key in ("completion_tokens", "completion_index")}
+    facts = {key: values.get(key) for key in _FACTS}
     try:
-        return GradeItem.model_validate({"sample_id": sample_id, "completion": values[text], **counts})
+        return GradeItem.model_validate({"sample_id": sample_id, "completion": values[text], **facts})
     except ValidationError as error:
         names = {"sample_id": name, "completion": text}
-        found = [(names.get(str(each["loc"][0]), str(each["loc"][0])), each["input"]) for each in error.errors()]
+        places = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+        found = [(key, values.get(key)) for key in (names.get(place, place) for place in places)]
         raise DatasetError(
             [
                 Problem(
-                    where, f"{shown(value)} in {key!r}", "text" if key in names.values() else "a whole number or null"
+                    where, f"{shown(value)} in {key!r}", "text" if key in names.values() else f"{_FACTS[key]} or null"
                 )
                 for key, value in found
             ]
@@ -127,19 +131,22 @@ class MixGrading:
     config: MixConfig
     timeout_s: float
     """For a grader and a batch."""
-    simulated: bool = field(default=False, init=False)
-    spent: Totals | None = field(default=None, init=False)
-    over_budget: str | None = field(default=None, init=False)
+    plan: BasePlan | None
+    """Of its judges; None without any."""
+    warnings: tuple[str, ...]
+    spent: Totals | None = None
+    over_budget: str | None = None
 
     @classmethod
-    def load(cls, path: Path, timeout_s: float) -> MixGrading:
-        """Read a mix. Raise ``PipelineError`` with all its problems."""
-        return cls(load_mix_config(path), timeout_s)
+    def load(cls, path: Path, timeout_s: float, resolved: Resolved | None) -> MixGrading:
+        """Read a mix; its judges ask the model of the settings. Raise ``ConfigError`` with all its problems."""
+        config = load_mix_config(path)
+        return cls(config, timeout_s, plan_judges(config, resolved), config.warnings)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings about its data."""
-        return self.config.warnings
+    def simulated(self) -> bool:
+        """Whether judges ask the simulated model."""
+        return self.plan is not None and self.plan.simulated
 
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
@@ -156,9 +163,9 @@ class MixGrading:
         """Return the dataset of an item."""
         return locate(self.config, sample_id)[0]
 
-    def judge_calls(self, items: Sequence[GradeItem]) -> tuple[int, int]:  # noqa: ARG002
-        """Return 0 and 0: no grader of a mix is a judge."""
-        return 0, 0
+    def judge_calls(self, items: Sequence[GradeItem]) -> tuple[int, int]:
+        """Return the fewest and the most calls of judges for these completions."""
+        return _calls(items, lambda sample_id: [self.config.datasets[self.dataset_of(sample_id)].graders])
 
     def reference_of(self, sample_id: str) -> str:
         """Return the reference answer of an item; empty without one."""
@@ -173,14 +180,23 @@ class MixGrading:
 
     async def grade(self, items: Sequence[GradeItem]) -> AsyncGenerator[Sequence[Graded], None]:
         """Yield the grades batch by batch, in the order of the completions."""
-        with ScoreRunner(timeout_s=self.timeout_s) as runner:
+        async with AsyncExitStack() as resources:
+            runner = resources.enter_context(ScoreRunner(timeout_s=self.timeout_s))
+            judges: list[GroupJudge] = []
             service = DataService(self.config, runner)
+            if self.plan is not None:
+                runtime, warnings = await resources.enter_async_context(open_judges(self.plan, "grade"))
+                self.warnings += warnings
+                service = DataService(self.config, runner, lambda item_id: _kept(judge_of(runtime)(item_id), judges))
             for batch in batched(items, BATCH):
                 grades = await service.grade(batch)
+                self.over_budget = _stopped(judges) or self.over_budget
+                judges.clear()
                 yield [
                     Graded(item, self.dataset_of(item.sample_id), grade)
                     for item, grade in zip(batch, grades, strict=True)
                 ]
+            self.spent = runtime.ledger.totals() if self.plan is not None else None
 
 
 @dataclass
@@ -215,7 +231,7 @@ class PipelineGrading:
             checks.run(try_scorers, settings, rewarders)
             checks.run(check_scorers, rewarders)
             if any(each.scorer.asks_model for each in rewarders):
-                checks.run(_check_judges, resolved, rewarders)
+                checks.run(check_judges, resolved, judges_among(each.scorer for each in rewarders))
         checks.raise_problems()
         every = chain.from_iterable(each.items for each in data[0])
         named = resolved.sources["rewarders"] != "default"
@@ -243,16 +259,7 @@ class PipelineGrading:
 
     def judge_calls(self, items: Sequence[GradeItem]) -> tuple[int, int]:
         """Return the fewest and the most calls of judges for these completions."""
-        sizes = Counter(Counter(item.sample_id for item in items).values())
-        loads = [
-            (count, load)
-            for size, count in sizes.items()
-            for each in self.plan.rewarders
-            for load in judge_loads(each.scorer, size)
-        ]
-        return sum(count * load.calls_low for count, load in loads), sum(
-            count * load.calls_high for count, load in loads
-        )
+        return _calls(items, lambda _: [each.scorer for each in self.plan.rewarders])
 
     def reference_of(self, sample_id: str) -> str:
         """Return the reference answer of an item; empty without one."""
@@ -264,11 +271,8 @@ class PipelineGrading:
 
     async def grade(self, items: Sequence[GradeItem]) -> AsyncGenerator[Sequence[Graded], None]:
         """Yield the grades batch by batch, in the order of the completions; those of one item are a group."""
-        if self.judges:
-            self.warnings += await check_endpoint_of(self.plan)
-        context = run_context(self.plan, "grade", Path(self.plan.settings.out) / "grade", None)
-        runtime = await open_runtime(context, journaled=False)
-        try:
+        async with open_judges(self.plan, "grade", asked=self.judges) as (runtime, warnings):
+            self.warnings += warnings
             for batch in _whole_groups(items):
                 groups: dict[str, list[int]] = {}
                 for at, item in enumerate(batch):
@@ -283,11 +287,7 @@ class PipelineGrading:
                     Graded(item, self.dataset_of(item.sample_id), grade, why)
                     for item, grade, why in zip(batch, grades, evidence, strict=True)
                 ]
-        finally:
             self.spent = runtime.ledger.totals() if self.judges else None
-            self.warnings += runtime.telemetry.warnings
-            await runtime.aclose()
-            await asyncio.to_thread(runtime.telemetry.shutdown)
 
     def _item(self, item_id: str) -> Item:
         number, index = self._places[item_id]
@@ -296,16 +296,10 @@ class PipelineGrading:
     async def _group(
         self, item_id: str, completions: Sequence[GradeItem], runtime: Runtime
     ) -> list[tuple[ItemGrade, Mapping[str, str]]]:
-        judge = GroupJudge(_spec(self._item(item_id), len(completions), self.plan), runtime)
-        attempts = [
-            Attempt(str(at), at, each.completion, each.completion_tokens)
-            for at, each in enumerate(completions)
-            if each.completion.strip()
-        ]
+        judge = GroupJudge(graded_group(self._item(item_id), len(completions), runtime), runtime)
+        attempts = [each.attempt(str(at), at) for at, each in enumerate(completions) if each.completion.strip()]
         scores = scrubbed(await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts)), runtime.scrub)
-        if judge.spend.fatal:
-            raise RunAborted(judge.spend.fatal)
-        self.over_budget = judge.spend.budget_refused or self.over_budget
+        self.over_budget = _stopped([judge]) or self.over_budget
         known = dict(zip((each.rollout_id for each in attempts), scores.verdicts, strict=True))
         graded: list[tuple[ItemGrade, Mapping[str, str]]] = []
         for at in range(len(completions)):
@@ -324,23 +318,23 @@ class PipelineGrading:
         return graded
 
 
-def _check_judges(resolved: Resolved, rewarders: Sequence[Weighted]) -> None:
-    """Raise ``SettingsError`` for judges without a model that the user named, and for one that no run could ask."""
-    settings = resolved.settings
-    if choose_models(settings).in_process and not settings.dry_run:
-        names = ", ".join(each.scorer.rewarder_id for each in rewarders if each.scorer.asks_model)
-        accepted = (
-            "--model and --base-url (or OPENAI_BASE_URL) for the model that it asks, or --dry-run for the SIMULATED one"
-        )
-        raise SettingsError.one(f"rewarders: {names}", "a judge and no model to ask", accepted)
-    validate_tfgrpo_config(settings, sources=resolved.sources)
+def _calls(items: Sequence[GradeItem], scorers_of: Callable[[str], Sequence[AnyScorer]]) -> tuple[int, int]:
+    """Return the fewest and the most calls of the judges among the scorers of each item."""
+    sizes = Counter(item.sample_id for item in items).items()
+    loads = [load for name, size in sizes for each in scorers_of(name) for load in judge_loads(each, size)]
+    return sum(load.calls_low for load in loads), sum(load.calls_high for load in loads)
 
 
-def _spec(item: Item, size: int, plan: BasePlan) -> GroupSpec:
-    """Return the group of the completions of an item, for judges: without a prompt, because none is known."""
-    pack = PackText("", "", plan.pack.manifest.id, plan.pack.manifest.stamp, ())
-    key = GroupKey(1, "eval", "candidate", 0, item.id)
-    return GroupSpec("grade", key, item, size, 0.0, pack, reflect=False)
+def _kept(judge: GroupJudge, judges: list[GroupJudge]) -> GroupJudge:
+    judges.append(judge)
+    return judge
+
+
+def _stopped(judges: Sequence[GroupJudge]) -> str | None:
+    """Return why the budget refused a judge; None if it did not. Raise ``RunAborted`` if none can be asked any more."""
+    if fatal := next((each.spend.fatal for each in judges if each.spend.fatal), None):
+        raise RunAborted(fatal)
+    return next((each.spend.budget_refused for each in judges if each.spend.budget_refused), None)
 
 
 def _whole_groups(items: Sequence[GradeItem]) -> Iterator[list[GradeItem]]:

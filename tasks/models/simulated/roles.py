@@ -75,7 +75,7 @@ def learned_answer(
         case ShortenAsk() as question:
             answer = shorten(question)
         case JudgementAsk() as question:
-            answer = judge(world, question, rng)
+            answer = in_form(judge(world, question, rng), body.messages[0].text)
         case ComparisonAsk() as question:
             answer = compare(world, question, rng)
     return answer
@@ -169,6 +169,17 @@ def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]
     """
     score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
     return {"reason": f"SIMULATED: the stated answer looks {'right' if score >= 0.5 else 'wrong'}.", "score": score}
+
+
+def in_form(judgement: dict[str, Any], instructions: str) -> dict[str, Any]:
+    """Return a judgement as the instructions want it: a score, a verdict, or the points of a checklist, all met or none."""
+    right, reason = judgement["score"] >= _UNKNOWN, judgement["reason"]
+    if '"verdict": ' in instructions:
+        return {"reason": reason, "verdict": "correct" if right else "incorrect"}
+    if '"points": ' in instructions:
+        numbers = re.findall(r"^(\d+)\. ", instructions, re.MULTILINE)
+        return {"points": [{"point": int(number), "reason": reason, "met": right} for number in numbers]}
+    return judgement
 
 
 def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:

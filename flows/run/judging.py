@@ -1,0 +1,110 @@
+"""Ask the model of judges outside of a run: for a data server, and for completions that are graded offline.
+
+Calls keep to the budget of a pipeline and go through its ledger and limits; their answers are in no journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tfgrpo.flows.run.prepare import check_endpoint_of, run_context
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
+from tfgrpo.pipelines.settings.actor import ActorSettings
+from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
+from tfgrpo.pipelines.settings.layers import Resolved
+from tfgrpo.pipelines.settings.model_choice import choose_models
+from tfgrpo.pipelines.settings.tree import DatasetSettings, RewarderSettings
+from tfgrpo.rewarders.composite import AnyScorer, judge_loads, walk
+from tfgrpo.rewarders.scorer import Scorer
+from tfgrpo.stores.errors import PipelineError, SettingsError
+from tfgrpo.stores.outcomes import GroupKey
+from tfgrpo.tasks.runtime.assembly import open_runtime
+from tfgrpo.tasks.runtime.judging import GroupJudge
+from tfgrpo.tasks.runtime.runtime import Runtime
+from tfgrpo.tasks.shapes import GroupSpec, PackText
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.mix.config import MixConfig
+
+
+def judges_among(scorers: Iterable[AnyScorer]) -> list[str]:
+    """Return the names of the scorers that ask a model, also of those within others."""
+    every = (each for scorer in scorers for _, each in walk(scorer))
+    return [*dict.fromkeys(each.rewarder_id for each in every if isinstance(each, Scorer) and each.asks_model)]
+
+
+_MODEL: Final = (
+    "--model and --base-url (or OPENAI_BASE_URL) for the model that it asks, or --dry-run for the SIMULATED one"
+)
+_MODEL_OF_PIPELINE: Final = (
+    "a pipeline with model.name and model.base_url of the model that it asks, or dry_run: true for the SIMULATED one"
+)
+
+
+def check_judges(resolved: Resolved, names: Iterable[str], *, where: str = "rewarders", accepted: str = _MODEL) -> None:
+    """Raise ``SettingsError`` for judges without a model that the user named, and for one that no run could ask."""
+    settings = resolved.settings
+    if choose_models(settings).in_process and not settings.dry_run:
+        raise SettingsError.one(f"{where}: {', '.join(names)}", "a judge and no model to ask", accepted)
+    validate_tfgrpo_config(settings, sources=resolved.sources)
+
+
+def plan_judges(config: MixConfig, resolved: Resolved | None) -> BasePlan | None:
+    """Return the plan of the judges among the graders of a mix; None without any.
+
+    Of the pipeline only models, prices, budget and limits are used. Raises ``ConfigError`` for judges without a pipeline
+    (``resolved`` None), and for a pipeline that has no model for them.
+    """
+    graders = [each.graders for each in config.datasets.values()]
+    names = judges_among(graders)
+    if not names:
+        return None
+    if resolved is None:
+        accepted = "--pipeline with a pipeline whose model is asked, within its budget"
+        raise PipelineError.one(f"{config.path}: {', '.join(names)}", "a judge and no model to ask", accepted)
+    # Each judge with its models, so that prices are looked up and endpoints checked as for a run.
+    models = {load.options.model for each in graders for load in judge_loads(each, 1)} or {None}
+    judges = tuple(
+        RewarderSettings(name="judge", options={"rewarder_id": f"judge {number}", "model": model})
+        for number, model in enumerate(sorted(models, key=str))
+    )
+    settings = resolved.settings
+    unused = {"actor": ActorSettings(), "dataset": DatasetSettings(), "rewarders": judges}
+    # A cap below the calls of one group is refused for a run alone.
+    unused["tfgrpo"] = settings.tfgrpo.model_copy(update={"enabled": False})
+    resolved = Resolved(settings.model_copy(update=unused), resolved.sources)
+    check_judges(resolved, names, where=str(config.path), accepted=_MODEL_OF_PIPELINE)
+    pack = load_pack(resolved.settings, settings.pack)
+    return BasePlan(resolved.settings, choose_models(resolved.settings), pack, (), ())
+
+
+@asynccontextmanager
+async def open_judges(
+    plan: BasePlan, name: str, *, asked: bool = True
+) -> AsyncIterator[tuple[Runtime, tuple[str, ...]]]:
+    """Yield the runtime whose models judges ask, and warnings. Raise ``EndpointError`` for an endpoint that is ``asked``."""
+    warnings = await check_endpoint_of(plan) if asked else ()
+    runtime = await open_runtime(run_context(plan, name, Path(plan.settings.out) / name, None), journaled=False)
+    try:
+        yield runtime, (*warnings, *runtime.telemetry.warnings)
+    finally:
+        await runtime.aclose()
+        await asyncio.to_thread(runtime.telemetry.shutdown)
+
+
+def judge_of(runtime: Runtime) -> Callable[[str], GroupJudge]:
+    """Return the function from the id of an item to the model that its judges ask."""
+    return lambda item_id: GroupJudge(graded_group(Item(item_id, "", ""), 1, runtime), runtime)
+
+
+def graded_group(item: Item, size: int, runtime: Runtime) -> GroupSpec:
+    """Return the group of the completions of an item, for judges: without a prompt, because none is known."""
+    manifest = runtime.pack.manifest
+    pack = PackText("", "", manifest.id, manifest.stamp, ())
+    key = GroupKey(1, "eval", "candidate", 0, item.id)
+    return GroupSpec("grade", key, item, size, 0.0, pack, reflect=False)

@@ -1,0 +1,204 @@
+"""Scorer of Python code by the tests of its record, for worker processes: each test runs in a process of its own.
+
+No sandbox: limits, a working directory and an empty environment contain what code does by mistake. For code that may be
+hostile run the whole of it in a container.
+"""
+
+from __future__ import annotations
+
+import ast
+import marshal
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import column, field, program, reason_of
+from tfgrpo.rewarders.graders.builtin import code_process
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.outcomes import RewardScore
+
+_LANGUAGES: Final = ("python", "python3", "py", "py3")
+_BY_THE_CLOCK: Final = 3
+"""Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever."""
+_MOST_ENDLESS: Final = 3
+"""Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
+_NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"
+
+
+class _Test(NamedTuple):
+    shown: str
+    code: str | None = None
+    """Run behind the solution; None: the solution is a program that reads and prints."""
+    given: str = ""
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTests(Options, ItemScorer):
+    """Share of the record's tests that the Python code of the output passes: its last fenced block, else all of it.
+
+    Tests are, in the metadata or the record: ``cases``, a list of ``input`` and ``output`` of a program; ``tests`` or
+    ``test_list``, a list of code or one text, of which each assertion and each function ``test…`` counts; or ``test`` with
+    ``entry_point``, behind the prompt if that is code. Raises ``RewardError`` for a record without usable tests.
+    """
+
+    all: Flag = False
+    """1.0 for a solution that passes every test, else 0.0."""
+    timeout_s: Annotated[FiniteNumber, Field(gt=0, le=120), accepts("seconds above 0, at most 120")] = 5.0
+    """Seconds of processor time of one test, which fails beyond it; three times as many by the clock."""
+    memory_mb: Annotated[Whole, Field(ge=32, le=65_536), accepts("a whole number from 32 to 65,536")] = 512
+    """Memory of one test, in MiB."""
+
+    def score_one(self, item: GraderInput) -> RewardScore:
+        """Return the share, and the first test that failed."""
+        tests = _tests_of(item)
+        code = _solution(item)
+        if not code.strip():
+            return RewardScore("", 0.0, "no code in the output")
+        passed, endless, first = 0, 0, ""
+        for number, test in enumerate(tests, start=1):
+            why = self._failure(code, test)
+            passed += why is None
+            if why is not None and not first:
+                first = f"; test {number}, {why if why.startswith('assert ') else f'{test.shown}: {why}'}"
+            endless += (why or "").startswith("no end within")
+            if (self.all and first) or endless == _MOST_ENDLESS:
+                first += f"; {len(tests) - number} not run" if number < len(tests) else ""
+                break
+        score = float(passed == len(tests)) if self.all else passed / len(tests)
+        return RewardScore("", score, f"{passed} of {len(tests)} tests passed{first}")
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no code can be tested; None if it can."""
+        return reason_of(lambda: _tests_of(GraderInput.of("", record, "")))
+
+    def _failure(self, code: str, test: _Test) -> str | None:
+        """Return why a test fails; None if it passes."""
+        with tempfile.TemporaryDirectory(prefix="tfgrpo-code-", ignore_cleanup_errors=True) as name:
+            folder, key, limit = Path(name), secrets.token_hex(8), self.timeout_s
+            job = {"code": code, "test": test.code, "cpu_s": limit, "memory": self.memory_mb << 20, "key": key}
+            (folder / "job").write_bytes(marshal.dumps(job))
+            (folder / "input").write_text(test.given, encoding="utf-8", errors="replace")
+            (folder / "work").mkdir()
+            try:
+                exit_code = _run(folder, limit * _BY_THE_CLOCK)
+            except subprocess.TimeoutExpired:
+                return f"no end within {limit * _BY_THE_CLOCK:g} s"
+            if -exit_code in (signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL):
+                return f"no end within {limit:g} s of processor time"
+            verdict = folder / "verdict"
+            found, failed, why = (verdict.read_text(errors="replace") if verdict.exists() else "").partition(" ")
+            # An exit code says nothing: a solution may end its process before the test is over.
+            if found == key and (failed or test.code is not None):
+                return why or None
+            if test.code is not None or exit_code:
+                return f"its process ended{' before the test did' if test.code is not None else ''} (exit code {exit_code})"
+            printed = (folder / "output").read_bytes().decode(errors="replace")
+            same = _lines(printed) == _lines(test.expected)
+            return None if same else f"expected {_cut(test.expected.strip())}, got {_cut(printed.strip())}"
+
+
+def _run(folder: Path, limit_s: float) -> int:
+    work = folder / "work"
+    environment = {"HOME": str(work), "TMPDIR": str(work), "PATH": os.defpath, "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
+    # Threads of numerical libraries would count as processes.
+    environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    with (folder / "input").open("rb") as given, (folder / "output").open("wb") as printed:
+        done = subprocess.run(  # noqa: S603 - our own module, by the interpreter that runs us
+            [sys.executable, "-sBP", code_process.__file__, str(folder)],
+            stdin=given,
+            stdout=printed,
+            stderr=subprocess.DEVNULL,
+            cwd=work,
+            env=environment,
+            timeout=limit_s,
+            check=False,
+        )
+    return done.returncode
+
+
+def _solution(item: GraderInput) -> str:
+    entry, prompt = column(item, "entry_point"), field(item, "prompt")
+    defined = f"def {entry}(" if isinstance(entry, str) else ""
+    code = program(item, _LANGUAGES, defined) or ""
+    if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
+        return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
+    return code
+
+
+def _tests_of(item: GraderInput) -> Sequence[_Test]:
+    """Return the tests of a record. Raise ``RewardError`` without any."""
+    cases = column(item, "cases")
+    if cases is not None:
+        tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
+    else:
+        given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
+        imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
+        before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
+        tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
+    if not tests:
+        raise RewardError(_NO_TESTS)
+    return tests
+
+
+def _case(case: Any) -> _Test:
+    match case:
+        case {"input": str() | int() | float() as given, "output": str() | int() | float() as expected}:
+            return _Test(f"input {_cut(str(given))}", None, str(given), str(expected))
+    raise RewardError(f"a case of the record is no input and output, as text: {case!r:.100}")
+
+
+def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:
+    for code in given if isinstance(given, list | tuple) else [given]:
+        tree = _parsed(code) if isinstance(code, str) and code.strip() else None
+        if tree is None:
+            raise RewardError(f"a test of the record is no Python: {code!r:.100}" if code else _NO_TESTS)
+        kept, calls, tests = [before], list[str](), 0
+        for each in tree.body:
+            text = ast.unparse(each)
+            if isinstance(each, ast.Assert):
+                tests += 1
+                yield _Test(text, "\n".join((*kept, text)))
+                continue
+            kept.append(text)
+            if isinstance(each, ast.FunctionDef) and each.name.startswith("test"):
+                calls.append(f"{each.name}()")
+            elif isinstance(each, ast.FunctionDef) and each.name == "check" and isinstance(entry, str):
+                calls.append(f"check({entry})")
+            elif isinstance(each, ast.ClassDef) and any(ast.unparse(base).endswith("TestCase") for base in each.bases):
+                calls.append(f"__import__('unittest').defaultTestLoader.loadTestsFromTestCase({each.name}).debug()")
+        yield from (_Test(each, "\n".join((*kept, each))) for each in calls)
+        if not tests and not calls:
+            # Definitions alone would pass whatever the solution is.
+            acts = (each.value if isinstance(each, ast.Expr) else each for each in tree.body)
+            if not any(isinstance(each, ast.Call | ast.For | ast.While | ast.With | ast.Try) for each in acts):
+                raise RewardError(f"a test of the record calls nothing: {code!r:.100}")
+            yield _Test(_cut(code), "\n".join(kept))
+
+
+def _parsed(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines without white space at their ends, and without empty ones at the end."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _cut(text: str) -> str:
+    folded = repr(text)
+    return folded if len(folded) <= 200 else f"{folded[:199]}…"

@@ -1,0 +1,143 @@
+"""Scorer of SQL by the rows that it returns from a SQLite database, beside those of the reference query.
+
+Nothing is written: the database is opened read-only, and statements other than queries are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import repeat, zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import quote
+
+from pydantic import StrictStr, field_validator
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import described, field, program, reason_of, references
+from tfgrpo.rewarders.options import Options, accepts, refusal
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.outcomes import RewardScore
+
+_STEPS: Final = 100_000
+MOST_STEPS: Final = 200_000_000
+"""Instructions of the database between two looks at the limit, and most of one query: the same everywhere, unlike seconds."""
+_MOST_ROWS: Final = 100_000
+_MOST_BYTES: Final = 10 << 20
+"""Of one value, and of a statement."""
+_QUERIES: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+_IGNORED: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]", re.DOTALL)
+_QUERY: Final = re.compile(r"[\s(;]*(?:select|with|values)\b", re.IGNORECASE)
+_INNER: Final = re.compile(r"\([^()]*\)")
+_ORDERED: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult(Options, ItemScorer):
+    """1.0 when the query of the output returns the rows of the reference query, the record's ``answer``, else 0.0.
+
+    The query is the last fenced block of the output, else all of it. The database is the file ``database`` of the metadata,
+    or is made of the SQL text in ``schema`` and ``rows``. Rows count in their order only if the reference has an ORDER BY;
+    numbers are equal to ten digits. Raises ``RewardError`` for a database or a reference that cannot be used.
+    """
+
+    folder: Annotated[StrictStr, accepts("a folder")] = "."
+    """What ``database`` is relative to, and where it has to be."""
+
+    @field_validator("folder")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        if not Path(value).is_dir():
+            raise refusal("a folder that exists")
+        return value
+
+    def score_one(self, item: GraderInput) -> RewardScore:
+        """Return the score, with the first row that differs."""
+        query = (program(item, ("sql", "sqlite", "sqlite3")) or "").strip()
+        if not query:
+            return RewardScore("", 0.0, "no query in the output")
+        with closing(self._database(item)) as database:
+            whys = [self._difference(database, query, each) for each in references(item)]
+        return RewardScore("", float(None in whys), "the rows of the reference" if None in whys else str(whys[0]))
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no rows can be compared; None if they can."""
+        item = GraderInput.of("", record, "")
+        queries = (_QUERY.match(_IGNORED.sub(" ", each)) for each in references(item) if isinstance(each, str))
+        unread = None if any(queries) else f"{field(item, 'answer')!r:.60} is no SQL query"
+        return reason_of(lambda: self._source(item)) or unread
+
+    def _source(self, item: GraderInput) -> Path | str:
+        """Return the database of a record: a file, or the SQL that makes it. Raise ``RewardError`` without any."""
+        name, schema = described(item, "database"), described(item, "schema")
+        if isinstance(name, str) and name:
+            folder = Path(self.folder).resolve()
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder) or not path.is_file():
+                raise RewardError(f"the database {name!r} is no file of {self.folder}")
+            return path
+        if not isinstance(schema, str) or not schema.strip():
+            raise RewardError("the record has no database: database, a file, or schema, as SQL")
+        return f"{schema};\n{described(item, 'rows') or ''}"
+
+    def _database(self, item: GraderInput) -> sqlite3.Connection:
+        source = self._source(item)
+        if isinstance(source, Path):
+            made = sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)
+        else:
+            made = sqlite3.connect(":memory:")
+            try:
+                made.executescript(source)
+            except sqlite3.Error as error:
+                made.close()
+                raise RewardError(f"the database of the record cannot be made: {error}") from None
+        made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+        made.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _QUERIES else sqlite3.SQLITE_DENY)
+        return made
+
+    def _difference(self, database: sqlite3.Connection, query: str, reference: object) -> str | None:
+        """Return how the rows of two queries differ; None if they do not."""
+        try:
+            expected = self._rows(database, str(reference), _MOST_ROWS)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+            raise RewardError(f"the reference query cannot be run: {error}") from None
+        if len(expected) == _MOST_ROWS:
+            raise RewardError(f"the reference query returns {_MOST_ROWS:,} rows or more")
+        try:
+            found = self._rows(database, query, len(expected) + 1)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+            endless = str(error) == "interrupted"
+            return f"no end within {MOST_STEPS:,} instructions" if endless else f"{type(error).__name__}: {error}"
+        outer, count = _IGNORED.sub(" ", str(reference)), 1
+        while count:
+            outer, count = _INNER.subn("", outer)
+        if not _ORDERED.search(outer):
+            missing, more = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
+            expected, found = list(missing.elements()), list(more.elements())
+        differing = (pair for pair in zip_longest(expected, found) if pair[0] != pair[1])
+        wanted, given = next(differing, (None, None))
+        return None if wanted == given else f"expected {_shown(wanted)}, got {_shown(given)}"
+
+    def _rows(self, database: sqlite3.Connection, query: str, most: int) -> list[_Row]:
+        left = repeat(0, MOST_STEPS // _STEPS)
+        database.set_progress_handler(lambda: next(left, 1), _STEPS)
+        found = database.execute(query)
+        if found.description is None:
+            raise ValueError("it is no query")
+        # Numbers to ten digits, so that sums in another order are equal.
+        return [
+            tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row)
+            for row in found.fetchmany(most)
+        ]
+
+
+def _shown(row: _Row | None) -> str:
+    return "no further row" if row is None else f"{row!r:.200}"

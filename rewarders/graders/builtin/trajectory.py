@@ -1,0 +1,181 @@
+"""Scorers of how an attempt was made: its tool calls beside those of a reference, its cost, its time and its tokens.
+
+What is not known of an attempt leaves it without a score, and is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from tfgrpo.rewarders.graders.base import column, reason_of, references
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.frozen_json import json_of, mapping_of
+from tfgrpo.stores.numeric import is_cost
+from tfgrpo.stores.outcomes import RewardScore
+
+Mode: TypeAlias = Literal["exact", "any_order", "subset"]
+_ACCEPTED: Final = "a list of objects with name and arguments"
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: str | None
+    """Canonical JSON; None: unknown, or of a reference, any."""
+
+    def fits(self, made: _Call) -> bool:
+        """Return whether a call is as this one of a reference. Raise ``RewardError`` for one whose arguments are unknown."""
+        if self.name != made.name or self.arguments is None:
+            return self.name == made.name
+        if made.arguments is None:
+            raise RewardError(f"the arguments of the calls of {made.name} are not known")
+        return self.arguments == made.arguments
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.arguments or '…'})"[:200]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalls(Options, ItemScorer):
+    """Share of the tool calls that are as those of the reference, by name and arguments.
+
+    The reference is ``tool_calls`` of the metadata, else the record's ``answer``: a list of ``name`` and ``arguments``, in
+    which a call without ``arguments`` fits any, and an empty list means that no tool is to be called. Raises ``RewardError``
+    for another reference, and for an attempt whose calls are not known.
+    """
+
+    mode: Annotated[Mode, accepts("exact, any_order, subset")] = "exact"
+    """``exact``: these calls in this order; ``any_order``: these calls; ``subset``: these calls, and others may be made too."""
+    all: Flag = False
+    """1.0 for the calls of the reference and no others, else 0.0."""
+
+    def score_one(self, item: GraderInput) -> RewardScore:
+        """Return the share, of several references the best, with what is missing and what is too much."""
+        made = item.attempt.get("tool_calls")
+        if made is None:
+            raise RewardError("the tool calls of the attempt are not known")
+        calls = _calls(made)
+        return max((self._compared(each, calls) for each in _references(item)), key=lambda each: each.score)
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why calls cannot be compared; None if they can."""
+        return reason_of(lambda: _references(GraderInput.of("", record, "")))
+
+    def _compared(self, wanted: Sequence[_Call], made: Sequence[_Call]) -> RewardScore:
+        if self.mode == "exact":
+            pairs = {at: at for at, (one, other) in enumerate(zip(wanted, made, strict=False)) if one.fits(other)}
+        else:
+            pairs = dict(_in_any_order(wanted, made))
+        whole = len(wanted) if self.mode == "subset" else max(len(wanted), len(made))
+        share = len(pairs) / whole if whole else 1.0
+        missing = [str(each) for at, each in enumerate(wanted) if at not in pairs]
+        others = [str(each) for at, each in enumerate(made) if at not in pairs.values() and self.mode != "subset"]
+        lists = (("; missing: ", missing), ("; not in the reference: ", others))
+        faults = "".join(what + ", ".join(found) for what, found in lists if found)
+        score = float(share == 1.0) if self.all else share
+        return RewardScore("", score, f"{len(pairs)} of {len(wanted)} calls of the reference{faults[:1_000]}")
+
+
+def _references(item: GraderInput) -> list[list[_Call]]:
+    own = column(item, "tool_calls")
+    answers = references(item) if own is None else [own]
+    whole = all(isinstance(each, dict) for each in answers)  # a list of calls, rather than of several references
+    return [_calls(each) for each in ([answers] if whole else answers)]
+
+
+def _calls(given: Any) -> list[_Call]:
+    """Return calls in the common spellings: arguments as text or object, within ``function`` or beside the name."""
+    read = json_of(given) if isinstance(given, str) else given
+    calls = [read] if isinstance(read, dict) else read
+    if not isinstance(calls, list | tuple):
+        raise RewardError(f"{given!r:.100} is not {_ACCEPTED}")
+    found = []
+    for each in calls:
+        inner = mapping_of(mapping_of(each).get("function", each))
+        name, arguments = inner.get("name"), inner.get("arguments")
+        if not isinstance(name, str):
+            raise RewardError(f"{each!r:.100} is no object with name and arguments")
+        if isinstance(arguments, str):
+            read = json_of(arguments or "{}")
+            arguments = arguments if read is None else read
+        found.append(_Call(name, None if arguments is None else canonical_json(_plain(arguments))))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON in which 2.0 is written 2."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _in_any_order(wanted: Sequence[_Call], made: Sequence[_Call]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of positions; what names its arguments is paired first, so that nothing else takes its call."""
+    left = list(range(len(made)))
+    for at in sorted(range(len(wanted)), key=lambda at: wanted[at].arguments is None):
+        found = next((other for other in left if wanted[at].fits(made[other])), None)
+        if found is not None:
+            left.remove(found)
+            yield at, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Linear(Options, ItemScorer):
+    """1.0 at ``best`` and beyond, 0.0 at ``worst`` and beyond, linear between. Raises ``RewardError`` for an unknown figure."""
+
+    worst: Annotated[FiniteNumber, accepts("a finite number")]
+    """Figure at which the score is 0.0."""
+    best: Annotated[FiniteNumber, accepts("a finite number"), Field(validate_default=True)] = 0.0
+    """Figure at which the score is 1.0."""
+
+    figure: ClassVar[str]
+    """Its name among what is known of an attempt."""
+    unit: ClassVar[str]
+
+    @field_validator("best")
+    @classmethod
+    def _differs(cls, value: float, info: ValidationInfo) -> float:
+        if value == info.data.get("worst"):
+            raise refusal("another number than worst")
+        return value
+
+    def score_one(self, item: GraderInput) -> RewardScore:
+        """Return the score, with the figure."""
+        known: Any = {"completion_tokens": item.completion_tokens, **item.attempt}.get(self.figure)
+        if not is_cost(known):
+            raise RewardError(f"the {self.figure} of the attempt is not known")
+        share = (self.worst - known) / (self.worst - self.best)
+        evidence = f"{known:.6g} {self.unit}, between {self.best:g} (1.0) and {self.worst:g} (0.0)"
+        return RewardScore("", min(1.0, max(0.0, share)), evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost(_Linear):
+    """Score by the cost of the attempt's model calls in USD."""
+
+    figure: ClassVar[str] = "cost_usd"
+    unit: ClassVar[str] = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency(_Linear):
+    """Score by the seconds that the attempt's calls took, of models and of tools; of an agent of your own, by those of all."""
+
+    figure: ClassVar[str] = "latency_s"
+    unit: ClassVar[str] = "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens(_Linear):
+    """Score by the completion tokens of the attempt."""
+
+    figure: ClassVar[str] = "completion_tokens"
+    unit: ClassVar[str] = "tokens"

@@ -1,0 +1,240 @@
+"""``code_tests``: known answers of the public forms, and what code under test may do to its own case only."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+
+import pytest
+
+from tfgrpo.rewarders.graders.builtin.code_tests import CodeTests
+from tfgrpo.rewarders.registry import ALIASES, build_scorer
+from tfgrpo.rewarders.runner import ScoreRunner
+from tfgrpo.rewarders.scorer import Attempt, GraderInput, RewardContext
+from tfgrpo.stores.errors import PipelineError, RewardError
+from tfgrpo.stores.outcomes import RewardScore
+
+ADD = ["assert add(1, 2) == 3", "assert add(0, 0) == 0", "assert add(-1, 1) == 0"]
+RIGHT = "def add(a, b):\n    return a + b\n"
+
+
+def graded(completion, metadata, *, prompt="", **options):
+    record = {"prompt": prompt, "metadata": metadata}
+    return CodeTests(**options).score_one(GraderInput.of("s:0", record, completion))
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        RIGHT,
+        f"Here it is:\n```python\n{RIGHT}```\nIt adds.",
+        f"```py\ndef add(a, b):\n    return 0\n```\nBetter:\n```py\n{RIGHT}```",
+        f"```python\n{RIGHT}```\nOutput:\n```\n3\n```",
+        f"~~~\n{RIGHT}~~~",
+        f"```python\n{RIGHT}",
+        f"<think>```python\ndef add(a, b): return 1\n```\n</think>\n```python\n{RIGHT}```",
+        f"Thinking …</think>\n{RIGHT}",
+        f"```Python3\r\n{RIGHT}\r\n```",
+    ],
+)
+def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it(completion):
+    assert graded(completion, {"tests": ADD}).score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("tests", "count"),
+    [
+        (ADD, 3),
+        ("\n".join(ADD), 3),
+        (json.dumps(ADD), 3),
+        ("pairs = [(1, 2, 3), (2, 2, 4)]\nfor a, b, c in pairs:\n    assert add(a, b) == c", 1),
+        ("def test_one():\n    assert add(1, 2) == 3\n\ndef test_two():\n    assert add(2, 2) == 4", 2),
+        (
+            "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_it(self): self.assertEqual(add(1, 2), 3)",
+            1,
+        ),
+        ("import math\nassert add(1, 2) == 3\nassert math.isclose(add(.1, .2), .3)", 2),
+    ],
+)
+def test_tests_are_lists_or_texts_of_assertions_functions_and_loops(tests, count):
+    assert graded(RIGHT, {"tests": tests}).evidence == f"{count} of {count} tests passed"
+    assert graded("def add(a, b): return None", {"tests": tests}).score == 0.0
+
+
+def test_the_share_that_passed_is_the_score_with_the_first_failure_as_evidence():
+    product = "def add(a, b):\n    return a * b"
+    verdict = graded(product, {"tests": ADD})
+    assert verdict.score == pytest.approx(1 / 3)
+    assert verdict.evidence == "1 of 3 tests passed; test 1, assert add(1, 2) == 3: expected 3, got 2"
+    assert graded(product, {"tests": ADD}, all=True).score == 0.0
+    assert graded(RIGHT, {"tests": ADD}, all=True).score == 1.0
+    assert graded("def add(a, b): return a / 0", {"tests": ADD}).evidence.endswith(
+        "test 1, assert add(1, 2) == 3: ZeroDivisionError: division by zero"
+    )
+    reversed_sides = graded("def f(): return [1]", {"tests": ["assert [2] == f()"]})
+    assert reversed_sides.evidence.endswith("expected [2], got [1]")
+
+
+def test_human_eval_runs_its_check_on_the_entry_point_behind_its_prompt():
+    prompt = 'from typing import List\n\n\ndef twice(xs: List[int]) -> List[int]:\n    """Double them."""\n'
+    check = (
+        "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1]) == [2]\n    assert candidate([3]) == [6]\n"
+    )
+    record = {"test": check, "entry_point": "twice"}
+    body = "    return [2 * x for x in xs]\n"
+    whole = f"```python\ndef twice(xs: List[int]):\n{body}```\nFor example:\n```python\nprint(twice([1]))\n```"
+    assert graded(body, record, prompt=prompt).score == 1.0
+    assert graded(whole, record, prompt=prompt).score == 1.0
+    half = graded("    return [2]\n", record, prompt=prompt)
+    assert half.evidence == "0 of 1 tests passed; test 1, assert candidate([3]) == [6]: expected [6], got [2]"
+
+
+def test_mbpp_runs_its_list_behind_its_set_up_code():
+    record = {"test_list": ["assert near(root(4), 2)"], "test_setup_code": "def near(a, b): return abs(a - b) < 1e-9"}
+    assert graded("def root(x): return x ** .5", record).score == 1.0
+    assert graded("def root(x): return x", record).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("program", "score"),
+    [
+        ("a, b = map(int, input().split())\nprint(a + b)", 1.0),
+        ("if __name__ == '__main__':\n    print(sum(map(int, input().split())), end='  \\n\\n')", 1.0),
+        (
+            "import sys, threading\nthreading.Thread(target=lambda: print(sum(map(int, sys.stdin.read().split())))).start()",
+            1.0,
+        ),
+        ("print(3)", 0.5),
+        ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(0)", 1.0),
+        ("import sys\nprint(sum(map(int, input().split())))\nsys.exit(1)", 0.0),
+        ("print('3')\nprint('4')", 0.0),
+    ],
+)
+def test_a_program_is_compared_by_what_it_prints(program, score):
+    cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
+    assert graded(program, {"cases": cases}).score == score
+    assert graded(program, {"cases": json.dumps(cases)}).score == score
+
+
+def test_a_failed_case_says_what_was_expected_and_what_came():
+    verdict = graded("print('3')", {"cases": [{"input": "2 2", "output": "4"}]})
+    assert verdict.evidence == "0 of 1 tests passed; test 1, input '2 2': expected '4', got '3'"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("import os\nos._exit(0)", "its process ended before the test did (exit code 0)"),
+        ("def add(a, b", "SyntaxError: '(' was never closed"),
+        ("def add(a, b): return 'x' * 10 ** 10", "MemoryError"),
+        ("import os\ndef add(a, b): return os.fork()", "PermissionError: os.fork is not allowed to tested code"),
+        ("import os\ndef add(a, b): return os.system('true')", "PermissionError: os.system is not allowed"),
+        ("import subprocess\ndef add(a, b): return subprocess.run('ls')", "PermissionError: subprocess.Popen is not"),
+        ("import os\ndef add(a, b): os.kill(os.getppid(), 9)", "PermissionError: os.kill is not allowed"),
+        ("import socket\nsocket.socket().connect(('127.0.0.1', 9))", "PermissionError: socket.connect is not allowed"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def add(a, b): return add(a, b)", "RecursionError"),
+    ],
+)
+def test_what_a_solution_does_to_its_process_costs_it_the_test(code, why):
+    verdict = graded(code, {"tests": ADD[:1]})
+    assert verdict.score == 0.0
+    assert why in verdict.evidence
+
+
+def test_an_exit_after_a_few_cases_costs_those_cases_alone():
+    moody = "def add(a, b):\n    if a < 0: exit()\n    return a + b"
+    assert graded(moody, {"tests": ADD}).score == pytest.approx(2 / 3)
+    slow = "def add(a, b):\n    while a == 0: pass\n    return a + b"
+    verdict = graded(slow, {"tests": ADD}, timeout_s=0.3)
+    assert verdict.score == pytest.approx(2 / 3)
+    assert verdict.evidence.endswith("test 2, assert add(0, 0) == 0: no end within 0.3 s of processor time")
+
+
+def test_a_solution_that_sleeps_or_hangs_everywhere_is_not_waited_for_in_every_test():
+    began = time.monotonic()
+    verdict = graded("import time\ntime.sleep(1000)", {"tests": ADD * 10}, timeout_s=0.2)
+    assert verdict.evidence.endswith("no end within 0.6 s; 27 not run")
+    assert time.monotonic() - began < 15
+
+
+def test_files_outside_of_the_working_folder_are_neither_written_nor_deleted(tmp_path):
+    kept, made = tmp_path / "kept", tmp_path / "made"
+    kept.write_text("x")
+    code = f"""
+import os, pathlib, shutil
+def add(a, b):
+    done = []
+    for attempt in (
+        lambda: os.remove({str(kept)!r}), lambda: shutil.rmtree({str(tmp_path)!r}), lambda: open({str(kept)!r}, 'w'),
+        lambda: pathlib.Path({str(made)!r}).mkdir(), lambda: os.rename({str(kept)!r}, 'mine'),
+    ):
+        try:
+            attempt()
+            done.append(1)
+        except PermissionError:
+            pass
+    pathlib.Path('mine').write_text('y')
+    return done, os.listdir('.'), pathlib.Path('mine').read_text()
+"""
+    verdict = graded(code, {"tests": ["assert add(1, 2) == ([], ['mine'], 'y')"]})
+    assert verdict.score == 1.0, verdict.evidence
+    assert kept.read_text() == "x"
+    assert not made.exists()
+
+
+def test_the_environment_is_empty_and_nothing_is_left_behind(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "import os\nopen('left', 'w').write('x')\ndef add(a, b): return os.environ.get('OPENAI_API_KEY')"
+    assert graded(code, {"tests": ["assert add(1, 2) is None"]}).score == 1.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_printed_is_bounded():
+    verdict = graded("while True: print('x' * 10 ** 6)", {"cases": [{"input": "", "output": "x"}]})
+    assert verdict.evidence.endswith("OSError: [Errno 27] File too large")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({}, "the record has no tests"),
+        ({"tests": []}, "the record has no tests"),
+        ({"cases": []}, "the record has no tests"),
+        ({"cases": [{"input": "1"}]}, "no input and output"),
+        ({"tests": ["assert add("]}, "no Python"),
+        ({"tests": [3]}, "no Python"),
+        ({"tests": "def check(candidate): assert candidate(1)"}, "calls nothing"),
+        ({"tests": "METADATA = {}"}, "calls nothing"),
+    ],
+)
+def test_a_record_without_usable_tests_is_ungraded_and_counted_beforehand(metadata, reason):
+    with pytest.raises(RewardError, match=reason):
+        graded(RIGHT, metadata)
+    assert reason in CodeTests().unusable({"metadata": metadata})
+    assert CodeTests().unusable({"metadata": {"tests": ADD}}) is None
+    assert CodeTests().unusable({"tests": ADD}) is None
+
+
+def test_an_output_without_code_is_wrong():
+    assert graded("<think>def add(a, b): return a + b", {"tests": ADD}).evidence == "no code in the output"
+
+
+def test_the_options_are_checked_before_anything_is_spent():
+    with pytest.raises(PipelineError) as refused:
+        build_scorer("code_tests", {"timeout_s": 0, "memory_mb": "lots", "all": 1})
+    assert {each.source.rpartition(".")[2] for each in refused.value.problems} == {"timeout_s", "memory_mb", "all"}
+    assert {ALIASES[name] for name in ("humaneval", "mbpp", "code_exec", "pass_at_1")} == {"code_tests"}
+
+
+async def test_in_a_run_it_scores_in_worker_processes_and_a_hanging_solution_costs_its_own_attempt():
+    outputs = (RIGHT, "def add(a, b):\n    while True: pass", "def add(a, b): return 3", RIGHT)
+    attempts = tuple(Attempt(f"r{at}", at, text, None) for at, text in enumerate(outputs))
+    context = RewardContext("f#q", "q", "p", "", attempts, metadata={"tests": ADD})
+    with ScoreRunner() as runner:
+        (verdicts,) = await runner.score(build_scorer("code_tests", {"timeout_s": 0.3}), [context])
+    assert all(isinstance(each, RewardScore) and each.rewarder_id == "code_tests" for each in verdicts)
+    assert [each.score for each in verdicts] == [1.0, 0.0, pytest.approx(1 / 3), 1.0]
