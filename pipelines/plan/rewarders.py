@@ -202,11 +202,11 @@ class _Count:
             self._overlooked.update(names)
 
     def __str__(self) -> str:
-        return f"{self.unusable:,} of {self.total:,} references that it cannot use: {'; '.join(self._examples)}"
+        return f"{self.unusable:,} of {self.total:,} items that it cannot grade: {'; '.join(self._examples)}"
 
     def sentences(self) -> Iterator[str]:
         if self.unusable:
-            yield f"{self.name}: {self}; their items are not graded"
+            yield f"{self.name}: {self}; they have no reward"
         if self._partly:
             names = [name for name, _ in self._overlooked.most_common()]
             which = ", ".join(names[:_KEYWORDS]) + (" and more" if len(names) > _KEYWORDS else "")

@@ -129,7 +129,12 @@ def test_a_real_model_is_not_paid_for_items_that_were_not_asked_for(at_home, pip
 
 @pytest.mark.parametrize(
     "asked",
-    [{"world": "arithmetic"}, {"settings": {"simulated.world": "ledger-tools"}}, {"pipeline": "powl"}, {"model": "simulated"}],
+    [
+        {"world": "arithmetic"},
+        {"settings": {"simulated.world": "ledger-tools"}},
+        {"pipeline": "powl"},
+        {"model": "simulated"},
+    ],
 )
 def test_a_simulated_world_is_paid_for_when_it_is_asked_for_by_name(at_home, asked):
     request = RunRequest.model_validate({"model": "m", "base_url": "http://127.0.0.1:9/v1", **asked})

@@ -107,7 +107,7 @@ stages:
 def test_a_grader_with_a_missing_library_is_refused_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfgrpo.rewarders.graders.builtin.math_verify.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
     changed = document()
     changed["datasets"]["a"]["graders"] = ["math_verify"]
     (told,) = refusal(write_mix(tmp_path, changed))

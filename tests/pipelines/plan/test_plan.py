@@ -174,7 +174,7 @@ def test_references_that_are_no_single_number_are_counted_in_the_plan(
 ) -> None:
     rows = [{"id": f"q{n}", "prompt": f"{n}?", "answer": "3, 7" if n % 4 else "7"} for n in range(40)]
     path = write_jsonl([*rows, {"id": "bare", "prompt": "?"}], "lists.jsonl")
-    counted = "number_match: 30 of 40 references that it cannot use: q"
+    counted = "number_match: 30 of 40 items that it cannot grade: q"
     warnings = make_plan(dataset__path=str(path), rewarders=json.dumps(rewarders)).warnings
     assert any(text.startswith(counted) for text in warnings)
     assert not any("cannot use" in text for text in make_plan(dataset__path=str(path)).warnings)
@@ -187,7 +187,7 @@ def test_a_rewarder_that_can_use_no_reference_is_refused_with_what_fits(
     path = str(write_jsonl(labels, "labels.jsonl"))
     numeric = json.dumps([{"name": "gt", "options": {"match": "numeric"}}])
     (problem,) = refusal(make_plan, dataset__path=path, rewarders=numeric).problems
-    assert "40 of 40 references" in problem.given
+    assert "40 of 40 items" in problem.given
     assert "`match: label` fits: 40 references with 3 distinct values" in problem.accepted
 
 
@@ -237,9 +237,9 @@ def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(
     assert [text.partition(", the first at q")[0] for text in told] == [counted]
     assert told[0].endswith("; json_conforms validates against the whole schema")
     for name in ("json_conforms", "json_valid"):
-        assert not any(
-            "json_" in text for text in make_plan(dataset__path=path, rewarders=f'[{{"name": "{name}"}}]').warnings
-        )
+        warnings = make_plan(dataset__path=path, rewarders=f'[{{"name": "{name}"}}]').warnings
+        assert not any("does not look at" in text for text in warnings)
+        assert any("13 of 40 items that it cannot grade" in text for text in warnings) == (name == "json_conforms")
     plain = [{**row, "metadata": {"schema": texts[0]} if n % 2 else {}} for n, row in enumerate(rows)]
     path = str(write_jsonl(plain, "plain.jsonl"))
     assert not any(
