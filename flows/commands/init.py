@@ -144,7 +144,8 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
 def _is_known(text: str, columns: Sequence[str]) -> bool:
     """Return whether a field can be read from these columns."""
     with suppress(ValueError):
-        return all(first_part(name, columns) in columns for name in columns_of(text))
+        names = columns_of(text)
+        return bool(names) and all(first_part(name, columns) in columns for name in names)
     return False
 
 

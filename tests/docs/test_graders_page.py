@@ -12,20 +12,24 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from tfgrpo.rewarders.graders.loading import BUILT_IN, build_grader
-from tfgrpo.rewarders.graders.rewarder import Parse
 
+from tests.support.rewards.scoring import built
 from tests.support.runs.pages import ROOT, blocks, page, table
 from tfgrpo.flows.cli import main
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.rewarders.graders import Grader, GraderInput
-from tfgrpo.rewarders.graders.base import parse_completion
-from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.registry import GRADERS, build_scorer
+from tfgrpo.rewarders.scorer import Parse, parse_completion
 
 PAGE = "docs/graders.md"
 TEXT = page(PAGE)
-OPTIONS = {"category_match": {"allowed_categories": ["Alpha", "Beta"]}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "category_match": {"allowed_categories": ["Alpha", "Beta"]},
+    "completion_length_cap": {"max_completion_tokens": 9},
+    **{name: {"worst": 1.0} for name in ("cost", "latency", "tokens")},
+}
+"""Options without a default."""
 
 
 def plain(cell: str) -> str | None:
@@ -35,8 +39,9 @@ def plain(cell: str) -> str | None:
 
 
 def score(name: str, completion: str, record: dict[str, Any]) -> float:
-    (result,) = build_grader(name, OPTIONS.get(name)).grade_batch([GraderInput.of("s:0", record, completion)])
-    return result.reward
+    (result,) = built(name, **NEEDED.get(name, {})).made_from.grade_batch([GraderInput.of("s:0", record, completion)])
+    reward: float = result.reward
+    return reward
 
 
 def test_completions_are_cut_as_the_page_says():
@@ -72,7 +77,7 @@ def test_answers_score_as_the_page_says(heading):
 
 def documented_options(cell: str) -> dict[str, Any]:
     found = re.findall(r"`(\w+)` (\(no default\)|[\w.]+)", cell)
-    words = {"none": ()}
+    words = {"none": (), ".": "."}
     return {
         name: inspect.Parameter.empty if "(" in said else words.get(said, yaml.safe_load(said)) for name, said in found
     }
@@ -82,9 +87,9 @@ def test_every_grader_and_every_option_is_on_the_page_with_its_default():
     rows = {
         plain(row[0]): documented_options(row[2]) for row in table(TEXT, "name | looks at | options and their defaults")
     }
-    assert set(rows) == set(BUILT_IN) - {"math-verify"}
+    assert set(rows) == set(GRADERS) - {"math-verify"}
     for name, options in rows.items():
-        accepted = inspect.signature(BUILT_IN[str(name)]).parameters
+        accepted = inspect.signature(type(built(str(name), **NEEDED.get(str(name), {})).made_from)).parameters
         assert {key: parameter.default for key, parameter in accepted.items()} == options, name
 
 
@@ -104,8 +109,8 @@ def test_the_part_of_a_pipeline_on_the_page_makes_rewarders(tmp_path):
     path = tmp_path / "part.yaml"
     path.write_text(shown.text)
     resolve_settings(cli={}, env={}, pipeline_path=path)
-    built = [build_scorer(entry["name"], entry["options"]) for entry in yaml.safe_load(shown.text)["rewarders"]]
-    assert [rewarder.rewarder_id for rewarder in built] == ["number_match", "completion_length_cap"]
+    made = [build_scorer(entry["name"], entry["options"]) for entry in yaml.safe_load(shown.text)["rewarders"]]
+    assert [rewarder.rewarder_id for rewarder in made] == ["number_match", "completion_length_cap"]
     parse = re.search(r"option `parse` .*?: (.*?)\.\n", TEXT)
     assert parse is not None
     assert tuple(re.findall(r"`(\w+)`", parse[1])) == get_args(Parse)

@@ -8,17 +8,18 @@ from dataclasses import fields
 from typing import Any, get_args
 
 import yaml
-from tfgrpo.rewarders.callable import EITHER, NAMES, adapt
 
 from tests.support.rewards.judges import FakeJudge, judged
+from tests.support.rewards.scoring import totalled
 from tests.support.runs.pages import blocks, page, table
+from tfgrpo.pipelines.plan.rewarders import scorers_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.rewarders.composite import OnAbstain
+from tfgrpo.rewarders.composite import OnAbstain, check_scorers
+from tfgrpo.rewarders.functions import EITHER, NAMES
 from tfgrpo.rewarders.judge.calibration import RankCalibration
 from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.registry import known_rewarders
+from tfgrpo.rewarders.registry import as_scorer, known_scorers
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 PAGE = "docs/rewards.md"
@@ -38,7 +39,7 @@ def test_the_pipeline_on_the_page_makes_rewarders(tmp_path):
     path = tmp_path / "part.yaml"
     path.write_text(shown.text)
     built = scorers_of(resolve_settings(cli={}, env={}, pipeline_path=path).settings)
-    check_rewarders(built)
+    check_scorers(built)
     assert [weighted.scorer.rewarder_id for weighted in built] == ["composite", "gt", "relative"]
 
 
@@ -48,7 +49,7 @@ def test_every_option_of_a_judge_is_on_the_page_with_its_default():
 
 
 def test_the_rewarders_and_policies_on_the_page_exist():
-    assert {name_of(row[0]) for row in table(TEXT, "name | says")} < set(known_rewarders())
+    assert {name_of(row[0]) for row in table(TEXT, "name | says")} < set(known_scorers())
     policies = [name_of(row[0]) for row in table(TEXT, "`on_abstain` | a part that abstains")]
     assert tuple(policies) == get_args(OnAbstain)
 
@@ -71,10 +72,9 @@ async def test_the_code_on_the_page_scores():
     written: dict[str, Any] = {}
     for block in blocks(PAGE, "python"):
         exec(compile(ast.parse(block.text), PAGE, "exec"), written)
-    rewarders = [Weighted(adapt("brief", written["brief"])), Weighted(written["Polite"]())]
+    scorers = [Weighted(as_scorer(name, written[name], {}, "page")) for name in ("brief", "Polite")]
     replies = ({"polite": True}, {"polite": False}, "Yes, it is.", {"polite": "yes"})
     judge = FakeJudge(lambda question: replies[question.rollout])
-    with RewarderThreads() as threads:
-        given = await score_group(rewarders, judged(["Please.", "x" * 300, "a", "b"], judge), threads)
+    given = await totalled(judged(["Please.", "x" * 300, "a", "b"], judge), *scorers)
     assert given.totals == {"r0": 1.0, "r1": 0.0}
     assert [strict_fault(question.schema) for question in judge.asked] == [None] * 4

@@ -27,6 +27,8 @@ from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Scorer
 
 PATIENCE_S = 60.0
+LIMIT_S = 3.0
+"""Of calls some of which never end: also on a busy machine the others are done by then."""
 
 
 def wild(form: str = "score") -> Scorer:
@@ -78,8 +80,8 @@ def read(verdicts) -> list[float | str]:
 ACTS = {
     "exit": "broke: its process ended with exit code 3",
     "sys.exit": "broke: SystemExit: 4",
-    "regex": "late: no score within 1 s",
-    "ignore_clock": "late: no score within 1 s",
+    "regex": "late: no score within 3 s",
+    "ignore_clock": "late: no score within 3 s",
     "fork_and_return": 1.0,
     "fork_and_leave_the_copy": "broke: its process ended with exit code 5",
     "gigabytes": "broke: MemoryError",
@@ -90,7 +92,7 @@ ACTS = {
     "segfault": "broke: its process ended by SIGSEGV",
     "recursion": "broke: RecursionError: maximum recursion depth exceeded",
     "goes_elsewhere": 1.0,
-    "stops": "late: no score within 1 s",
+    "stops": "late: no score within 3 s",
     "starts_children": 1.0,
 }
 """What becomes of an attempt whose scorer does this to its process."""
@@ -99,7 +101,7 @@ ACTS = {
 async def test_what_a_scorer_does_to_its_process_costs_its_own_attempt_and_no_other(runner):
     scorer, found = wild(), {}
     for act in ACTS:
-        before, found[act], after = read(await scored(runner, scorer, "0", act, "0.5", limit=1.0))
+        before, found[act], after = read(await scored(runner, scorer, "0", act, "0.5", limit=LIMIT_S))
         assert (before, after) == (0.0, 0.5), act
     assert found.pop("regex").removesuffix(" of processor time") == ACTS["regex"]
     assert found == {act: verdict for act, verdict in ACTS.items() if act != "regex"}

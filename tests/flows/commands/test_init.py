@@ -36,17 +36,22 @@ def made(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple
 
 
 @pytest.mark.parametrize(
-    ("head", "row", "fields", "match"),
+    ("head", "row", "fields", "options"),
     [
-        ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), "numeric"),
-        ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), "normalized"),
-        ("id\tinput\tlabel\tnote", "{n}\tdo {n}\tyes\tx", ("input", "label", "id"), "normalized"),
+        ("Question;Solution", "What is {n} plus 1?;{n}", ("Question", "Solution", None), {"match": "numeric"}),
+        ("uid,prompt,expected", '{n},"a, b or {n}?",word {n}', ("prompt", "expected", "uid"), {"match": "auto"}),
+        (
+            "id\tinput\tlabel\tnote",
+            "{n}\tdo {n}\tyes\tx",
+            ("input", "label", "id"),
+            {"match": "label", "labels": ["yes"]},
+        ),
         ("Question,Model answer?,Right  Answer", "ask {n},x,$ {n}", ("Question", None, None), None),
-        ("Question,Right  Answer", "ask {n},${n}", ("Question", "Right  Answer", None), "numeric"),
+        ("Question,Right  Answer", "ask {n},${n}", ("Question", "Right  Answer", None), {"match": "numeric"}),
     ],
 )
 def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
-    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str | None, ...], match: str | None
+    capsys: pytest.CaptureFixture[str], head: str, row: str, fields: tuple[str | None, ...], options: object
 ) -> None:
     data = csv("My items.csv", head, row)
     with ChatServer(lambda number, body: "7") as server:
@@ -54,7 +59,7 @@ def test_delimiter_columns_and_the_kind_of_answers_are_recognised(
     assert facts["columns"] == dict(zip(("prompt", "answer", "id"), fields, strict=True))
     assert facts["ok"] is True
     assert facts["next"][1] == "tfgrpo run --pipeline tfgrpo.yaml"
-    assert written["rewarders"][0] == ({"name": "gt", "options": {"match": match}} if match else {"name": "judge"})
+    assert written["rewarders"][0] == ({"name": "gt", "options": options} if options else {"name": "judge"})
     assert (written["task_id"], written["dataset"]["path"]) == ("my-items", data)
     assert server.bodies == []
 

@@ -14,9 +14,12 @@ from tfgrpo.stores.errors import PipelineError
 NEEDED = {
     "category_match": {"allowed_categories": ["a"]},
     "completion_length_cap": {"max_completion_tokens": 9},
+    "cost": {"worst": 1.0},
+    "latency": {"worst": 1.0},
     "regex": {"pattern": "a"},
+    "tokens": {"worst": 1.0},
 }
-ISOLATED = {"ifeval", "json_conforms", "math-verify", "math_verify", "similarity"}
+ISOLATED = {"code_tests", "ifeval", "json_conforms", "math-verify", "math_verify", "similarity", "sql_result"}
 """Those whose time no bound holds for; the others are quick enough for the event loop."""
 PROMISED = {
     "category_match", "completion_length_cap", "json_schema", "json_valid", "label_match", "latex_only", "math-verify",
