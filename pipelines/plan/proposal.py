@@ -19,12 +19,15 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": (
         "prompt", "question", "question_stem", "query", "problem", "instruction", "instructions", "input", "task", "goal",
         "ctx", "sentence", "text", "review",
+        "frage", "aufgabe", "pregunta", "pergunta", "domanda", "问题", "질문", "質問", "вопрос",
     ),
     "answer": (
         "answer", "answers", "solution", "expected", "expected_output", "expected_answer", "reference", "references",
         "ground_truth", "ground_truths", "target", "gold", "answer_key", "correct_answer", "best_answer", "*_answer",
         "correct_option", "correct", "cop", "label", "labels", "output", "response", "completion", "category", "class",
-        "sentiment", "intent", "result",
+        "sentiment", "intent", "result", "gold_label", "label_text", "summary", "translation",
+        "antwort", "lösung", "loesung", "ergebnis", "réponse", "reponse", "respuesta", "resposta", "risposta", "答案",
+        "답변", "回答", "ответ",
     ),
     "system_prompt": ("system_prompt", "system"),
     "metadata": ("metadata",),

@@ -25,6 +25,8 @@ from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.text import pluralize
 
 AnswerT = TypeVar("AnswerT")
+GATEWAY = "gateway"
+"""Role of an answer to an agent of the user's own that called a model through the gateway."""
 UNFINISHED = "unfinished"
 """Role of the entry with what a failed attempt of an agent of the user's own did, beside its ``agent`` entry."""
 EntryKind: TypeAlias = Literal["reply", "failure"]

@@ -17,9 +17,8 @@ from tfgrpo.stores.batch.shapes import LogProbs
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import Json, json_of
-from tfgrpo.stores.runs.journal import UNFINISHED, attempt_and_role
+from tfgrpo.stores.runs.journal import GATEWAY, UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
-from tfgrpo.tasks.gateway.session import ROLE, Recorded
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.journaled import reply_of_json
@@ -29,7 +28,7 @@ from tfgrpo.tasks.shapes import Frame, frame_of_json, model_frame, tool_frame
 _Calls: TypeAlias = dict[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
 """Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
 _ROLES: Final = frozenset({"rollout", "tool", "agent"})
-STEP_ROLES: Final = _ROLES | {ROLE, UNFINISHED}
+STEP_ROLES: Final = _ROLES | {GATEWAY, UNFINISHED}
 """Roles of the entries that ``steps_of`` reads."""
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 _DIGITS: Final = 16
@@ -126,11 +125,13 @@ def _turns(calls: _Calls, tools: Sequence[str]) -> Iterator[Frame]:
 
 
 def _gateway_frames(calls: _Calls) -> Iterator[Frame]:
-    if not calls[ROLE]:
+    if not calls[GATEWAY]:
         return
-    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - with the HTTP server; few attempts need it
+    # With the HTTP server; few attempts need it.
+    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - see above
+    from tfgrpo.tasks.gateway.session import Recorded  # noqa: PLC0415 - see above
 
-    for _, payload in calls[ROLE].values():
+    for _, payload in calls[GATEWAY].values():
         answer = Recorded.from_json(payload)
         reply = read_answer(answer.content_type, answer.body)
         if reply is not None:
@@ -154,7 +155,7 @@ def _calls(lines: Iterable[bytes], name: str) -> _Calls:
             if role == "rollout":
                 usage_of(payload["usage"])  # has to be there
             # Answers of the gateway are numbered among equal requests only.
-            place = len(calls[ROLE]) if role == ROLE else int(number)
+            place = len(calls[GATEWAY]) if role == GATEWAY else int(number)
             calls[role][int(turn), place] = (digest, payload)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error

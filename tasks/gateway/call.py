@@ -25,11 +25,12 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
+from tfgrpo.stores.runs.journal import GATEWAY
 from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
 from tfgrpo.tasks.gateway.relay import EventRelay, Finished, noticing_the_client
-from tfgrpo.tasks.gateway.session import ROLE, AnswerKey, Caller, Recorded
+from tfgrpo.tasks.gateway.session import AnswerKey, Caller, Recorded
 from tfgrpo.tasks.gateway.sse import data_of, events_in, is_events
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, why_unreadable
 from tfgrpo.tasks.models.arrival import Take, chunks_of
@@ -87,7 +88,7 @@ class Call:
         session, out = self.session, self.out
         return session.telemetry.chat_span(
             model=out.model,
-            role=ROLE,
+            role=GATEWAY,
             provider=session.provider,
             arm=session.arm,
             temperature=out.temperature,

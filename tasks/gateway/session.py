@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
+from tfgrpo.stores.runs.journal import GATEWAY
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.dialect import Dialect
@@ -25,10 +26,6 @@ from tfgrpo.tasks.shapes import model_frame, tool_frame
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import AttemptContext
-
-ROLE = "gateway"
-"""Of the calls, in the journal and in telemetry."""
-
 
 _SAYS_ERROR = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
 """How a tool's result begins that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
@@ -202,8 +199,14 @@ class Session(Caller):
 
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count a call in the metrics."""
-        group, provider = self.attempt.key(ROLE, 0).group, self.provider
-        where: Facts = {"epoch": group.epoch, "phase": group.phase, "role": ROLE, "model": model, "provider": provider}
+        group, provider = self.attempt.key(GATEWAY, 0).group, self.provider
+        where: Facts = {
+            "epoch": group.epoch,
+            "phase": group.phase,
+            "role": GATEWAY,
+            "model": model,
+            "provider": provider,
+        }
         count_call(self.telemetry, result, took_s, **where)
 
     def recorded(self, request: Outgoing, *, final: bool) -> tuple[AnswerKey, Recorded | None, bool]:
@@ -234,7 +237,7 @@ class Session(Caller):
         self._answers[key] = False
 
     def _text(self, key: AnswerKey) -> str:
-        return self.attempt.key(ROLE, 0, key.number).text(key.digest)
+        return self.attempt.key(GATEWAY, 0, key.number).text(key.digest)
 
 
 def _additions(attempt: AttemptContext) -> Additions:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.runs.journal import GATEWAY
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.live.conversations import Conversations
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.session import ROLE
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.journaled import count_call
 
@@ -51,7 +51,7 @@ class Traffic:
 
     def ended(self, arm: SentArm, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count an answer, or the kind of a failure."""
-        count_call(self.telemetry, result, took_s, role=ROLE, arm=arm, model=model, provider=PROVIDER)
+        count_call(self.telemetry, result, took_s, role=GATEWAY, arm=arm, model=model, provider=PROVIDER)
         if isinstance(result, str):
             self._of(arm).update(failed=1)
             return
