@@ -15,9 +15,17 @@ from typing import Final, Literal, TypeAlias
 LOOKED_AT: Final = 50_000
 """Characters from the end of a text that are searched: answers are at the end, and runaway replies are long."""
 
+UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
+
 Source: TypeAlias = Literal["answer line", "tag", "box", "hashes", "object", "sentence", "last line"]
 
-_REASONING: Final = re.compile(r"(?<!`)<(?P<close>/?)(?:think|thinking|reasoning|thought)>(?!`)", re.IGNORECASE)
+_REASONING: Final = re.compile(
+    r"(?<!`)(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))(?!`)",
+    re.IGNORECASE,
+)
+_FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
+"""Where the answer begins in the channels of gpt-oss, which come before it."""
 _WORDS: Final = (
     "answer|ans|antwort|réponse|reponse|respuesta|risposta|resposta|antwoord|svar|odpowiedź|odpověď|ответ|відповідь|cevap"
     "|答案|答え|回答|정답|답"
@@ -39,17 +47,19 @@ _HASHES: Final = re.compile(
 )
 """GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
-    r"""\b(?:answer|result|(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
+    r"""(?:答案[是为為]|正确答案[是为為]?|[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
+    |\b(?:answer|result|(?:correct|right|best|final|predicted)\ (?:option|choice|label|category|class|value|solution))
     (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{0,160}?)?
     [ \t]+(?:is|are|was|be|equals|=)\b[ \t]*(?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SENTENCE_END: Final = re.compile(r"[.!?][*_\"'”’)\]]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|\n")
+_SENTENCE_END: Final = re.compile(r"[.!?][*_\"'”’)\]$]*(?=\s+[A-Z\"'“(*#<\\]|\s*$)|。|\n")
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _LONGEST_ABBREVIATION: Final = 8
 """Characters before a full stop that may be an abbreviation, with the one before it."""
 _FENCED: Final = re.compile(r"```[\w+-]*\s*(?P<inside>[^`]*?)\s*```")
-_KEYS: Final = ("answer", "final_answer", "Answer", "Final Answer")
+_KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
+"""Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
 _UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]+)[ \t]*")
@@ -87,23 +97,34 @@ def without_reasoning(text: str) -> str | None:
 
     A lone ``</think>`` closes a block that the chat template opened. Tags in backticks are quoted.
     """
-    if "<" not in text:
+    if "<" not in text and "[" not in text and "◁" not in text:
         return text
+    final = _last(_FINAL_CHANNEL, text)
+    if final is not None:
+        return text[final.end() :].partition("<|")[0]
     last = None
     for last in _REASONING.finditer(text):  # noqa: B007  the last one is wanted
         pass
     if last is None:
         return text
-    return text[last.end() :] if last["close"] else None
+    return text[last.end() :] if any(last.groups()) else None
 
 
-def stated_answer(text: str) -> Stated | None:
-    """Return the part that states the answer; None for reasoning without an end, and for no text behind it."""
+def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
+    """Return the part that states the answer; None for reasoning without an end, and for no text behind it.
+
+    ``denied``: whether "the answer is not …" states one, as it does where a label is ``not spam``.
+    """
     rest = without_reasoning(text)
     if rest is None or not rest.strip():
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
-    return _in_an_object(tail) or _marked(tail) or _in_a_sentence(tail) or Stated(_last_line(tail), "last line", tail)
+    return (
+        _in_an_object(tail)
+        or _marked(tail)
+        or _in_a_sentence(tail, denied)
+        or Stated(_last_line(tail), "last line", tail)
+    )
 
 
 def _in_an_object(text: str) -> Stated | None:
@@ -116,7 +137,7 @@ def _in_an_object(text: str) -> Stated | None:
         value = json.loads(inside)
     except (ValueError, RecursionError):
         return None
-    found = [value[key] for key in _KEYS if key in value]
+    found = [each for key, each in value.items() if key.lower().replace("_", " ") in _KEYS]
     if len(found) != 1 or isinstance(found[0], dict | list):
         return None
     answer = found[0].translate(_UNESCAPED) if isinstance(found[0], str) else json.dumps(found[0])
@@ -137,7 +158,8 @@ def _marked(text: str) -> Stated | None:
     if not marks:
         return None
     _, source, stated = max(marks)
-    return Stated(stated.strip(), source, text)
+    inner = _in_a_sentence(stated.strip()) if source == "answer line" else None
+    return Stated(stated.strip() if inner is None else inner.text, source, text)
 
 
 def _behind(text: str, mark: re.Match[str]) -> str:
@@ -155,11 +177,11 @@ def _behind(text: str, mark: re.Match[str]) -> str:
     return "\n".join(lines)
 
 
-def _in_a_sentence(text: str) -> Stated | None:
+def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
     """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
-        if _NEGATED.match(rest) and " but " not in rest.partition("\n")[0]:
+        if not denied and _NEGATED.match(rest) and " but " not in rest.partition("\n")[0]:
             continue
         if not rest.strip():
             continue

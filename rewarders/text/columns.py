@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
-from tfgrpo.rewarders.text.references import JsonReference, is_formula, plain
+from tfgrpo.rewarders.text.references import SEVERAL_LETTERS, JsonReference, is_formula, plain
 from tfgrpo.stores.text import pluralize
 
 Kind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]
@@ -19,6 +19,10 @@ _COMMA: Final = re.compile(r"(?<![\w.,])(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{1,3}(
 _POINT: Final = re.compile(
     r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
 )
+_THOUSANDS: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.,]*\d)")
+_BRACKETED: Final = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
+"""A pair, a list or an interval, whose commas are none of numbers."""
+_SPACED_LIST: Final = re.compile(r"\d,\s+\d")
 _MOST_LABELS: Final = 20
 _LONGEST_LABEL: Final = 6
 """Words."""
@@ -63,6 +67,8 @@ def read_column(references: Sequence[str]) -> ColumnReading:
         return ColumnReading("numbers", total, decimal)
     if texts and all(re.fullmatch(r"\(?[A-J]\)?\.?", text) for text in texts):
         return ColumnReading("options", total)
+    if texts and all(SEVERAL_LETTERS.fullmatch(text) or re.fullmatch("[A-J]", text) for text in texts):
+        return ColumnReading("mixed", total)
     spellings = {plain(text): text for text in reversed(texts)}
     frequent = [spellings[each] for each, _ in Counter(map(plain, texts)).most_common()]
     short = all(len(label.split()) <= _LONGEST_LABEL and "\n" not in label for label in frequent)
@@ -86,5 +92,7 @@ def _kind(texts: Sequence[str]) -> Kind:
 
 def decimal_mark(references: Sequence[str]) -> DecimalMark:
     """Return the decimal mark of a column: a comma where some number can only have one, and none can only have a point."""
-    comma = any(map(_COMMA.search, references))
-    return "," if comma and not any(map(_POINT.search, references)) else "."
+    texts = [_BRACKETED.sub(" ", text) for text in references]
+    commas, thousands = (sum(pattern.search(text) is not None for text in texts) for pattern in (_COMMA, _THOUSANDS))
+    lists = any(map(_SPACED_LIST.search, texts))
+    return "," if commas > thousands and not lists and not any(map(_POINT.search, texts)) else "."

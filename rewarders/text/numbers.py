@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
-from tfgrpo.rewarders.text.answers import BOX, Stated, stated_answer, until_closing
+from tfgrpo.rewarders.text.answers import BOX, UNSPACED, Stated, stated_answer, until_closing
 from tfgrpo.stores.errors import RewardError
 
 DecimalMark: TypeAlias = Literal[".", ","]
@@ -77,7 +78,8 @@ _OPERATOR_AHEAD: Final = re.compile(r"[ \t]*(?:[+\u00d7*÷·⋅/^]|-(?!-))[ \t]*
 _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r",(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])", re.IGNORECASE)
 _ANOTHER: Final = re.compile(
-    r"""[ \t$)]* (?: [,;:&±] | (?:,[ \t]*)? \(? (?:or|and|to(?![ \t]*\d+[ \t]*[dspf]))\b ) [ \t$(]* [+-]? [$€£¥]? \.? \d""",
+    r"""[ \t$)]* (?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?
+    (?: (?<=/) | [,;:&±] | (?:,[ \t]*)? \(? (?:or|and|to(?![ \t]*\d+[ \t]*[dspf]))\b ) [ \t$(]* [+-]? [$€£¥]? \.? \d""",
     re.VERBOSE | re.IGNORECASE,
 )
 _ANOTHER_VALUE: Final = re.compile(r"\d[ \t$),]*(?:or|and)[ \t$(]+\w{1,3}[ \t]*=[ \t$]*[+-]?\d", re.IGNORECASE)
@@ -104,9 +106,24 @@ _REFUSAL: Final = re.compile(
     r"|not (?:enough|sufficient|possible)|insufficient)\b",
     re.IGNORECASE,
 )
+_SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
+_MINUS: Final = re.compile(
+    r"(?:^|(?<=[:=(*$][ \t])|(?<=[:=(*$])|(?<=\bis[ ])|(?<=\bwas[ ])|(?<=\bof[ ])|(?<=\bto[ ]))"
+    r"(?:minus|negative)[ \t]+(?=[\d.])",
+    re.IGNORECASE | re.MULTILINE,
+)
+_DENIED: Final = re.compile(
+    r"""(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:that|it|is|be|the|an?|exactly|only|equal|to)){0,4}
+        [ \t]+[$€£*]*[-+]?\d[\d.,/]*[*%]*
+    |[$€£*]*[-+]?\d[\d.,/]*[*%]*(?:[ \t]+[a-z]+)?[ \t]+(?:is|was|would[ ]be)[ \t]+(?:not\b|too\b|wrong|incorrect|false)[^.\n]*
+    |^[^.!?\n]*\bis[ ][^.!?\n]*\?""",
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+"""A number that an output does not state: ``not 42``, ``42 is wrong``, ``Is it 42?``"""
 _OPERATOR_BEFORE: Final = re.compile(
-    r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]|[ \t$][<>]"
-    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of))[ \t$(]*$"
+    r"(?:\\(?:sqrt|[dtc]?binom|log|ln|exp|sin|cos|tan|pm|mp|[lg]eq?|[lg]t|neq?|overline|bar)(?:\[\d+\])?|[√∛∜±≠≤≥]"
+    r"|(?:^|[ \t$])<|[ \t$]>"
+    r"|(?<![A-Za-z])(?i:sqrt|log|ln|minus|negative|root of|(?:less|more|fewer|greater) than|at least|at most))[ \t$(]*$"
 )
 
 _BESIDE: Final = re.compile(  # constants, functions, commands and relations that make a number a part of something else
@@ -136,6 +153,15 @@ _VALUE_FOLLOWS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words before a number that is a value; behind any other it is a part of a name, unless a unit follows."""
+_NAMED_BY_NUMBER: Final = re.compile(
+    r"\b0[xX][\da-fA-F]+|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius)s?\b)[A-Z][a-z]{2}"
+)
+"""Digits before a capitalized word, and hexadecimal ones: ``12 Angry Men``, ``7-Eleven``, ``0xff``."""
+_BOUND: Final = re.compile(
+    r"\b(?:over|under|above|below|(?:less|more|fewer|greater) than|at (?:least|most)|up to)\b|^[<>]", re.IGNORECASE
+)
+_WITH_COMMAS: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
+"""A pair, or an interval."""
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
@@ -159,6 +185,17 @@ _PARTS: Final = {
     **dict.fromkeys(("eighth", "eighths"), 8),
     **dict.fromkeys(("tenth", "tenths"), 10),
 }
+_UNIT_NAMES: Final = (
+    "mm millimeter millimeters millimetre millimetres", "cm centimeter centimeters centimetre centimetres",
+    "km kilometer kilometers kilometre kilometres", "m meter meters metre metres", "mile miles", "inch inches", "foot feet",
+    "second seconds sec secs s", "minute minutes min mins", "hour hours hr hrs h", "day days", "week weeks", "month months",
+    "year years yr yrs", "mg", "kg kilogram kilograms kilo kilos", "gram grams g", "ton tons tonne tonnes", "ml",
+    "liter liters litre litres l", "kb", "mb", "gb", "tb", "°c", "°f", "$ dollar dollars usd", "€ euro euros eur", "£ gbp",
+    "¥ yen jpy", "cent cents ct", "‰", "bc bce", "ad ce",
+)  # fmt: skip
+UNITS: Final[Mapping[str, str]] = {name: names.split()[0] for names in _UNIT_NAMES for name in names.split()}
+"""Units by their spellings. ``in`` is a word besides, and none of them."""
+_UNIT: Final = re.compile(r"[ \t*$\\]{0,3}(?P<unit>[°‰$€£¥]\s?[CF]?|[A-Za-z]+)(?![\w])")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -173,6 +210,8 @@ class Number:
     """The characters of the number."""
     scale: int = 1
     """What a magnitude behind the digits multiplies: 1,000,000 for ``5 million``."""
+    unit: str = ""
+    """The unit beside it if it is one of ``UNITS``; empty for any other and for none."""
 
     @property
     def abbreviated(self) -> bool:
@@ -214,8 +253,10 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     box = BOX.search(stated.whole)
     if box is None:
         statement = stated.text if stated.is_marked else stated.whole
-        named = not stated.is_marked and _is_name(statement)
-        found = None if named else only_number(statement, decimal) or number_in_words(statement)
+        named = _WITH_COMMAS.search(statement) or (
+            not stated.is_marked and (_is_name(statement) or _BOUND.search(statement))
+        )
+        found = None if named else only_number(statement, decimal) or _reference_in_words(statement)
     else:
         behind = stated.whole[box.end() :]
         inside = until_closing(behind)
@@ -224,8 +265,8 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
 
 def _is_name(text: str) -> bool:
-    """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``iPhone 15 Pro``, ``{"age": 2}``."""
-    if text.startswith(("{", "[")) and '"' in text:
+    """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
+    if (text.startswith(("{", "[")) and '"' in text) or _NAMED_BY_NUMBER.search(text):
         return True
     word = _WORD_BEFORE.match(text)
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
@@ -233,16 +274,42 @@ def _is_name(text: str) -> bool:
     return word["word"].lower() != word["word"] or not re.search(r"[^\W\d_]{2}", text[word.end() :])
 
 
+def _reference_in_words(text: str) -> Number | None:
+    """Return the number of a reference in words: with one noun at most, and no name such as ``Seven Samurai``."""
+    number = number_in_words(text)
+    if number is None:
+        return None
+    rest = [each for each in _WORD.findall(text)[len(number.text.split()) :] if each.lower() not in ("and", "percent")]
+    last = number.text.split()[-1]
+    return None if len(rest) > 1 or re.search(r"\s[A-Z]", text) or (rest and last in _PARTS) else number
+
+
 def _concluded_number(stated: Stated, decimal: DecimalMark) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
-    text = _ENUMERATION.sub("", _ascii(stated.whole, decimal))
+    text = _DENIED.sub(" ", _ENUMERATION.sub("", _ascii(stated.whole, decimal)))
     numbers = _values(text)
     if len({number.value for number in numbers if number is not None}) > 1:
-        return _last_line_number(_ENUMERATION.sub("", _ascii(stated.text, decimal)))
+        first, last = (_bare_number(line, decimal) for line in (stated.whole.partition("\n")[0], stated.text))
+        if first is not None and (last is None or last.value != first.value):
+            if last is not None:
+                raise RewardError(f"the first line has {first.text}, and the last {last.text}")
+            return first
+        return _last_line_number(_DENIED.sub(" ", _ENUMERATION.sub("", _ascii(stated.text, decimal))))
     if not numbers:
-        return number_in_words(stated.text)
+        return number_in_words(stated.text) or number_in_words(stated.whole.partition("\n")[0])
     # The last one may be a part of something else, which is then what the text states.
     return None if numbers[-1] is None or _REFUSAL.search(stated.whole) else numbers[-1]
+
+
+def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
+    """Return the number that a line is, but for a unit and a word with a colon before it; no line of a list."""
+    said = re.sub(r"^[A-Z][a-z]+:\s*", "", line.strip(" *_`"))
+    listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
+    is_one = len(said.split()) <= _BARE_WORDS and not listed and re.match(r"[-+$€£¥]*[\d.]", said)
+    return only_number(said, decimal) if is_one and not said.endswith((":", ",", "?")) else None
+
+
+_BARE_WORDS: Final = 3
 
 
 def _last_line_number(line: str) -> Number | None:
@@ -284,7 +351,7 @@ def stated_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     Parts around ``=`` are tried from the last to the first; arithmetic (``3 * 12``) is skipped. The first line with a
     number counts; None without any.
     """
-    for line in _REJECTED.sub(" ", _ascii(text, decimal)).splitlines():
+    for line in _DENIED.sub(" ", _REJECTED.sub(" ", _ascii(text, decimal))).splitlines():
         if _ANOTHER_VALUE.search(line):
             return None
         for part in reversed(line.split("=")):
@@ -301,7 +368,7 @@ def only_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """
     left, equals, stated = _ascii(text, decimal).rpartition("=")
     name = _SUBSCRIPT.sub("", left)
-    named = not re.search(r"[\d+*/^<>×÷·⋅!-]", name) or not re.search("[A-Za-z]", name)
+    named = not re.search(r"[\d+*/^<>×÷·⋅!-]|(?:\b[A-Z]{4,}\b.*){2}", name) or not re.search("[A-Za-z]", name)
     return None if equals and (not named or re.search("[,;=]", name)) else _single_number(stated)
 
 
@@ -321,16 +388,22 @@ def number_in_words(text: str) -> Number | None:
     spelled = [word for word in words if word in _UNITS or word in _PARTS or (word in _MAGNITUDES and len(word) > 2)]
     start = words.index(spelled[0]) if spelled else 0
     inside = [word for word in words[start:] if word != "and"][: len(spelled)]
-    if not spelled or inside != spelled or (spelled == ["one"] and len(words) > 1) or spelled[0] in _MAGNITUDES:
+    before = words[start - 1] if start else ""
+    pronoun = spelled == ["one"] and (len(words) > start + 2 or before in _NO_NUMBER)
+    if not spelled or inside != spelled or pronoun or before in ("not", "never") or spelled[0] in _MAGNITUDES:
         return None
     value = _spelled_value(spelled)
     if value is None:
         return None
     negative = start > 0 and words[start - 1] in ("minus", "negative")
-    return Number(-value if negative else value, percent="percent" in words or "%" in text, text=" ".join(spelled))
+    signed, percent = -value if negative else value, "percent" in words or "%" in text
+    unit = next((UNITS[word] for word in words[start:] if word in UNITS), "")
+    return Number(signed, percent=percent, text=" ".join(spelled), unit=unit)
 
 
 _MOST_WORDS: Final = 14
+_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
+"""Words before ``one`` where it is a pronoun."""
 
 
 def _spelled_value(words: list[str]) -> Fraction | None:
@@ -357,9 +430,12 @@ def _spelled_value(words: list[str]) -> Fraction | None:
 def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)) -> bool:
     """Return whether a number equals the reference ``right``, or is at most ``tolerance`` apart.
 
-    A percent sign on one side only is a hundredth, and beside a reference above 1 it may be the unit: ``50 %`` agrees with
-    ``0.5`` and with ``50``, but ``0.5 %`` not with ``0.5``.
+    Two different units are two different things. A percent sign on one side only is a hundredth, and beside a reference
+    above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with ``50``, but ``0.5 %`` not with ``0.5``.
     """
+    units = {"%" if each.percent else each.unit for each in (left, right)} - {""}
+    if len(units) > 1:
+        return False
     if left.percent == right.percent:
         scale = 100 if left.percent else 1
         return abs(left.value - right.value) / scale <= tolerance
@@ -419,7 +495,9 @@ def _read(match: re.Match[str]) -> Number | None:
         return None
     scale = _MAGNITUDES[match["magnitude"].strip(" -").lower()] if match["magnitude"] else 1
     signed = -value if "-" in (match["sign"], match["inner"]) else value
-    return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale)
+    behind = _UNIT.match(match.string, match.end())
+    unit = UNITS.get(behind["unit"].lower().rstrip(".") if behind else match[0].lstrip("+- ")[:1], "")
+    return Number(signed * scale, percent=bool(match["percent"]), text=match[0].strip(), scale=scale, unit=unit)
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
@@ -461,8 +539,9 @@ def _ascii(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
-        text = _VULGAR.sub(_spelled_out, text.translate(_MARKS))
+        text = _SPACELESS.sub(" ", _VULGAR.sub(_spelled_out, text.translate(_MARKS)))
         text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
+    text = _MINUS.sub("-", text)
     for pattern, replacement in _LATEX if "\\" in text or "{" in text or "**" in text else ():
         text = pattern.sub(replacement, text)
     if "," not in text and decimal == ".":

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, Protocol
 
-from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import UNSPACED, Stated, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
     DecimalMark,
@@ -46,7 +46,8 @@ _QUOTES: Final = str.maketrans(
     "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
 )
 _NEGATION: Final = re.compile(
-    r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except)|n't)(?:\s+\S+){0,2}\s*$"
+    r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
+    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+\S+){0,2}\s*$"
 )
 _DETERMINER: Final = re.compile(
     r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
@@ -152,6 +153,10 @@ class NumberReference:
             return _nothing(output)
         if same_text(stated.text, self.text):
             return Compared(True, shown(stated.text))
+        before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
+        exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
+        if exact is not None and self._agrees(exact):
+            return Compared(True, shown_number(exact))
         self._refuse_second_reading(output, number)
         return Compared(False, f"{shown(stated.text)} (no number)" if number is None else shown_number(number))
 
@@ -164,12 +169,19 @@ class NumberReference:
                 raise RewardError(
                     f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
                 )
+        share = _SHARE.fullmatch(number.text) if number is not None else None
+        if share is not None and Fraction(int(share[1])) == self.number.value:
+            raise RewardError(f"{shown(share[0])} may be {share[1]} of {share[2]}")
         for one, another in ((number, self.number), (self.number, number)):
             if one is not None and another is not None and one.scale > 1 and one.value / one.scale == another.value:
                 raise RewardError(f"{shown(one.text)} may be {format_value(another.value)}, in another unit")
 
     def _agrees(self, number: Number) -> bool:
         return numbers_agree(number, self.number, self.tolerance)
+
+
+_SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
+"""Points of a scale, or a fraction."""
 
 
 def shown_number(number: Number) -> str:
@@ -204,31 +216,73 @@ class ListReference:
         stated = stated_answer(output)
         if stated is None:
             return _nothing(output)
+        if _UNCLEAR.search(stated.text):
+            raise RewardError(f"{shown(stated.text)} denies a list, or has several")
         found = next((each for each in map(self._read, _parts(stated)) if each is not None), None)
         if found is None:
             return Compared(same_text(self.text, stated.text), shown(stated.text))
         values, wanted = ([number.value for number in each] for each in (found.numbers, self.numbers))
         if values != wanted and sorted(values) == sorted(wanted) and "(" not in self.text and "[" not in self.text:
             raise RewardError(f"{shown(found.text)} has the numbers of the reference in another order")
-        return Compared(values == wanted, shown(found.text))
+        edges = [re.sub(r"[^()\[\]]", "", each) for each in (found.text, self.text)]
+        interval = {*edges[1]} in ({"[", ")"}, {"(", "]"}) or "[" in edges[0]
+        return Compared(values == wanted and not (interval and edges[0] != edges[1] != ""), shown(found.text))
 
     def _read(self, text: str) -> ListReference | None:
         inside = re.search(r"[(\[{][^()\[\]{}]*\d[^()\[\]{}]*[)\]}]", text)
         return (ListReference.of(inside[0], self.decimal) if inside else None) or ListReference.of(text, self.decimal)
 
 
+_UNCLEAR: Final = re.compile(
+    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|[)\]]/", re.IGNORECASE
+)
+
+
 def _list_parts(text: str) -> list[str]:
     inside = _LATEX_SPACE.sub(" ", text.translate(_QUOTES)).strip(" .\n*`")
+    inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
     inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*", "", inside.rstrip("!"))
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
 
 
-def _parts(stated: Stated) -> list[str]:
-    """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones."""
-    parts = [stated.text] if stated.is_marked else [stated.text, stated.whole.partition("\n")[0]]
-    return list(dict.fromkeys(part[:_LONGEST_PART] for part in parts))
+def _parts(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
+    """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones.
+
+    Without a mark that is the last line, then the first; the first alone where only it ``states`` an answer as a whole, as
+    in an answer with a remark below. Raise ``RewardError`` where both do, and differ.
+    """
+    if stated.is_marked:
+        return [stated.text[:_LONGEST_PART]]
+    last, first = (part[:_LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
+    if first == last:
+        return [last]
+    one, other = states(first), None if _LISTED.match(last) else states(last)
+    if one is not None and other is not None and one != other:
+        raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
+    return [first] if one is not None and other is None else [last, first]
+
+
+_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+_OPENING: Final = re.compile(
+    r"(?:sure|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
+    r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
+    re.IGNORECASE,
+)
+_MOST_BARE: Final = 5
+"""Words of a line that is an answer as a whole."""
+
+
+def _is_bare(line: str) -> bool:
+    """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
+    said = line.strip(' *_`"')
+    return (
+        0 < len(said.split()) <= _MOST_BARE
+        and said[-1] not in ":,?!\u2026"
+        and not _OPENING.match(said)
+        and said[0] != "#"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +307,14 @@ class TextReference:
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
-        return any(self.equals(part) or self.is_in(part) for part in _parts(stated))
+        parts = _parts(stated)
+        if any(map(self.equals, parts)):
+            return True
+        if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
+            if any(map(self.is_in, parts)):
+                raise RewardError(f"{shown(parts[1])} comes first, and {self.shown} is mentioned below it")
+            return False
+        return any(map(self.is_in, parts))
 
     def equals(self, part: str) -> bool:
         """Return whether a part is the text, but for an article before and an explanation behind it."""
@@ -268,17 +329,69 @@ class TextReference:
         if not re.search(r"\w", wanted):
             return False
         places = [*re.finditer(whole_words(wanted), said)]
-        places = [each for each in places if not _is_denied(said, each.start())]
-        if not places and wanted in said and UNSPACED.search(wanted):
+        places = [each for each in places if not _is_denied(said, each.start(), each.end())]
+        if not places and wanted in said and re.search(f"[{UNSPACED}]", wanted):
+            if re.search(
+                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)", said
+            ):
+                return True
             raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
         if not places or any(_has_alternative(said, each) for each in places):
             return False
+        head = plain(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
+        if (
+            head != said
+            and not re.search(whole_words(wanted), head)
+            and len(head.split()) <= 3
+            and not _VERB.search(head)
+        ):
+            raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
+        if wanted in _COMMON or _is_part_of_code(wanted, said, places):
+            raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
         _refuse_longer_name(self.text, part)
         return True
 
 
-UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: no spaces between words. Korean: none before particles."""
+_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
+_VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
+_COMMON: Final = frozenset(
+    [
+        "it",
+        "its",
+        "he",
+        "she",
+        "her",
+        "his",
+        "him",
+        "they",
+        "them",
+        "we",
+        "us",
+        "you",
+        "i",
+        "this",
+        "that",
+        "there",
+        "here",
+        "up",
+        "no",
+        "yes",
+        "not",
+        "so",
+    ]
+)
+"""Words that are in most sentences, whatever they state."""
+
+
+def _is_part_of_code(wanted: str, said: str, places: Sequence[re.Match[str]]) -> bool:
+    """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
+    if not re.search(r"[\\/|$=;{}<>]|\s-\w", wanted):
+        return False
+    around = ((said[: each.start()], said[each.end() :]) for each in places)
+    return all(
+        re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+-\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
+        for before, after in around
+    )
 
 
 def whole_words(text: str) -> str:
@@ -286,8 +399,17 @@ def whole_words(text: str) -> str:
     return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d)"
 
 
-def _is_denied(text: str, place: int) -> bool:
-    return _NEGATION.search(text[max(0, place - _LOOK_BACK) : place]) is not None
+def _is_denied(text: str, start: int, end: int) -> bool:
+    """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
+    before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
+    asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
+    return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
+
+
+_NEGATED_BEHIND: Final = re.compile(
+    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just)\s+)?(?:not\b|wrong|incorrect|false)"
+    r"|\s+(?:isn't|wasn't)\b"
+)
 
 
 def _has_alternative(said: str, place: re.Match[str]) -> bool:
@@ -302,17 +424,36 @@ def _has_alternative(said: str, place: re.Match[str]) -> bool:
 def _refuse_longer_name(name: str, part: str) -> None:
     """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
     if not name[:1].isupper():
+        _refuse_longer_term(name, part)
         return
     words = r"\s+".join(map(re.escape, name.split()))
     for each in re.finditer(words, part, re.IGNORECASE):
         before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ][A-Z][a-z]+", behind) or re.search(r"(?<=[a-z,] )[A-Z][a-z]+[ ]$", before)
+        longer = re.match(r"[ ][A-Z][a-z]+", behind) or _NAME_BEFORE.search(before)
         if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
             return
         if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
             return  # in Paris, France
     if re.search(words, part, re.IGNORECASE):
         raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
+
+
+_NAME_BEFORE: Final = re.compile(
+    r"(?:^|(?<=[a-z,:*] )|\*\*)(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer)\b)[A-Z][a-z]+[ ]$"
+)
+
+
+def _refuse_longer_term(term: str, part: str) -> None:
+    """Raise ``RewardError`` where a few words without a verb are the term and others beside it: ``cell wall`` for ``cell``."""
+    head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
+    rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalpha()]
+    if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
+        raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
+
+
+_BETWEEN: Final = frozenset(
+    ["a", "an", "the", "or", "and", "in", "of", "for", "to", "with", "answer", "final", "so", "thus", "option"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,10 +472,13 @@ class LabelReference:
 
     def compare(self, output: str) -> Compared:
         """Compare the stated label. Raises ``RewardError`` for a text without a mark that has several."""
-        stated = stated_answer(output)
+        denying = any(re.match(r"not?\b.", label) for label in self._known)
+        stated = stated_answer(output, denied=denying)
         if stated is None:
             return _nothing(output)
-        parts = _parts(stated) if stated.is_marked else [*_parts(stated), stated.whole[-_LONGEST_PART:]]
+        parts = _parts(stated, self._whole)
+        if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
+            parts.append(stated.whole[-_LONGEST_PART:])
         for part in parts:
             found = self._label_of(part)
             if isinstance(found, str):
@@ -347,12 +491,12 @@ class LabelReference:
 
     def _label_of(self, part: str) -> str | frozenset[str]:
         """Return the label that a text states, else the set of labels that it names."""
-        known = {plain(label): self._key(label) for label in self.labels} | dict(self.synonyms)
-        said = plain(part)
+        known = self._known
+        said = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
         if said in known:
             return known[said]
         either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<![\w-])(?:{either})(?![\w-])")
+        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_-]|'[a-z])")
         first = pattern.match(said)
         if first and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
             return known[first[0]]
@@ -367,14 +511,34 @@ class LabelReference:
         named: set[str] = set()
         denied: set[str] = set()
         for place in pattern.finditer(said):
-            (denied if _is_denied(said, place.start()) else named).add(known[place[0]])
+            if place[0] == "no" and re.match(r"\s+[a-z]", said[place.end() :]):
+                continue  # no idea
+            (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
         others = {self._key(label) for label in self.labels} - denied
         if not named and denied and len(others) == 1:
             return others.pop()  # of two labels, not the one is the other
         return named.pop() if len(named) == 1 else frozenset(named or denied)
 
+    @property
+    def _known(self) -> dict[str, str]:
+        labels = {plain(label): self._key(label) for label in self.labels}
+        spaced = {re.sub("[_-]", " ", name): key for name, key in labels.items()}
+        return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
+
+    def _whole(self, line: str) -> str | None:
+        """Return the label that a line is and nothing else."""
+        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
+
     def _key(self, label: str) -> str:
         return self.synonyms.get(plain(label), plain(label))
+
+
+_SPELLED: Final[Mapping[frozenset[str], Mapping[str, str]]] = {
+    frozenset({"t", "f"}): {"true": "t", "false": "f"},
+    frozenset({"y", "n"}): {"yes": "y", "no": "n"},
+    frozenset({"pos", "neg"}): {"positive": "pos", "negative": "neg"},
+}
+"""What else labels of one letter are called."""
 
 
 TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct": "yes", "incorrect": "no"}
@@ -383,7 +547,7 @@ TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
     (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;*]*(?=\s|$)""",
+      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
 _OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-J])[).:\]][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
@@ -428,7 +592,7 @@ class ChoiceReference:
         stated = stated_answer(output)
         if stated is None:
             return _nothing(output)
-        for part in _parts(stated):
+        for part in _parts(stated, self._whole):
             letters = self._letters(part)
             if len(letters) == 1:
                 return Compared(letters == {self.letter}, shown(part))
@@ -438,31 +602,70 @@ class ChoiceReference:
                 raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
         return Compared(False, f"{shown(stated.text)}, which names no option")
 
+    def _whole(self, line: str) -> str | None:
+        """Return the letter that a line is, alone or with its option, or whose option it is."""
+        bare = plain(line)
+        if len(bare) == 1 and "a" <= bare <= "j":
+            return bare.upper()
+        marked = _OPTION_MARK.match(_MARKUP.sub("", line).strip())
+        if marked and plain(self.options.get(marked[1].upper(), "")) == plain(line[line.index(marked[1]) + 1 :]):
+            return marked[1].upper()
+        return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
+
     def _letters(self, part: str) -> set[str]:
-        bare = plain(part).upper()
-        if len(bare) == 1 and "A" <= bare <= "J":
-            return {bare}
-        text = _MARKUP.sub("", part).strip()
+        whole = self._whole(part)
+        if whole is not None:
+            return {whole}
+        text = re.sub(
+            rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", _MARKUP.sub("", part)
+        ).strip()
         named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
         letters = {
-            (found["upper"] or found["lower"]).upper() for found in named if not _is_denied(text.lower(), found.start())
+            (found["upper"] or found["lower"]).upper() for found in named if not _is_denied(text.lower(), *found.span())
         }
-        if named and named[0].start() == 0 and re.match(r"[(\[]?[A-Ja-j][)\].:,]", text):
+        if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
             return {(named[0]["upper"] or named[0]["lower"]).upper()}
-        if letters:
+        if len(letters) == 1:
             return letters
-        return {
-            letter
-            for letter, option in self.options.items()
-            if TextReference(option).equals(part) or _holds(part, option)
-        }
+        held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
+        # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
+        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
+        return longest if len(longest) == 1 or not letters else letters
+
+
+_LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
 
 
 def _holds(part: str, option: str) -> bool:
     try:
-        return TextReference(option).is_in(part)
+        return TextReference(option).equals(part) or TextReference(option).is_in(part)
     except RewardError:
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ChoicesReference:
+    """The letters of several options, in any order: ``A, C``."""
+
+    letters: frozenset[str]
+
+    @property
+    def shown(self) -> str:
+        """The letters."""
+        return shown(", ".join(sorted(self.letters)))
+
+    def compare(self, output: str) -> Compared:
+        """Compare the stated letters. Raises ``RewardError`` where some are denied, or letters may be words."""
+        stated = stated_answer(output)
+        if stated is None:
+            return _nothing(output)
+        text = _MARKUP.sub("", stated.text)
+        joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
+        if joined is None and _UNCLEAR.search(text):
+            raise RewardError(f"{shown(text)} denies an option, or has several answers")
+        found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
+        letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
+        return Compared(letters == self.letters, shown(stated.text))
 
 
 def _is_word(text: str, found: re.Match[str]) -> bool:
@@ -502,7 +705,16 @@ class JsonReference:
             value = json_in(rest)
         except ValueError as error:
             return Compared(False, f"{shown(rest.strip())} ({error})")
-        return Compared(value == self.value, shown(json.dumps(value, ensure_ascii=False)))
+        if isinstance(value, dict) and [*value] == ["answer"] and self.value != value:
+            value = value["answer"]
+        same = value == self.value and _truths(value) == _truths(self.value)
+        return Compared(same, shown(json.dumps(value, ensure_ascii=False)))
+
+
+def _truths(value: Any) -> int:
+    """Return how many truth values a JSON value has: to Python, true is 1."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, bool) + sum(map(_truths, inner))
 
 
 def _json(text: str) -> Any:
@@ -532,7 +744,11 @@ class FormulaReference:
             return _nothing(output)
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer)
-        if _formula(answer) == _formula(bare_reference(self.text)) or plain(answer) == plain(self.text):
+        if _UNCLEAR.search(stated.text) and not _UNCLEAR.search(self.text):
+            raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
+        if _formula(answer) == _formula(bare_reference(self.text)) or (
+            plain(answer) == plain(self.text) and _edges(answer) == _edges(self.text)
+        ):
             return Compared(True, shown(answer))
         if TextReference(self.text).states(stated):
             return Compared(True, shown(stated.text))
@@ -541,6 +757,12 @@ class FormulaReference:
         if self.equal is None:
             raise RewardError(f"{shown(answer)} is written otherwise than the formula {self.shown}; {NEEDS_MATH}")
         return Compared(self.equal(answer, self.text), shown(answer))
+
+
+def _edges(text: str) -> tuple[bool, bool]:
+    """Return whether an interval is closed on either side."""
+    bare = _LATEX_SPACE.sub("", text).strip()
+    return bare.startswith("["), bare.endswith("]")
 
 
 def _formula_in(stated: Stated) -> str:
@@ -608,7 +830,7 @@ class MomentReference:
     def of(cls, text: str) -> MomentReference | None:
         """Return the date or time that a text is as a whole."""
         bare = plain(text)
-        for is_date, patterns in ((True, (_ISO, _NAMED)), (False, (_CLOCK,))):
+        for is_date, patterns in ((True, (_ISO, _NAMED, _SLASHED)), (False, (_CLOCK,))):
             if any(pattern.fullmatch(bare) for pattern in patterns):
                 moments = _dates(bare) if is_date else _times(bare)
                 return cls(frozenset(moments[0]), text, is_date) if moments else None
@@ -679,9 +901,14 @@ def read_reference(
     )
 
 
+SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
+
+
 def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
     letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
+    if SEVERAL_LETTERS.fullmatch(label):
+        return ChoicesReference(frozenset(re.findall("[A-J]", label)))
     if re.fullmatch(r"\(?[A-J]\)?", label):
         return ChoiceReference(label.strip("()"), options)
     if len(letters) == 1:

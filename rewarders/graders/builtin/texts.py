@@ -18,8 +18,8 @@ from tfgrpo.rewarders.graders.base import answer_text, described, reason_of, ref
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
 from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict
-from tfgrpo.rewarders.text.answers import bare_reference, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.references import UNSPACED, shown, whole_words
+from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.references import shown, whole_words
 from tfgrpo.stores.errors import PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
@@ -101,7 +101,7 @@ class Includes(TextScorer):
 
     def _compare(self, answer: str, reference: str) -> RewardScore:
         text, wanted = (" ".join(unicodedata.normalize("NFC", each).split()) for each in (answer, reference))
-        bounded = self.whole_words and not UNSPACED.search(wanted)
+        bounded = self.whole_words and not re.search(f"[{UNSPACED}]", wanted)
         pattern = whole_words(wanted) if bounded else re.escape(wanted)
         place = re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
         around = text[max(0, place.start() - _AROUND) :] if place else text

@@ -47,7 +47,7 @@ NO_REFERENCES = r"""
 7!  2i  3i  2x  5k  5M  2π  √2  ±3  ≤5  3-7  3,14  12:30  1.2.3  |5|  1/x  2/\pi  e^2  2\pi  2\sqrt{3}  \sqrt{2}
 \frac{\pi}{2}  \frac{2}{x}  0.(3)  3, 7  2+3i  2-3i  2 + x  x - 5  5 - x  2(x+1)  f(5)  log 8  3 or 7  x = 3 or x = 7
 x=3,y=7  (1, 2)  [1,2]  [5, ∞)  2024-01-05  0.333...  0.\overline{3}  3^{1/2}  2 \cdot \pi  5 \pm x
-12:05  2-5  555-1234  y = 2x + 3  2x + 3 = 7  x != 5  101₂  ∛27  ⌊3⌋  minus 3  Negative $3$  3 squared  the square root of 3
+12:05  2-5  555-1234  y = 2x + 3  2x + 3 = 7  x != 5  101₂  ∛27  ⌊3⌋  Negative $3$  3 squared  the square root of 3
 \boxed{3} and \boxed{7}  \boxed{3, 7}  Answer: 3 and 7  #### 3, 7  nothing
 \boxed{3+\boxed{5}}  Answer: \boxed{3} or \boxed{7}  \boxed{\boxed{3}} or \boxed{7}
 """

@@ -331,7 +331,7 @@ def test_a_runaway_output_costs_time_in_proportion(unit):
         ("巴黎", 1.0),
         ("答案\uff1a巴黎", 1.0),
         ("It is 巴黎.", 1.0),
-        ("答案是巴黎。", None),
+        ("答案是巴黎。", 1.0),
         ("不是巴黎。", None),
         ("伦敦", 0.0),
     ],
