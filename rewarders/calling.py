@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
-from tfgrpo.rewarders.matching import NO_RESULT, as_verdict, failed, group_verdicts, matched, unless_it_raises
-from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict
+from tfgrpo.rewarders.matching import as_verdict, failed, group_verdicts, matched, unless_it_raises
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
@@ -50,16 +50,8 @@ def perform(
     def tell(index: int, verdict: Verdict) -> None:
         report(index, verdict if time.monotonic() - begun <= limit_s else late(scorer, limit_s))
 
-    if isinstance(work, RewardContext):
-        start()
-        verdicts = _caught(
-            lambda: group_verdicts(scorer.rewarder_id, _awaited(scorer.call(work), limit_s), len(work.outputs))
-        )
-        for index in range(len(work.outputs)):
-            failure = isinstance(verdicts, BaseException)
-            tell(index, failed(scorer.rewarder_id, verdicts) if failure else _with_evidence(verdicts[index]))
-    elif scorer.scope == "batch":
-        _perform_batch(scorer, work, tell, start, limit_s)
+    if isinstance(work, RewardContext) or scorer.scope == "batch":
+        _perform_at_once(scorer, work, tell, start, limit_s)
     elif is_async(scorer.call):
         start()
         asyncio.run(_perform_concurrently(scorer, work, tell, limit_s))
@@ -70,21 +62,26 @@ def perform(
             tell(index, explained(scorer, item, as_verdict(scorer.rewarder_id, value)))
 
 
-def _perform_batch(
-    scorer: Scorer, work: Sequence[GraderInput], tell: Report, start: Callable[[], None], limit_s: float
-) -> None:
-    name = scorer.rewarder_id
+def _perform_at_once(scorer: Scorer, work: Work, tell: Report, start: Callable[[], None], limit_s: float) -> None:
+    """Score a group or a batch in one call."""
+    name, count = scorer.rewarder_id, size(work)
+
+    def read(answer: Any) -> Verdicts:
+        if isinstance(work, RewardContext):
+            return group_verdicts(name, answer, count)
+        return matched(name, work, answer)
+
     start()
-    verdicts = _caught(lambda: matched(name, work, _awaited(scorer.call(work), limit_s)))
-    if not isinstance(verdicts, BaseException):
-        for index, verdict in enumerate(verdicts):
-            tell(index, explained(scorer, work[index], verdict))
-    elif len(work) == 1 or not scorer.per_item or isinstance(verdicts, GraderUnavailable | RewarderTimeout):
-        for index in range(len(work)):
-            tell(index, failed(name, verdicts))
-    else:
-        for index, item in enumerate(work):
-            _perform_batch(scorer, [item], lambda _, verdict, index=index: tell(index, verdict), start, limit_s)  # type: ignore[misc]
+    verdicts = _caught(lambda: read(_awaited(scorer.call(work), limit_s)))
+    if isinstance(verdicts, BaseException):
+        whole = scorer.together or count == 1 or isinstance(verdicts, GraderUnavailable | RewarderTimeout)
+        if not (whole or isinstance(work, RewardContext)):
+            for index, item in enumerate(work):
+                _perform_at_once(scorer, [item], lambda _, verdict, at=index: tell(at, verdict), start, limit_s)  # type: ignore[misc]
+            return
+        verdicts = (failed(name, verdicts),) * count
+    for index, verdict in enumerate(verdicts):
+        tell(index, explained(scorer, None if isinstance(work, RewardContext) else work[index], verdict))
 
 
 async def _perform_concurrently(scorer: Scorer, work: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
@@ -114,16 +111,12 @@ async def outcome_of(call: Callable[[], Any]) -> Any:
         return error
 
 
-def _with_evidence(verdict: Verdict) -> Verdict:
+def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
+    """Return a bare number with its evidence: the end of an attempt's answer, and the reference if it was compared."""
     if isinstance(verdict, Abstained) or verdict.evidence:
         return verdict
-    return replace(verdict, evidence=f"returned {verdict.score:g}")
-
-
-def explained(scorer: Scorer, item: GraderInput, verdict: Verdict) -> Verdict:
-    """Return a bare number with its evidence: the end of the answer, and the reference if it was compared."""
-    if isinstance(verdict, Abstained) or verdict.evidence:
-        return verdict
+    if item is None:
+        return replace(verdict, evidence=f"returned {verdict.score:g}")
     answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
     compared = scorer.needs_answer and isinstance(item.record, Mapping)
     # An integer of thousands of digits and extreme nesting have no text.
@@ -173,11 +166,6 @@ async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
             raise result
     # Nothing is left out here; the condition is for the type checker.
     return [result for result in done if not isinstance(result, BaseException)]
-
-
-def missing(scorer: Scorer) -> Abstained:
-    """Return the verdict on an attempt that a scorer left out."""
-    return Abstained(scorer.rewarder_id, NO_RESULT)
 
 
 def late(scorer: Scorer, limit_s: float) -> Abstained:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from tfgrpo.rewarders.functions import pop_rewarder_id
+from tfgrpo.rewarders.functions import named_problems
 from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
     UNIT,
@@ -19,6 +19,7 @@ from tfgrpo.rewarders.scorer import (
     Verdict,
     Weighted,
     declared_range,
+    is_range,
 )
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import frozen
@@ -32,11 +33,16 @@ DECIMALS: Final = 12
 """Of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
-_MEMBER: Final[Mapping[bool, tuple[str, ...]]] = {
-    True: ("isolate", "name", "options", "score_range", "weight"),
-    False: ("isolate", "name", "options"),
+_MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
+    "isolate": (True, lambda given: isinstance(given, bool), "true or false"),
+    "name": (None, lambda given: isinstance(given, str) and given != "", "the name of a rewarder"),
+    "options": ({}, lambda given: isinstance(given, Mapping), "options of the rewarder, by name"),
+    "score_range": (None, lambda given: given is None or is_range(given), ACCEPTED_RANGE),
+    "weight": (1.0, lambda given: is_number(given, allow_nan=False) and given >= 0, "a finite number of at least 0"),
 }
-"""Keys of a part, which has a weight, and of a gate, which has none."""
+"""Keys of a member, each with its default, what fits, and that in words."""
+_PART: Final = tuple(_MEMBER)
+_GATE: Final = ("isolate", "name", "options")
 
 
 def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
@@ -143,52 +149,53 @@ class Composite:
                 return Abstained(self.rewarder_id, reason, broke=verdict.broke, late=verdict.late)
         return product
 
+    def is_open(self, gates: Sequence[Verdict]) -> bool:
+        """Return whether no gate is closed, or has no score."""
+        opening = self.opening(gates)
+        return isinstance(opening, float) and opening > 0.0
+
     def verdict(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
         """Return the verdict on an attempt by those of its members; no parts where a gate is closed."""
         opening = self.opening(gates)
         if isinstance(opening, Abstained):
             return opening
+        weights = [part.weight for part in counting(self.parts)]
         details = {
             "by": "composite",
             "gates": [_row(verdict) for verdict in gates],
-            "parts": [
-                {**_row(verdict), "weight": part.weight}
-                for verdict, part in zip(parts, counting(self.parts), strict=False)
-            ],
+            "parts": [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)],
         }
         if not opening and not parts:
             closed = ", ".join(verdict.rewarder_id for verdict in gates if not _score(verdict))
             return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", frozen(details))
-        mean = self._mean(parts)
+        mean = self._mean([*zip(weights, parts, strict=True)])
         if isinstance(mean, Abstained):
             return mean
-        return RewardScore(
-            self.rewarder_id, round(opening * mean, DECIMALS), self._evidence(gates, parts), frozen(details)
-        )
+        shown = " + ".join(f"{weight:g} * {_shown(verdict)}" for weight, verdict in zip(weights, parts, strict=True))
+        evidence = f"({shown}) / {math.fsum(weights):g}" + "".join(f" * {_shown(verdict)}" for verdict in gates)
+        return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
 
-    def _evidence(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> str:
-        weights = [part.weight for part in counting(self.parts)]
-        shown = " + ".join(
-            f"{weight:g} * {_score_text(verdict)}" for verdict, weight in zip(parts, weights, strict=True)
-        )
-        return f"({shown}) / {math.fsum(weights):g}" + "".join(f" * {_score_text(verdict)}" for verdict in gates)
+    def _mean(self, parts: Sequence[tuple[float, Verdict]]) -> float | Abstained:
+        lost = [verdict for _, verdict in parts if isinstance(verdict, Abstained)]
+        if lost and self.on_abstain == "fail":
+            reason = f"{lost[0].rewarder_id} abstained: {lost[0].reason}"
+            return Abstained(self.rewarder_id, reason, lost[0].broke, lost[0].late)
+        kept = parts if self.on_abstain == "zero" else [pair for pair in parts if isinstance(pair[1], RewardScore)]
+        if not kept:
+            return Abstained(self.rewarder_id, "every part abstained", any(verdict.broke for verdict in lost))
+        return weighted_mean([(weight, _score(verdict) or 0.0) for weight, verdict in kept])
 
-    def _mean(self, parts: Sequence[Verdict]) -> float | Abstained:
-        weighted: list[tuple[float, float]] = []
-        for verdict, part in zip(parts, counting(self.parts), strict=True):
-            if isinstance(verdict, RewardScore):
-                weighted.append((part.weight, verdict.score))
-            elif self.on_abstain == "zero":
-                weighted.append((part.weight, 0.0))
-            elif self.on_abstain == "fail":
-                reason = f"{verdict.rewarder_id} abstained: {verdict.reason}"
-                return Abstained(self.rewarder_id, reason, verdict.broke, verdict.late)
-        if not weighted:
-            broke = any(isinstance(verdict, Abstained) and verdict.broke for verdict in parts)
-            return Abstained(self.rewarder_id, "every part abstained", broke)
-        return weighted_mean(weighted)
+    def mixed(self, name: str, verdicts: Sequence[Verdict]) -> Verdict:
+        """Return the verdict on an attempt by those of the graders of a mix, gates first."""
+        reward = self.reward(verdicts)
+        if reward is not None:
+            scores = (each for each in verdicts if isinstance(each, RewardScore))
+            return RewardScore(name, reward, ", ".join(f"{each.rewarder_id} {each.score:g}" for each in scores))
+        lost = [each for each in verdicts if isinstance(each, Abstained)]
+        reason = "; ".join(each.message for each in lost) or "the combined reward is no finite number"
+        return Abstained(name, reason, any(each.broke for each in lost), any(each.late for each in lost))
 
-    def mixed(self, verdicts: Sequence[Verdict]) -> float | None:
+    def reward(self, verdicts: Sequence[Verdict]) -> float | None:
         """Return the reward of the graders of a mix, gates first; None where any has no score.
 
         ``sum(weight / sum(weights) * part) * gate * gate ...``, in the order of the mix, neither clamped nor rounded.
@@ -315,80 +322,72 @@ def _score(verdict: Verdict) -> float | None:
     return verdict.score if isinstance(verdict, RewardScore) else None
 
 
-def _score_text(verdict: Verdict) -> str:
+def _shown(verdict: Verdict) -> str:
     score = _score(verdict)
     return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
     """Return a member's verdict as a row of the record."""
-    evidence, details = (
-        (verdict.evidence, verdict.details) if isinstance(verdict, RewardScore) else (verdict.reason, None)
-    )
-    return {"name": verdict.rewarder_id, "score": _score(verdict), "evidence": evidence, "details": details}
+    if isinstance(verdict, Abstained):
+        return {"name": verdict.rewarder_id, "score": None, "evidence": verdict.reason, "details": None}
+    return {
+        "name": verdict.rewarder_id,
+        "score": verdict.score,
+        "evidence": verdict.evidence,
+        "details": verdict.details,
+    }
 
 
 def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Composite:
     """Build the composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
-    rest, name = pop_rewarder_id(options, "composite", where)
-    place = f"{where}: options"
-    problems = [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
+    rest, place = dict(options), f"{where}: options"
+    name = rest.pop("rewarder_id", "composite")
+    problems = named_problems(name, place)
+    problems += [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
     # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
         raise PipelineError.one(where, "a composite in a composite", f"at most {_DEEPEST} within each other")
-    parts = _members(rest.get("parts"), f"{place}.parts", build, problems, weighted=True)
-    gates = _members(rest.get("gates", ()), f"{place}.gates", build, problems, weighted=False)
+    parts = _members(rest.get("parts"), f"{place}.parts", build, problems, _PART)
+    gates = tuple(each.scorer for each in _members(rest.get("gates", ()), f"{place}.gates", build, problems, _GATE))
     on_abstain = rest.get("on_abstain", "fail")
     if on_abstain not in get_args(OnAbstain):
         problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
-    if not problems:
-        closing = tuple(part.scorer for part in gates)
-        problems = [Problem(place, *fault) for fault in _faults(parts, closing, on_abstain)]
-        if not problems:
-            return Composite(tuple(parts), closing, on_abstain, name)
-    raise PipelineError(problems)
+    problems += [Problem(place, *fault) for fault in _faults(parts, gates, on_abstain) if not problems]
+    if problems:
+        raise PipelineError(problems)
+    return Composite(tuple(parts), gates, on_abstain, name)
 
 
-def _members(given: object, place: str, build: Build, problems: list[Problem], *, weighted: bool) -> list[Weighted]:
-    if not isinstance(given, list | tuple) or (weighted and not given):
-        accepted = f"a list of {'at least one mapping' if weighted else 'mappings'} with {', '.join(_MEMBER[weighted])}"
+def _members(given: object, place: str, build: Build, problems: list[Problem], keys: Sequence[str]) -> list[Weighted]:
+    if not isinstance(given, list | tuple) or (keys is _PART and not given):
+        accepted = f"a list of {'at least one mapping' if keys is _PART else 'mappings'} with {', '.join(keys)}"
         problems.append(Problem(place, "nothing" if given is None else repr(given), accepted))
         return []
     members = []
     for number, entry in enumerate(given):
         try:
-            members.append(_member(entry, f"{place}.{number}", build, weighted=weighted))
+            members.append(_member(entry, f"{place}.{number}", build, keys))
         except PipelineError as error:
             problems.extend(error.problems)
     return members
 
 
-def _member(entry: object, place: str, build: Build, *, weighted: bool) -> Weighted:
-    keys = _MEMBER[weighted]
+def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Weighted:
     if not isinstance(entry, Mapping):
         raise PipelineError.one(place, repr(entry), ", ".join(keys))
     problems = [Problem(f"{place}.{key}", repr(entry[key]), ", ".join(keys)) for key in entry if key not in keys]
-    name, options, weight = entry.get("name"), entry.get("options", {}), entry.get("weight", 1.0)
-    if not isinstance(name, str) or not name:
-        problems.append(Problem(f"{place}.name", "nothing" if name is None else repr(name), "the name of a rewarder"))
-    if not isinstance(options, Mapping):
-        problems.append(Problem(f"{place}.options", repr(options), "options of the rewarder, by name"))
-    if weighted and not (is_number(weight, allow_nan=False) and weight >= 0):
-        problems.append(Problem(f"{place}.weight", repr(weight), "a finite number of at least 0"))
-    score_range = entry.get("score_range")
-    try:
-        score_range = None if score_range is None else declared_range(None, score_range)
-    except ValueError:
-        problems.append(Problem(f"{place}.score_range", repr(score_range), ACCEPTED_RANGE))
-    if isinstance(name, str) and name and isinstance(options, Mapping):
+    given = {key: entry.get(key, default) for key, (default, _, _) in _MEMBER.items()}
+    for key in keys:
+        _, fits, accepted = _MEMBER[key]
+        if not fits(given[key]):
+            problems.append(Problem(f"{place}.{key}", "nothing" if given[key] is None else repr(given[key]), accepted))
+    if isinstance(given["name"], str) and given["name"] and isinstance(given["options"], Mapping):
         try:
-            built = build(name, options, place)
+            built = build(given["name"], given["options"], place)
         except PipelineError as error:
             problems.extend(error.problems)
-    isolate = entry.get("isolate", True)
-    if not isinstance(isolate, bool):
-        problems.append(Problem(f"{place}.isolate", repr(isolate), "true or false"))
     if problems:
         raise PipelineError(problems)
-    made = built if isolate else unisolated(built)
-    return Weighted(made, float(weight) if weighted else 1.0, score_range=score_range)
+    score_range = None if given["score_range"] is None else declared_range(None, given["score_range"])
+    return Weighted(built if given["isolate"] else unisolated(built), float(given["weight"]), score_range=score_range)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.scorer import GraderInput, Scope
@@ -149,15 +149,10 @@ class _Parameter:
         return _columns(item, reference if isinstance(reference, str) else str(reference))
 
 
-class Bound(NamedTuple):
-    """A function as the call of a scorer."""
-
-    call: Callable[[Any], Any]
-    scope: Scope
-
-
-def bound(function: Callable[..., Any], options: Mapping[str, Any] = MappingProxyType({})) -> Bound:
-    """Return a call of the function with its parameters bound by name; ``options`` fill others.
+def bound(
+    function: Callable[..., Any], options: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Callable[[Any], Any], Scope]:
+    """Return a call of the function with its parameters bound by name, and what it is about; ``options`` fill others.
 
     Raises ``OptionError`` for a signature of which it is not clear what each parameter without a default is.
     """
@@ -174,7 +169,7 @@ def bound(function: Callable[..., Any], options: Mapping[str, Any] = MappingProx
     if len(required) == 1 and (by_context or _role(required[0].name) in (None, "item", "nothing")):
         by_name = required[0].kind is inspect.Parameter.KEYWORD_ONLY
         call_one = (lambda given: filled(**{required[0].name: given})) if by_name else filled
-        return Bound(call_one, "group" if by_context else "item")
+        return call_one, "group" if by_context else "item"
     parameters = _parameters(signature, declared)
     more = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
     defaults = [each for each in declared if each.default is not each.empty and each.default is not None]
@@ -187,19 +182,14 @@ def bound(function: Callable[..., Any], options: Mapping[str, Any] = MappingProx
         keywords |= {each.name: each.value(item) for each in parameters}
         return [keywords.pop(each.name) for each in parameters if each.by_position], keywords
 
-    if is_async(function):
-
-        async def call_async(item: GraderInput) -> Any:
-            args, kwargs = arguments(item)
-            return await filled(*args, **kwargs)
-
-        return Bound(call_async, "item")
-
     def call_plain(item: GraderInput) -> Any:
         args, kwargs = arguments(item)
         return filled(*args, **kwargs)
 
-    return Bound(call_plain, "item")
+    async def call_async(item: GraderInput) -> Any:
+        return await call_plain(item)
+
+    return (call_async if is_async(function) else call_plain), "item"
 
 
 def _parameters(signature: inspect.Signature, declared: list[inspect.Parameter]) -> tuple[_Parameter, ...]:
@@ -297,13 +287,10 @@ def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], whe
         raise PipelineError.one(where, ", ".join(sorted(options)), accepted)
 
 
-def pop_rewarder_id(options: Mapping[str, Any], default: str, where: str) -> tuple[dict[str, Any], str]:
-    """Return the options without ``rewarder_id``, and that name. Raises ``PipelineError`` unless it is a name."""
-    rest = dict(options)
-    name = rest.pop("rewarder_id", default)
-    if not isinstance(name, str) or not name.strip():
-        raise PipelineError.one(f"{where}: options.rewarder_id", repr(name), "a name")
-    return rest, name
+def named_problems(name: object, place: str) -> list[Problem]:
+    """Return the problem of a ``rewarder_id`` that is no name."""
+    is_name = isinstance(name, str) and name.strip()
+    return [] if is_name else [Problem(f"{place}.rewarder_id", repr(name), "a name")]
 
 
 def _name(build: object) -> str:

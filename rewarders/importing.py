@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib
 import importlib.util
 import os
 import re
@@ -29,17 +28,12 @@ from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.stores.errors import PipelineError, Problem
 
 PACKAGE: Final = "kolibrify"
-_GRADERS: Final = f"{PACKAGE}.rl_dataserver.graders"
-_NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", _GRADERS)
+_NAMES: Final = (PACKAGE, f"{PACKAGE}.rl_dataserver", f"{PACKAGE}.rl_dataserver.graders")
 _OUR_NAMES: Final = "from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput"
-_FLOORS: Final = frozenset({"flows", "pipelines", "prompt_packs", "rewarders", "stores", "tasks"})
-_ROOT: Final = Path(__file__).resolve().parents[1]
 LOAD_S: Final = 120.0
 """Most seconds for a file or module to load."""
 _FILES: Final = "tfgrpo_file_"
 """Start of the names under which files are in ``sys.modules``."""
-
-
 _HANDED_OVER: Final[list[dict[str, object]]] = []
 """Objects by name, of each open block of ``handed_over``."""
 _LOCK: Final = threading.Lock()
@@ -172,28 +166,7 @@ def _imported(module_name: str) -> ModuleType:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # as ``python -m`` does; an installed script does not
     with _RUNNING, kolibrify_names(), _in_time():
-        return importlib.import_module(_current_name(module_name))
-
-
-def _current_name(module_name: str) -> str:
-    """Return the name of a module, with ``tfgrpo.`` before one of ours; a module of the user's goes first.
-
-    Manifests of runs from before the floors moved into ``tfgrpo`` name shipped tools as ``tasks.tools.bookkeeping``.
-    """
-    floor = module_name.partition(".")[0]
-    if floor not in _FLOORS or not _exists(f"tfgrpo.{module_name}"):
-        return module_name
-    spec = importlib.util.find_spec(floor)
-    # In a checkout the floor itself is on the path; it must not be loaded under two names.
-    is_ours = spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent == _ROOT / floor
-    return module_name if not is_ours and _exists(module_name) else f"tfgrpo.{module_name}"
-
-
-def _exists(module_name: str) -> bool:
-    try:
-        return importlib.util.find_spec(module_name) is not None
-    except ModuleNotFoundError:
-        return False
+        return importlib.import_module(module_name)
 
 
 def _problem(error: BaseException, where: str, accepted: str) -> Problem:
@@ -213,7 +186,6 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise PipelineError.one(where, repr(file.name), "a file that Python can import, such as file.py")
     module = importlib.util.module_from_spec(spec)
-    others = _other_folders(file.parent)
     sys.modules[module_name] = module
     if str(file.parent) not in sys.path:
         # Last, so that a sibling never takes the place of an installed module; for good, because functions import late.
@@ -226,8 +198,7 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
         if is_ctrl_c(error):
             raise
         raise PipelineError([_problem(error, where, f"a file that can be run: {file.name}")]) from error
-    foreign = _foreign_siblings(file, others)
-    if foreign:
+    if foreign := sorted({*_foreign_siblings(file)}):
         sys.modules.pop(module_name, None)
         accepted = "modules next to it whose names differ from those next to other loaded files"
         raise PipelineError(
@@ -236,32 +207,21 @@ def _run(file: Path, entry: str, where: str) -> ModuleType:
     return module
 
 
-def _other_folders(folder: Path) -> frozenset[Path]:
-    """Folders of other files that were loaded."""
-    files = [getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name.startswith(_FILES)]
-    return frozenset(Path(file).parent for file in files if file) - {folder}
-
-
-def _foreign_siblings(file: Path, others: frozenset[Path]) -> list[tuple[str, Path]]:
-    """Imports that should be siblings of the file, and came from another loaded file's folder, searched before its own."""
-    siblings = {each.stem for each in file.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()}
-    found = []
-    for name in sorted(siblings & {*_imported_names(file)}):
-        origin = getattr(sys.modules.get(name), "__file__", None)
-        if origin and others & {*Path(origin).resolve().parents[:2]}:
-            found.append((name, Path(origin)))
-    return found
-
-
-def _imported_names(file: Path) -> Iterator[str]:
-    """Top-level names that the file imports, anywhere in it."""
-    if file.suffix != ".py":
+def _foreign_siblings(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield imports that should be siblings of the file, and are from the folder of another loaded file, searched before."""
+    loaded = [module for name, module in [*sys.modules.items()] if name.startswith(_FILES)]
+    others = {Path(module.__file__).parent for module in loaded if module.__file__} - {file.parent}
+    if file.suffix != ".py" or not others:
         return
+    siblings = {each.stem for each in file.parent.iterdir() if each.suffix == ".py" or (each / "__init__.py").is_file()}
     for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in siblings.intersection(each.partition(".")[0] for each in names):
+            origin = getattr(sys.modules.get(name), "__file__", None)
+            if origin and others & {*Path(origin).resolve().parents[:2]}:
+                yield name, origin
 
 
 @contextmanager
@@ -295,13 +255,14 @@ def kolibrify_names() -> Iterator[None]:
 
     Grader files may be written for ``kolibrify.rl_dataserver.graders``; its place is taken only where it is missing.
     """
-    if _exists(PACKAGE):
+    if PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None:
         yield
         return
     from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput  # noqa: PLC0415 - only for users' files
 
-    specs = (ModuleSpec(name, None, is_package=name != _GRADERS) for name in _NAMES)
-    package, server, graders = map(importlib.util.module_from_spec, specs)
+    package, server, graders = (
+        importlib.util.module_from_spec(ModuleSpec(name, None, is_package=True)) for name in _NAMES
+    )
     vars(package)["rl_dataserver"], vars(server)["graders"] = server, graders
     vars(graders).update(Grader=Grader, GradeResult=GradeResult, GraderInput=GraderInput)
     sys.modules.update(zip(_NAMES, (package, server, graders), strict=True))

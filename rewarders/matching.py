@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from numbers import Real
+from operator import itemgetter
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from tfgrpo.rewarders.faults import described, is_ctrl_c
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts
@@ -36,6 +38,8 @@ _ABSENT: Final = object()
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
 REJECTS: Final = " (it does not take what it is called with)"
 _HERE: Final = Path(__file__).resolve().parent
+_Name: TypeAlias = tuple[Hashable, Hashable]
+_NAMELESS: Final = (None, None)
 NO_RESULT: Final = "returned no result for it"
 
 
@@ -183,76 +187,66 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
         raise RewardError(f"returned a {type(answer).__name__}, expected a list of results")
     # A user's generator may be endless; twice as many show that one item has two results.
     results = list(islice(answer, 2 * len(inputs) + 1))
-    by_sample = strict and any(_sample_name(result) is not None for result in results)
-    for names in (_full_name, _sample_name) if by_sample else (_full_name, _sample_name, _index_name):
-        found = _by_name(name, [names(item) for item in inputs], [names(result) for result in results], results, strict)
+    verdicts = [as_verdict(name, result) for result in results]
+    wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
+    keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))
+    for key in keys[:2] if strict and any(sample is not None for sample, _ in given) else keys:
+        found = _by_name(name, wanted, given, verdicts, key, strict=strict)
         if found is not None:
             return found
-    named = next((result for result in results if _full_name(result) != (None, None)), None)
+    named = next((each for each in given if each != _NAMELESS), None)
     if strict and named is not None:
         return (_missing(name, named),) * len(inputs)
-    verdicts = [as_verdict(name, result) for result in results[: len(inputs)]]
-    return (*verdicts, *[_missing(name)] * (len(inputs) - len(verdicts)))
-
-
-def _missing(name: str, foreign: object = None) -> Abstained:
-    """Return the verdict on an input without a result. ``foreign``: a result for an unknown item, if there is one."""
-    if foreign is None:
-        return Abstained(name, NO_RESULT)
-    sample, index = _sample_name(foreign), _index_name(foreign)
-    whose = f"completion_index {_short(index)}" if sample is None else _short(sample)
-    if sample is not None and index is not None:
-        whose += f", completion_index {_short(index)}"
-    return Abstained(name, f"{NO_RESULT}, but one for {whose}, which it was not asked for")
+    return (*verdicts[: len(inputs)], *[_missing(name)] * (len(inputs) - len(verdicts)))
 
 
 def _by_name(
-    name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], results: Sequence[object], strict: bool
+    name: str,
+    wanted: Sequence[_Name],
+    given: Sequence[_Name],
+    verdicts: Sequence[Verdict],
+    key: Callable[[_Name], Hashable],
+    *,
+    strict: bool,
 ) -> Verdicts | None:
-    """Return verdicts by name; None when the names of the results are useless."""
-    known = Counter(wanted)
-    named = Counter(each for each in given if each is not None)
+    """Return verdicts by one part of the names, or the whole ones; None when those of the results are useless."""
+    known = Counter(map(key, wanted))
+    named = Counter(each for each in map(key, given) if each is not None)
     # One name for all results of several inputs is a constant of the scorer's and tells nothing.
     one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
     if one_for_all or not known.keys() & named.keys():
         return None
-    verdicts: dict[Hashable, list[Verdict]] = {}
-    for whose, result in zip(given, results, strict=True):
-        verdicts.setdefault(whose, []).append(as_verdict(name, result))
-    strays = (result for whose, result in zip(given, results, strict=True) if whose not in known)
-    missing = _missing(name, next((each for each in strays if _full_name(each) != (None, None)), None))
-    turns = {each: iter(_for_each(name, verdicts.get(each, []), count, missing)) for each, count in known.items()}
-    return tuple(next(turns[each]) for each in wanted)
+    missing = _missing(name, next((each for each in given if key(each) not in known and each != _NAMELESS), None))
+    found: dict[Hashable, list[Verdict]] = {}
+    for each, verdict in zip(given, verdicts, strict=True):
+        found.setdefault(key(each), []).append(verdict)
+    turns: dict[Hashable, Iterator[Verdict]] = {}
+    for whose, count in known.items():
+        own = found.get(whose, [])
+        if len(own) > count and len(set(own)) > 1:
+            own = [Abstained(name, "returned two different results for it")] * count
+        turns[whose] = iter([*own[:count], *[missing] * (count - len(own))])
+    return tuple(next(turns[key(each)]) for each in wanted)
 
 
-def _for_each(name: str, verdicts: Sequence[Verdict], count: int, missing: Abstained) -> Sequence[Verdict]:
-    """Return the verdicts on the inputs of one name."""
-    if len(verdicts) > count:
-        same = len(set(verdicts)) == 1
-        return list(verdicts[:count]) if same else [Abstained(name, "returned two different results for it")] * count
-    return [*verdicts, *[missing] * (count - len(verdicts))]
+def _missing(name: str, foreign: _Name | None = None) -> Abstained:
+    """Return the verdict on an input without a result. ``foreign``: the name of a result for an unknown item."""
+    if foreign is None:
+        return Abstained(name, NO_RESULT)
+    sample, index = foreign
+    parts = [
+        *([] if sample is None else [_short(sample)]),
+        *([] if index is None else [f"completion_index {_short(index)}"]),
+    ]
+    return Abstained(name, f"{NO_RESULT}, but one for {', '.join(parts)}, which it was not asked for")
 
 
-def _full_name(holder: object) -> tuple[Hashable, Hashable]:
-    return _sample_name(holder), _index_name(holder)
-
-
-def _sample_name(holder: object) -> Hashable:
-    return _hashable(_field(holder, "sample_id"))
-
-
-def _index_name(holder: object) -> Hashable:
-    return _hashable(_field(holder, "completion_index"))
-
-
-def _hashable(value: Any) -> Hashable:
-    return value if isinstance(value, str | int | float) and value != "" else None
-
-
-def _field(holder: object, name: str) -> Any:
-    if isinstance(holder, Mapping):
-        return holder.get(name, _ABSENT)
-    return unless_it_raises(_ABSENT, getattr, holder, name, _ABSENT)
+def _name_of(holder: object) -> _Name:
+    """Return ``sample_id`` and ``completion_index`` of an input or a result, each None where it has none."""
+    read = holder.get if isinstance(holder, Mapping) else partial(unless_it_raises, None, getattr, holder)
+    sample, index = (read(name, None) for name in ("sample_id", "completion_index"))
+    names = (each if isinstance(each, str | int | float) and each != "" else None for each in (sample, index))
+    return cast("_Name", tuple(names))
 
 
 def _short(value: object) -> str:

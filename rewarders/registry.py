@@ -9,16 +9,12 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast, get_args
 
-from tfgrpo.rewarders.calling import perform
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
-from tfgrpo.rewarders.functions import SIGNATURES, Bound, bound, constructed, fits, pop_rewarder_id, refuse_unknown
+from tfgrpo.rewarders.functions import SIGNATURES, bound, constructed, fits, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
 from tfgrpo.rewarders.matching import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.scorer import (
@@ -29,20 +25,19 @@ from tfgrpo.rewarders.scorer import (
     Place,
     Scorer,
     Source,
-    Verdict,
     declared_range,
 )
-from tfgrpo.rewarders.threads import RewarderThreads, is_async
-from tfgrpo.rewarders.workers import NotIsolated, WorkerPool
+from tfgrpo.rewarders.threads import is_async
+from tfgrpo.rewarders.workers import WorkerPool
 from tfgrpo.stores.errors import OptionError, PipelineError, Problem
 from tfgrpo.stores.text import bare_name, suggested
 
 
-class _Grader(NamedTuple):
-    """A built-in scorer of single attempts: where its class is, and what the runner has to know."""
+class _BuiltIn(NamedTuple):
+    """A built-in scorer: its class or factory, and what a runner has to know."""
 
     module: str
-    kind: str
+    build: str
     needs_answer: bool = False
     place: Place = "inline"
     cpu_s: float | None = None
@@ -52,44 +47,54 @@ class _Grader(NamedTuple):
     """Most seconds of one call; None: the runner's."""
 
 
-_GRADERS: Final[Mapping[str, _Grader]] = {
-    "category_match": _Grader("labels", "CategoryMatch", needs_answer=True),
-    "choice": _Grader("texts", "Choice", needs_answer=True, parses=False),
-    "code_tests": _Grader("code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
-    "completion_length_cap": _Grader("formats", "CompletionLengthCap"),
-    "cost": _Grader("trajectory", "Cost", parses=False),
-    "em": _Grader("texts", "ExactMatch", needs_answer=True, parses=False),
-    "exact": _Grader("texts", "Exact", needs_answer=True, parses=False),
-    "f1": _Grader("texts", "F1", needs_answer=True, parses=False),
-    "ifeval": _Grader("ifeval", "IfEval", place="process", parses=False),
-    "includes": _Grader("texts", "Includes", needs_answer=True, parses=False),
-    "json_conforms": _Grader("json_conforms", "JsonConforms", place="process"),
-    "json_schema": _Grader("schema_grader", "JsonSchema"),
-    "json_valid": _Grader("formats", "JsonValid"),
-    "label_match": _Grader("labels", "LabelMatch", needs_answer=True),
-    "latency": _Grader("trajectory", "Latency", parses=False),
-    "latex_only": _Grader("formats", "LatexOnly"),
-    "math-verify": _Grader("math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "math_exact": _Grader("number_match", "MathExact", needs_answer=True),
-    "math_verify": _Grader("math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "number_match": _Grader("number_match", "NumberMatch", needs_answer=True),
-    "number_only": _Grader("number_match", "NumberOnly"),
-    "reasoning_format": _Grader("formats", "ReasoningFormat"),
-    "regex": _Grader("texts", "Regex", parses=False),
-    "similarity": _Grader("texts", "Similarity", needs_answer=True, place="process", parses=False),
-    "sql_result": _Grader("sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
-    "tokens": _Grader("trajectory", "Tokens", parses=False),
-    "tool_calls": _Grader("trajectory", "ToolCalls", parses=False),
-    "xml_schema": _Grader("schema_grader", "XmlSchema"),
+_BUILTIN: Final = "graders.builtin"
+_TABLE: Final[Mapping[str, _BuiltIn]] = {
+    "category_match": _BuiltIn(f"{_BUILTIN}.labels", "CategoryMatch", needs_answer=True),
+    "choice": _BuiltIn(f"{_BUILTIN}.texts", "Choice", needs_answer=True, parses=False),
+    "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
+    "completion_length_cap": _BuiltIn(f"{_BUILTIN}.formats", "CompletionLengthCap"),
+    "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost", parses=False),
+    "em": _BuiltIn(f"{_BUILTIN}.texts", "ExactMatch", needs_answer=True, parses=False),
+    "exact": _BuiltIn(f"{_BUILTIN}.texts", "Exact", needs_answer=True, parses=False),
+    "f1": _BuiltIn(f"{_BUILTIN}.texts", "F1", needs_answer=True, parses=False),
+    "gt with formulas": _BuiltIn(
+        f"{_BUILTIN}.math_verify", "GroundTruthOfFormulas", place="process", cpu_s=4.0, parses=False
+    ),
+    "gt": _BuiltIn("gt", "GroundTruth", needs_answer=True, parses=False),
+    "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process", parses=False),
+    "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True, parses=False),
+    "json_conforms": _BuiltIn(f"{_BUILTIN}.json_conforms", "JsonConforms", place="process"),
+    "json_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "JsonSchema"),
+    "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
+    "judge": _BuiltIn("judge.judge", "judge", parses=False),
+    "label_match": _BuiltIn(f"{_BUILTIN}.labels", "LabelMatch", needs_answer=True),
+    "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency", parses=False),
+    "latex_only": _BuiltIn(f"{_BUILTIN}.formats", "LatexOnly"),
+    "math-verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
+    "math_exact": _BuiltIn(f"{_BUILTIN}.number_match", "MathExact", needs_answer=True),
+    "math_verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
+    "number_match": _BuiltIn(f"{_BUILTIN}.number_match", "NumberMatch", needs_answer=True),
+    "number_only": _BuiltIn(f"{_BUILTIN}.number_match", "NumberOnly"),
+    "powl_equal": _BuiltIn("powl.scoring", "powl_equal", place="process", parses=False),
+    "powl_footprint": _BuiltIn("powl.scoring", "powl_footprint", place="process", parses=False),
+    "powl_group_consensus": _BuiltIn("powl.scoring", "powl_group_consensus", place="process", parses=False),
+    "powl_self_consistency": _BuiltIn("powl.scoring", "powl_self_consistency", place="process", parses=False),
+    "powl_valid": _BuiltIn("powl.scoring", "powl_valid", place="process", parses=False),
+    "reasoning_format": _BuiltIn(f"{_BUILTIN}.formats", "ReasoningFormat"),
+    "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex", parses=False),
+    "relative": _BuiltIn("relative", "relative", parses=False),
+    "remote": _BuiltIn("graders.remote", "RemoteGrader", place="loop"),
+    "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process", parses=False),
+    "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
+    "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens", parses=False),
+    "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls", parses=False),
+    "xml_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "XmlSchema"),
 }
-GRADERS: Final = tuple(sorted(_GRADERS))
-COMPARING: Final = frozenset({"gt", *(name for name, each in _GRADERS.items() if each.needs_answer)})
+GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.module.startswith(_BUILTIN) and " " not in name)
+COMPARING: Final = frozenset(name for name, each in _TABLE.items() if each.needs_answer)
 """Scorers that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
 """Scorers that abstain on an item without a process model as its answer or in its metadata."""
-_MODELS: Final = COMPARING_MODELS | {"powl_group_consensus", "powl_self_consistency", "powl_valid"}
-_FORMULAS: Final = "gt formulas"
-"""What ``gt`` asks about formulas that are written differently; in a worker process only."""
 
 
 _PHRASES: Final = {
@@ -136,7 +141,7 @@ _NOT_BUILT_IN: Final = (
 
 def known_scorers() -> tuple[str, ...]:
     """Return the built-in names, sorted."""
-    return tuple(sorted({"composite", "gt", "judge", "relative", "remote", *_MODELS, *_GRADERS}))
+    return tuple(sorted({"composite", *(name for name in _TABLE if " " not in name)}))
 
 
 def build_scorer(
@@ -159,14 +164,10 @@ def build_scorer(
     where = f"{source}: {name}"
     # A pipeline file may have numbers as keys, which are no keywords and do not sort.
     given = {str(each): value for each, value in (options or {}).items()}
-    if name in _GRADERS:
-        return _grader(name, given, where, key)
-    if name == "gt":
-        return _ground_truth(given, where, key)
+    if name in _TABLE:
+        return _built_in(name, given, where, key)
     if name == "composite":
         return build_composite(given, where, lambda part, its, place: build_scorer(part, its, source=place))
-    if name in ("judge", "relative", "remote") or name in _MODELS:
-        return _MAKERS["powl" if name in _MODELS else name](name, given, where, key)
     if ":" not in name:
         accepted = "module:attr or path/to/file.py:attr for a Python function or class"
         if bare_name(name) in map(bare_name, _NOT_BUILT_IN.split()):
@@ -180,13 +181,6 @@ def build_scorer(
 
 def scorer_of(source: Source) -> Scorer:
     """Return the scorer that a worker process is to run."""
-    if source.name == _FORMULAS:
-        from tfgrpo.rewarders.graders.builtin.math_verify import MathVerify, formulas_equal  # noqa: PLC0415 - imports sympy
-        from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - see ``_ground_truth``
-
-        gt = GroundTruth(**source.options)
-        MathVerify().prepare()
-        return Scorer(gt.rewarder_id, partial(gt.score_one, equal=formulas_equal))
     made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
     if not isinstance(made, Scorer):
         raise PipelineError.one("rewarders", source.name, "a single scorer")
@@ -200,155 +194,51 @@ def _source(name: str, options: Mapping[str, Any], folder: Path | None = None, e
 
 
 def _split_options(
-    options: Mapping[str, Any], name: str, where: str, key: str
-) -> tuple[dict[str, Any], str, Parse | None]:
-    """Return the options of the grader itself, its name in records, and how it is to read outputs."""
-    rest, own = pop_rewarder_id(options, name, where)
-    parse = rest.pop("parse", None)
-    if parse is not None and parse not in get_args(Parse):
-        raise PipelineError.one(f"{where}{key}.parse", repr(parse), ", ".join(get_args(Parse)))
-    return rest, own, parse
+    options: Mapping[str, Any], name: str, where: str, key: str, parses: str = ", ".join(get_args(Parse))
+) -> tuple[dict[str, Any], str, Parse | None, list[Problem]]:
+    """Return the options of the scorer itself, its name in records, how it is to read outputs, and problems of these two."""
+    rest = dict(options)
+    own, parse = rest.pop("rewarder_id", name), rest.pop("parse", None)
+    problems = named_problems(own, f"{where}{key}")
+    if "parse" in options and parse not in parses.split(", "):
+        problems.append(Problem(f"{where}{key}.parse", repr(parse), parses))
+    return rest, own, parse, problems
 
 
-def _grader(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    traits = _GRADERS[name]
-    problems: list[Problem] = []
-    rest, own, parse = (
-        {each: value for each, value in options.items() if each not in ("parse", "rewarder_id")},
-        name,
-        None,
-    )
+def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
+    """Return a built-in scorer. Its module is loaded only now: a worker starts three times as fast without pydantic."""
+    traits = _TABLE[name]
+    parses = ", ".join(get_args(Parse)) if traits.parses else "no parse: this scorer cuts reasoning itself"
+    rest, own, parse, problems = _split_options(options, name, where, key, parses)
+    build = getattr(importlib.import_module(f"tfgrpo.rewarders.{traits.module}"), traits.build)
+    if "rewarder_id" in options and "rewarder_id" in inspect.signature(build).parameters and not problems:
+        rest["rewarder_id"] = own
     try:
-        rest, own, parse = _split_options(options, name, where, key)
-    except PipelineError as error:
-        problems += error.problems
-    if "parse" in options and not traits.parses:
-        problems.append(
-            Problem(f"{where}{key}.parse", repr(options["parse"]), "no parse: this scorer cuts reasoning itself")
-        )
-    module = importlib.import_module(f"tfgrpo.rewarders.graders.builtin.{traits.module}")
-    try:
-        grader: ItemScorer = constructed(getattr(module, traits.kind), rest, where, key)
+        made: Any = constructed(build, rest, where, key)
     except PipelineError as error:
         problems += error.problems
     if problems:
         raise PipelineError(problems)
-    isolated = traits.place == "process"
-    return Scorer(
-        own,
-        grader.score_one,
-        place=traits.place,
+    place = "inline" if getattr(made, "quick", False) else traits.place
+    return replace(
+        _of_object(own, made, where),
+        place="loop" if getattr(made, "asks_model", False) else place,
+        source=_source(name, options) if place == "process" else None,
+        second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
         parse=parse,
         cpu_s=traits.cpu_s,
         limit_s=traits.limit_s,
-        source=_source(name, options) if isolated else None,
-        unusable=getattr(grader, "unusable", None),
-        overlooked=getattr(grader, "overlooked", None),
-        made_from=grader,
     )
-
-
-def _ground_truth(options: dict[str, Any], where: str, key: str) -> Scorer:
-    # A worker of a user's function starts three times as fast without pydantic.
-    from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - see above
-
-    gt: GroundTruth = constructed(GroundTruth, options, where, key)
-    formulas = Scorer(gt.rewarder_id, gt.score_one, place="process", cpu_s=4.0, source=Source(_FORMULAS, options, ""))
-    return Scorer(
-        gt.rewarder_id,
-        gt.score_one,
-        needs_answer=True,
-        unusable=gt.unusable,
-        second=formulas if gt.knows_algebra else None,
-        made_from=gt,
-    )
-
-
-def _judge(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    from tfgrpo.rewarders.judge.judge import JudgeRewarder  # noqa: PLC0415 - only for judges
-    from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - as above
-
-    rest, own = pop_rewarder_id(options, "judge", where)
-    judge = JudgeRewarder(judge_options(rest, f"{where}{key}"), own)
-    checks = judge.unusable if judge.options.preset in ("reference", "grounded") else None
-    return _group(own, judge, place="loop", asks_model=True, judge_loads=judge.judge_loads, unusable=checks)
-
-
-def _group(name: str, maker: Any, **traits: Any) -> Scorer:
-    """Return the scorer of an object with ``score(context)``."""
-    return Scorer(name, maker.score, scope="group", score_range=declared_range(maker), made_from=maker, **traits)
-
-
-def _relative(_: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    """Return the ``relative`` scorer: by totals, or by a judge's comparisons when it has an option ``judge``."""
-    from tfgrpo.rewarders.relative import RelativeRewarder, Variant  # noqa: PLC0415 - only where it is asked for
-
-    rest, own = pop_rewarder_id(options, "relative", where)
-    variant = rest.pop("variant", "rank")
-    judge = rest.pop("judge", None)
-    problems = [
-        Problem(f"{where}{key}.{each}", repr(rest[each]), "judge, rewarder_id, variant") for each in sorted(rest)
-    ]
-    if variant not in get_args(Variant):
-        problems.append(Problem(f"{where}{key}.variant", repr(variant), ", ".join(get_args(Variant))))
-    pairs = None
-    if isinstance(judge, Mapping):
-        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - see above
-        from tfgrpo.rewarders.judge.pairs import PairwiseRewarder  # noqa: PLC0415
-
-        try:
-            pairs = PairwiseRewarder(judge_options(judge, f"{where}{key}.judge"), variant, own)
-            problems += [
-                Problem(
-                    f"{where}{key}.judge.{each}", repr(value), "the rewarder judge: presets and panels do not compare"
-                )
-                for each in ("preset", "models")
-                if (value := getattr(pairs.options, each)) is not None
-            ]
-        except PipelineError as error:
-            problems += error.problems
-    elif judge is not None:
-        problems.append(Problem(f"{where}{key}.judge", repr(judge), "options of a judge, or {} for all defaults"))
-    if problems:
-        raise PipelineError(problems)
-    if pairs is not None:
-        return _group(own, pairs, place="loop", compares=True, asks_model=True, judge_loads=pairs.judge_loads)
-    return _group(own, RelativeRewarder(variant, own), ranks=True)
-
-
-def _remote(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    from tfgrpo.rewarders.graders.remote import RemoteGrader  # noqa: PLC0415 - only for services
-
-    rest, own, parse = _split_options(options, name, where, key)
-    remote = constructed(RemoteGrader, rest, where, key)
-    return Scorer(
-        own, partial(remote.grade, own), scope="batch", place="loop", parse=parse, close=remote.aclose, made_from=remote
-    )
-
-
-def _process_model(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS  # noqa: PLC0415 - only for process models
-
-    made = constructed(POWL_REWARDERS[name], options, where, key)
-    place: Place = "inline" if made.quick else "process"
-    source = None if made.quick else _source(name, options)
-    return _group(made.rewarder_id, made, place=place, compares=made.compares, source=source)
-
-
-_MAKERS: Final[Mapping[str, Callable[[str, dict[str, Any], str, str], Scorer]]] = {
-    "judge": _judge,
-    "powl": _process_model,
-    "relative": _relative,
-    "remote": _remote,
-}
 
 
 def _from_python(
     name: str, options: dict[str, Any], where: str, key: str, *, folder: Path | None, entry: str
 ) -> Scorer:
     found = load_object(name, where, folder=folder, entry=entry)
-    rest, own, parse = _split_options(options, entry or name, where, key)
+    rest, own, parse, problems = _split_options(options, entry or name, where, key)
+    if problems:
+        raise PipelineError(problems)
     made = as_scorer(own, found, rest, where, key)
     if "rewarder_id" in options:
         made = replace(made, rewarder_id=own)  # though the object has a name, too
@@ -387,23 +277,25 @@ def _kind(value: object) -> str:
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:
+    """Return the scorer of an object with ``score_one``, ``grade_batch`` or ``score``."""
     try:
         score_range = declared_range(found)
     except OptionError as error:
         raise PipelineError.one(where, error.given, error.accepted) from error
-    traits: dict[str, Any] = {"score_range": score_range, "made_from": found, "close": getattr(found, "close", None)}
-    if callable(getattr(found, "score_one", None)):
-        return Scorer(name, found.score_one, **traits)  # type: ignore[attr-defined]
-    if callable(getattr(found, "grade_batch", None)):
-        per_item = getattr(found, "per_item", False) is True
-        return Scorer(name, found.grade_batch, scope="batch", per_item=per_item, **traits)  # type: ignore[attr-defined]
+    traits: dict[str, Any] = {
+        each: getattr(found, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
+    }
+    traits |= {"place": "thread", "score_range": score_range, "made_from": found}
+    if callable(call := getattr(found, "score_one", None)):
+        return Scorer(name, call, **traits)
+    if callable(call := getattr(found, "grade_batch", None)):
+        return Scorer(name, call, scope="batch", per_item=getattr(found, "per_item", False) is True, **traits)
     own = getattr(found, "rewarder_id", None)
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
     flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
-    place: Place = "loop" if flags["asks_model"] else "thread"
-    loads = getattr(found, "judge_loads", None)
-    return Scorer(own, cast("Any", found).score, scope="group", place=place, judge_loads=loads, **flags, **traits)
+    traits["place"] = "loop" if flags["asks_model"] else "thread"
+    return Scorer(own, cast("Any", found).score, scope="group", **flags, **traits)
 
 
 TRIAL: Final = GraderInput.of(
@@ -426,27 +318,15 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
     """
     if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
         return
-    verdict = _on_trial(scorer)
+    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
+    try:
+        (verdict,) = pool.perform([TRIAL], TRIAL_S)
+    finally:
+        pool.close()
     if not isinstance(verdict, Abstained):
         return
     if verdict.reason.endswith((REJECTS, *_NO_GRADER)) or verdict.reason.startswith("SystemExit"):
         raise PipelineError.one(where, f"{verdict.reason} (a call with a made-up item)", _RETURNS)
-
-
-def _on_trial(scorer: Scorer) -> Verdict | None:
-    """Return the verdict on the made-up attempt; None if a thread has none in time."""
-    if scorer.place == "process":
-        pool = WorkerPool(scorer, 1)
-        try:
-            return pool.perform([TRIAL], TRIAL_S)[0]
-        except NotIsolated:
-            return None  # the runner will say so, and call it in a thread
-        finally:
-            pool.close()
-    verdicts: dict[int, Verdict] = {}
-    with RewarderThreads(1) as threads, suppress(TimeoutError):
-        threads.submit(perform, scorer, [deepcopy(TRIAL)], verdicts.__setitem__).result(TRIAL_S)
-    return verdicts.get(0)
 
 
 _RETURNS: Final = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
@@ -464,10 +344,9 @@ def _of_function(name: str, function: Callable[..., Any], options: Mapping[str, 
     try:
         if options:
             refuse_unknown(function, options, f"{where}{key}")
-        made: Bound = bound(function, options)
-        return Scorer(
-            name, made.call, scope=made.scope, place="thread", score_range=declared_range(function), made_from=function
-        )
+        call, scope = bound(function, options)
+        score_range = declared_range(function)
+        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=function)
     except ValueError as error:  # a plain one for a callable of which Python knows no signature
         given = error.given if isinstance(error, OptionError) else str(error)
         raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error

@@ -5,18 +5,51 @@ It ignores outputs, and refuses fewer than two attempts. ``tfgrpo.rewarders.judg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
 from tfgrpo.rewarders.options import Name, Options, accepts
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.errors import PipelineError, Problem, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+
 Variant: TypeAlias = Literal["rank", "centered", "zscore"]
+
+
+def relative(rewarder_id: str = "relative", **options: Any) -> RelativeRewarder | PairwiseRewarder:
+    """Return the scorer of a pipeline file: by totals, or by comparisons when there is an option ``judge``.
+
+    Raises ``PipelineError`` with every problem of the options.
+    """
+    variant, judge = options.pop("variant", "rank"), options.pop("judge", None)
+    problems = [Problem(each, repr(options[each]), "judge, rewarder_id, variant") for each in sorted(options)]
+    try:
+        by_totals = RelativeRewarder(variant, rewarder_id)
+    except PipelineError as error:
+        problems += error.problems
+    if isinstance(judge, Mapping):
+        from tfgrpo.rewarders.judge.options import judge_options  # noqa: PLC0415 - only for judges
+        from tfgrpo.rewarders.judge.pairs import PairwiseRewarder  # noqa: PLC0415 - as above
+
+        try:
+            made = judge_options(judge)
+            for each in ("preset", "models"):
+                if (value := getattr(made, each)) is not None:
+                    accepted = "the rewarder judge: presets and panels do not compare"
+                    problems.append(Problem(f"judge.{each}", repr(value), accepted))
+        except PipelineError as error:
+            problems += [Problem(f"judge.{each.source}", each.given, each.accepted) for each in error.problems]
+    elif judge is not None:
+        problems.append(Problem("judge", repr(judge), "options of a judge, or {} for all defaults"))
+    if problems:
+        raise PipelineError(problems)
+    return by_totals if judge is None else PairwiseRewarder(made, variant, rewarder_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +64,8 @@ class RelativeRewarder(Options):
     """``rank``: 1 best to 0 worst, ties share the mean. ``centered``: total minus group mean.
     ``zscore``: the same over the population standard deviation (plus 1e-8)."""
     rewarder_id: Name = "relative"
+
+    ranks: ClassVar[bool] = True
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""

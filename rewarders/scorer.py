@@ -284,6 +284,11 @@ class Scorer:
         """None: only a composite has members."""
         return ()
 
+    @property
+    def together(self) -> bool:
+        """Whether a call is about several attempts, none of which can be scored without the others."""
+        return self.scope == "group" or (self.scope == "batch" and not self.per_item)
+
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
@@ -309,10 +314,16 @@ class Weighted:
         return self.scorer.score_range if self.score_range is None else self.score_range
 
 
+def is_range(ends: object) -> bool:
+    """Return whether a value is two finite numbers, the lower one first."""
+    if not isinstance(ends, Sequence) or len(ends) != 2 or not all(is_number(end, allow_nan=False) for end in ends):
+        return False
+    return bool(ends[0] < ends[1])
+
+
 def declared_range(holder: object, override: Sequence[Any] | None = None) -> Range:
     """Return ``override``, else the ``score_range`` of an object, else 0 to 1. Raises ``OptionError`` for an invalid one."""
     ends = getattr(holder, "score_range", UNIT) if override is None else override
-    numbers = isinstance(ends, Sequence) and len(ends) == 2 and all(is_number(end, allow_nan=False) for end in ends)
-    if not numbers or not ends[0] < ends[1]:
+    if not is_range(ends):
         raise OptionError(f"score_range is {ends!r}", ACCEPTED_RANGE)
     return float(ends[0]), float(ends[1])

@@ -7,7 +7,6 @@ A call that keeps the interpreter lock (such as a catastrophic regular expressio
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections import deque
@@ -29,10 +28,9 @@ class RewarderThreads(Executor):
         if limit < 1:
             raise ValueError(f"limit is {limit}; accepted: at least 1")
         self._limit = limit
-        self._lock = threading.Lock()  # guards the four fields below
+        self._lock = threading.Lock()  # guards the three fields below
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._running: set[Future[Any]] = set()
-        self._abandoned: set[Future[Any]] = set()
         self._closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -45,51 +43,11 @@ class RewarderThreads(Executor):
             self._start_waiting()
         return future
 
-    async def run(self, call: Callable[[], T], limit_s: float, *, watch: bool = True) -> T:
-        """Return the result of a call. Raises ``TimeoutError``, and abandons the call, ``limit_s`` after its start.
-
-        When the caller leaves, a call that waits for a thread is dropped; one that runs is watched to its limit all the
-        same, or abandoned at once without ``watch``.
-        """
-        loop = asyncio.get_running_loop()
-        started: asyncio.Future[None] = loop.create_future()
-
-        def begun() -> T:
-            loop.call_soon_threadsafe(_complete, started)
-            return call()
-
-        watching = asyncio.ensure_future(self._watched(self.submit(begun), started, limit_s))
-        watching.add_done_callback(lambda task: task.cancelled() or task.exception())  # perhaps no one waits any more
-        try:
-            return await asyncio.shield(watching)
-        except asyncio.CancelledError:
-            if not (watch and started.done()):
-                watching.cancel()
-            raise
-
-    async def _watched(self, future: Future[T], started: asyncio.Future[None], limit_s: float) -> T:
-        answer = asyncio.wrap_future(future)
-        try:
-            either: list[asyncio.Future[Any]] = [started, answer]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return await asyncio.wait_for(answer, limit_s)
-        finally:
-            answer.cancel()
-            if not future.done():
-                self.abandon(future)
-
-    @property
-    def abandoned(self) -> int:
-        """Number of abandoned calls that still run."""
-        return len(self._abandoned)
-
     def abandon(self, future: Future[Any]) -> None:
         """Abandon a call: drop it if it waits, else free its place for another thread."""
         future.cancel()
         with self._lock:
-            if future in self._running:
-                self._running.remove(future)
-                self._abandoned.add(future)
+            self._running.discard(future)
             self._start_waiting()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
@@ -118,7 +76,6 @@ class RewarderThreads(Executor):
         finally:
             with self._lock:
                 self._running.discard(future)
-                self._abandoned.discard(future)
                 self._start_waiting()
 
 
@@ -126,8 +83,3 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a call needs no thread, because it returns a coroutine."""
     call = getattr(function, "__call__", None)  # noqa: B004  of an object with an asynchronous __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

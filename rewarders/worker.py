@@ -11,138 +11,109 @@ import json
 import os
 import pickle
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from tfgrpo.rewarders.faults import each_alone
-from tfgrpo.rewarders.scorer import Abstained, Source, Verdict
+from tfgrpo.rewarders.scorer import Abstained, Verdict
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
 
 PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv[3]); "
-    "from tfgrpo.rewarders.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+    "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
 )
-"""What the interpreter of a worker runs: its arguments are the connection, the lifeline, and where ``tfgrpo`` is."""
-HEADER: Final = struct.Struct("!Q")
-LONGEST: Final = 1 << 30
-"""Bytes of the longest message of a worker; more is what its code wrote into the connection."""
+"""What the interpreter of a worker runs."""
+READY: Final = b"ready"
+BEGIN: Final = b"begin"
+DONE: Final = b"done"
+"""Messages of a worker: it has made the scorer, it calls it, it has scored all. Any other one is a verdict."""
 _ORPHAN_S: Final = 1.0
 _LONGEST_S: Final = 1e8
 """Longest processor time: timers of the system take no more."""
 
 
-def send(connection: socket.socket, body: bytes) -> None:
-    """Send a message behind its length."""
-    connection.sendall(HEADER.pack(len(body)))
-    connection.sendall(body)
+def encoded(index: int, verdict: Verdict | None) -> bytes:
+    """Return a verdict as JSON; None for an attempt that cannot be read here."""
+    row: dict[str, Any] | None = None
+    if isinstance(verdict, RewardScore):
+        row = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
+    elif verdict is not None:
+        row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
+    return json.dumps([index, row]).encode()
 
 
-def receive(connection: socket.socket, most: int | None = None) -> bytes:
-    """Return the next message.
-
-    Raises ``EOFError`` at the end of the connection, ``TimeoutError`` at its limit, and ``ValueError`` for one longer than
-    ``most`` bytes.
-    """
-    (length,) = HEADER.unpack(_exactly(connection, HEADER.size))
-    if most is not None and length > most:
-        raise ValueError(f"a message of {length} bytes")
-    return _exactly(connection, length)
+def decoded(name: str, message: bytes) -> tuple[int, Verdict | None]:
+    """Return index and verdict of a message. Raises ``ValueError``, ``TypeError`` or ``LookupError`` for what is none."""
+    index, row = json.loads(message)
+    if row is None:
+        return index, None
+    if "score" in row:
+        return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
+    return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    parts = []
-    while count:
-        part = connection.recv(min(count, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def encoded(index: int, verdict: Verdict) -> bytes:
-    """Return a verdict as JSON."""
-    if isinstance(verdict, Abstained):
-        row: dict[str, Any] = {"at": index, "reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
-    else:
-        row = {"at": index, "score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
-    return json.dumps(row).encode()
-
-
-def decoded(name: str, body: bytes) -> tuple[int, Verdict]:
-    """Return index and verdict of a message. Raises ``ValueError`` for what is none."""
-    try:
-        row = json.loads(body)
-        if "score" in row:
-            return row["at"], RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
-        return row["at"], Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
-    except (TypeError, KeyError, RecursionError) as error:
-        raise ValueError("no verdict") from error
-
-
-def main(descriptor: int, lifeline: int) -> None:
-    """Serve the owner at the other end of a socket, until it closes that or its end of the lifeline."""
+def main() -> None:
+    """Serve the owner at the other end of standard input, until it closes that or its end of standard output."""
+    connection, lifeline = Connection(os.dup(0)), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
     _end_with(lifeline, os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
-    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError, OSError):
+    with connection, contextlib.suppress(EOFError, OSError):
         _serve(connection)
     os._exit(0)  # without what the scorer's code registered for the end
 
 
-def _serve(connection: socket.socket) -> None:
+def _serve(connection: Connection) -> None:
     from tfgrpo.rewarders.calling import perform  # noqa: PLC0415 - what an owner needs of this module is less
     from tfgrpo.rewarders.registry import scorer_of  # noqa: PLC0415 - as above
 
     # Only now: a file of the user's folder called as a module of the library must not take its place.
-    sys.path[:], source, memory = pickle.loads(receive(connection))  # noqa: S301 - of the process that started this one
+    sys.path[:], source, memory = connection.recv()
     _limit_memory(memory)
-    scorer = _made(connection, source, scorer_of)
     process = os.getpid()
+    try:
+        scorer = scorer_of(source)
+    except BaseException as error:
+        connection.send_bytes(f"refused {type(error).__name__}: {error}".encode(errors="replace"))
+        raise EOFError from error
 
-    def report(index: int, verdict: Verdict) -> None:
-        _say(connection, process, encoded(index, verdict))
+    def say(message: bytes) -> None:
+        if os.getpid() != process:
+            os._exit(0)  # a copy that the scorer's code forked, and that returned from it
+        connection.send_bytes(message)
 
+    say(READY)
     while True:
-        parts, limit_s, cpu_s = pickle.loads(receive(connection))  # noqa: S301 - as above
+        parts, limit_s, cpu_s = connection.recv()
         # The class of a value may exist in the owner only.
         items: list[Any] = each_alone(parts, _unpickled, lambda _: None)
-        if unread := [at for at, item in enumerate(items) if item is None]:
-            _say(connection, process, b"unreadable " + json.dumps(unread).encode())
-            continue
+        known = [] if scorer.together and None in items else [at for at, item in enumerate(items) if item is not None]
+        for at in {*range(len(items))}.difference(known):
+            say(encoded(at, None))
 
         def begin(seconds: float = min(cpu_s, _LONGEST_S)) -> None:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, also in code that keeps the interpreter
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            _say(connection, process, b"begin")
+            say(BEGIN)
 
-        perform(scorer, items[0] if scorer.scope == "group" else items, report, begin, limit_s)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        _say(connection, process, b"done")
+        def report(index: int, verdict: Verdict, known: list[int] = known) -> None:
+            say(encoded(known[index], verdict))
+
+        if known:
+            perform(
+                scorer, items[0] if scorer.scope == "group" else [items[at] for at in known], report, begin, limit_s
+            )
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        say(DONE)
 
 
 def _unpickled(part: Any) -> Any:
     return pickle.loads(part)  # noqa: S301 - of the process that started this one
-
-
-def _made(connection: socket.socket, source: Source, scorer_of: Any) -> Any:
-    try:
-        made = scorer_of(source)
-    except BaseException as error:
-        send(connection, f"refused {type(error).__name__}: {error}".encode(errors="replace"))
-        raise EOFError from error
-    send(connection, b"ready")
-    return made
-
-
-def _say(connection: socket.socket, process: int, body: bytes) -> None:
-    if os.getpid() != process:
-        os._exit(0)  # a copy that the scorer's code forked, and that returned from it
-    send(connection, body)
 
 
 def _end_with(lifeline: int, owner: int) -> None:

@@ -1,45 +1,66 @@
-"""Score in worker processes: a pool of one scorer, whose processes are ended past a limit and replaced.
+"""Call a scorer that may hang, exit or allocate without end: in worker processes, or in threads where it cannot be isolated.
 
-A call blocks its thread, at most as long as its limits say. A limit, an exit or an allocation without end costs the attempt
-that the worker was asked about; the others go on. A scorer whose calls do not end for several items in a row is not asked for
-a while, so that it cannot keep the machine busy without bound.
+A call blocks its thread, at most as long as its limits say. Past a limit a process is ended and replaced, and a thread, which
+cannot be ended, is abandoned; that costs the attempt that it was asked about, and the others go on. A scorer whose calls do
+not end for several items in a row is not asked for a while, so that it cannot keep the machine busy without bound.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
+import logging
 import os
 import pickle
+import queue
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.calling import Work, late, missing, patience, size
-from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict
-from tfgrpo.rewarders.threads import is_async
-from tfgrpo.rewarders.worker import LONGEST, PROGRAM, decoded, receive, send
+from tfgrpo.rewarders.calling import Work, all_of, late, patience, perform, size
+from tfgrpo.rewarders.faults import each_alone, is_cancellation
+from tfgrpo.rewarders.matching import NO_RESULT, unless_it_raises
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
+from tfgrpo.rewarders.threads import RewarderThreads, is_async
+from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, decoded
 
+Message: TypeAlias = bytes | tuple[int, Verdict | None]
+"""``BEGIN``, ``DONE``, or an index with its verdict; None for what a process cannot read."""
 MOST_FAULTS: Final = 4
 """Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
+MOST_HANGING: Final = 4
+"""Abandoned calls of one scorer that still run, at which it is no longer called."""
 PAUSE_S: Final = 30.0
 """How long it is not asked."""
 START_S: Final = 120.0
 """Most seconds for a worker to import what the scorer needs, and to read what it is asked about."""
+CALLS: Final = 8
+"""Concurrent calls of one scorer in threads."""
+ENDED: Final = "scoring has ended"
+_TOGETHER: Final = 64
+"""Single attempts that one process is asked about in one message."""
 _LOOK_S: Final = 0.5
 """How often a silent worker is looked after: a copy of it that its code forked may keep the connection open."""
+_STALLED_S: Final = 30.0
+"""Most seconds between the pieces of one message."""
+_LONGEST: Final = 1 << 29
+"""Bytes of the longest message; the length of a greater one is text that the scorer's code wrote into the connection."""
 _LEAST_MEMORY: Final = 1 << 30
 _GREEDY: Final = 4
 """Workers of which each may take all that it is allowed at the same time."""
-_ENDED: Final = "scoring has ended"
+_LOG: Final = logging.getLogger("tfgrpo.rewarders")
 
 
 def worker_count() -> int:
@@ -63,87 +84,72 @@ class NotIsolated(Exception):
     """A worker process cannot make the scorer."""
 
 
-class _Unreadable(Exception):
-    """A worker cannot read some of what it was asked about: their indices."""
+class ProcessWorker:
+    """A process that has made the scorer, and the connection to it."""
 
-
-class _Worker:
-    """One process and the connection to it."""
-
-    def __init__(self) -> None:
-        """Start it. Raises ``OSError``, or ``ImportError`` where the system has no such processes."""
-        ends: list[int] = []
-        try:
-            ours, theirs, lifeline, their_lifeline = ends = _connections()
-            self.process = subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs us
-                [sys.executable, "-P", "-c", PROGRAM, str(theirs), str(their_lifeline), str(Path(__file__).parents[2])],
-                pass_fds=(theirs, their_lifeline),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at a terminal is the owner's, and children of the scorer end with it
-            )
-        except BaseException:
-            for end in ends:
-                os.close(end)
-            raise
-        os.close(theirs)
-        os.close(their_lifeline)
-        self.connection = socket.socket(fileno=ours)
-        self._lifeline = os.fdopen(lifeline, "wb", buffering=0)
-        self._poll = select.poll()
-        self._poll.register(self.connection, select.POLLIN)
+    def __init__(self, scorer: Scorer) -> None:
+        """Start it. Raises ``NotIsolated`` where the system has no such processes."""
+        self._scorer = scorer
         self.fresh = True
         """It was not idle yet: what ends it, ends it while it is asked."""
-        self.begun = False
-        """The scorer's code was called since it was asked."""
-
-    def make(self, scorer: Scorer) -> None:
-        """Have it make the scorer. Raises ``NotIsolated``."""
-        deadline = time.monotonic() + START_S
         try:
-            self.say(pickle.dumps((sys.path, scorer.source, memory_limit())), START_S)
-            answer = self.next(deadline)
+            (ours, theirs), (end, lifeline) = socket.socketpair(), os.pipe()
+            with theirs, os.fdopen(end) as theirs_alive:
+                self.process = subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs us
+                    [sys.executable, "-P", "-c", PROGRAM, str(Path(__file__).parents[2])],
+                    stdin=theirs.fileno(),
+                    stdout=theirs_alive,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C at a terminal is the owner's, and children of the scorer end with it
+                )
+        except (OSError, ImportError, AttributeError, ValueError) as error:
+            raise NotIsolated(f"no process can be started: {error}") from error
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_STALLED_S), 0))
+        self._connection = Connection(ours.detach())
+        self._poll = select.poll()  # that of the connection makes a selector for each message
+        self._poll.register(self._connection, select.POLLIN)
+        self._lifeline = os.fdopen(lifeline, "wb", buffering=0)
+
+    def make(self) -> None:
+        """Have it make the scorer. Raises ``NotIsolated``."""
+        try:
+            self._connection.send((sys.path, self._scorer.source, memory_limit()))
+            answer = self._received(time.monotonic() + START_S)
         except TimeoutError:
             raise NotIsolated(f"its process could not make it within {START_S:g} s") from None
         except (OSError, EOFError) as error:
             raise NotIsolated(f"its process ended{self.ended()} while it made it") from error
         except Exception as error:
             raise NotIsolated(f"its options cannot be sent to a process: {error}") from error
-        if answer != b"ready":
-            raise NotIsolated(f"its process cannot make it: {_text(answer, 'refused ')}")
+        if answer != READY:
+            reason = answer.decode(errors="replace").removeprefix("refused ")[:300]
+            raise NotIsolated(f"its process cannot make it: {reason}")
 
-    def say(self, body: bytes, limit_s: float) -> None:
-        """Send a message. Raises ``OSError``."""
-        self.connection.settimeout(limit_s)
-        send(self.connection, body)
+    def ask(self, parts: Sequence[bytes], limit_s: float, cpu_s: float) -> None:
+        """Send work. Raises ``OSError``."""
+        self._connection.send((parts, limit_s, cpu_s))
 
-    def next(self, deadline: float) -> bytes:
-        """Return its next message. Raises ``TimeoutError``, ``EOFError`` when it has ended, ``ValueError`` for no message."""
+    def next(self, deadline: float) -> Message:
+        """Return its next message.
+
+        Raises ``TimeoutError``, ``EOFError`` when it has ended, and ``ValueError``, ``TypeError`` or ``LookupError`` for none.
+        """
+        message = self._received(deadline)
+        return message if message in (BEGIN, DONE) else decoded(self._scorer.rewarder_id, message)
+
+    def _received(self, deadline: float) -> bytes:
         while not self._poll.poll(1000 * min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
                 raise TimeoutError
             if self.process.poll() is not None and not self._poll.poll(0):
                 raise EOFError
-        self.connection.settimeout(min(START_S, max(1.0, deadline - time.monotonic())))
-        return receive(self.connection, LONGEST)
-
-    def ask(self, body: bytes, patience_s: float, tell: Callable[[bytes], None]) -> None:
-        """Send work, and pass on the verdicts until all is done.
-
-        Raises ``_Unreadable``, ``TimeoutError`` when a call takes longer than ``patience_s``, and ``OSError``, ``EOFError`` or
-        ``ValueError`` when it has ended or sends what is no message.
-        """
-        self.begun = False
-        self.say(body, START_S)
-        deadline = time.monotonic() + START_S
-        while (message := self.next(deadline)) != b"done":
-            if message == b"begin":
-                self.begun, deadline = True, time.monotonic() + patience_s
-            elif message.startswith(b"unreadable "):
-                raise _Unreadable(*json.loads(message.removeprefix(b"unreadable ")))
-            else:
-                tell(message)
+        try:
+            return self._connection.recv_bytes(_LONGEST)
+        except ConnectionError as error:
+            raise EOFError from error
+        except OSError as error:
+            raise ValueError("too long or incomplete") from error
 
     def is_alive(self) -> bool:
         """Return whether an idle worker can be asked: code of the scorer may have ended it since its last answer."""
@@ -171,260 +177,334 @@ class _Worker:
     def release(self) -> None:
         """End it and close the connection, which no other thread may use any more."""
         self.kill()
-        self.connection.close()
+        self._connection.close()
         self._lifeline.close()
 
 
-class WorkerPool:
-    """The worker processes of one scorer. Several threads may use it at once."""
+class _Released(Exception):
+    """No one waits for this call any more."""
 
-    def __init__(self, scorer: Scorer, most: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``most``: processes at a time; None: as many as cores. ``clock``: of the pause after many faults."""
+
+class ThreadWorker:
+    """A thread for one call. It cannot be ended; one that is released makes no further call."""
+
+    fresh = True
+
+    def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
-        self._most = most or worker_count()
-        self._clock = clock
-        self._changed = threading.Condition()  # guards the fields below
-        self._idle: list[_Worker] = []
-        self._busy: set[_Worker] = set()
-        self._starting = 0
-        self._works = False
+        self._messages = queue.SimpleQueue[Message]()
+        self._released = False
+        self._thread = threading.Thread()
+
+    def ask(self, parts: Sequence[Any], limit_s: float, _: float) -> None:
+        """Start the call."""
+        work: Any = parts[0] if self._scorer.scope == "group" else [_copied(item) for item in parts]
+        self._thread = threading.Thread(target=self._call, args=(work, limit_s), name="rewarder", daemon=True)
+        self._thread.start()
+
+    def _call(self, work: Work, limit_s: float) -> None:
+        with contextlib.suppress(_Released):
+            perform(self._scorer, work, lambda *verdict: self._messages.put(verdict), self._begin, limit_s)
+            self._messages.put(DONE)
+
+    def _begin(self) -> None:
+        if self._released:
+            raise _Released
+        self._messages.put(BEGIN)
+
+    def next(self, deadline: float) -> Message:
+        """Return its next message. Raises ``TimeoutError``."""
+        try:
+            return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError from None
+
+    def is_alive(self) -> bool:
+        """Return whether the call still runs."""
+        return self._thread.is_alive()
+
+    def release(self) -> None:
+        """Abandon the call."""
+        self._released = True
+
+
+class WorkerPool:
+    """The calls of one scorer. Several threads and event loops may use it at once."""
+
+    def __init__(
+        self, scorer: Scorer, *, clock: Callable[[], float] = time.monotonic, log: logging.Logger | None = _LOG
+    ) -> None:
+        """``clock``: of the pause after many faults. ``log``: where it warns once that the scorer is not isolated."""
+        self.scorer, self._clock, self._log = scorer, clock, log
+        self.isolated = scorer.place == "process"
+        self._threads = RewarderThreads(worker_count() if self.isolated else CALLS)
+        self._lock = threading.Lock()  # guards the fields below
+        self._idle: list[ProcessWorker] = []
+        self._busy: set[ProcessWorker] = set()
+        self._abandoned: list[ThreadWorker] = []
+        self.has_worked = False
         """A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated."""
         self._faults: set[str] = set()
         """Items of the calls since the last verdict, all of which ended a worker."""
         self._paused_until = -1.0
         self._pause = ""
         """Why it is not asked."""
-        self._closed = False
+        self.closed = False
 
     def warm(self) -> None:
-        """Start one process, so that the first call finds it. Raises ``NotIsolated``."""
-        self._give_back(self._taken())
+        """Start one process in the background, so that the first call finds it."""
+
+        def start() -> None:
+            try:
+                self.give_back(self.take(isolated=True))
+            except NotIsolated as error:
+                self.give_up_isolation(str(error))
+
+        self._threads.submit(start)
 
     def close(self) -> None:
-        """End every process, whatever it is doing."""
-        with self._changed:
-            self._closed = True
+        """Accept no more calls, and end every process. Never waits for code of the scorer."""
+        with self._lock:
+            self.closed = True
             idle, busy = [*self._idle], [*self._busy]
             self._idle.clear()
-            self._changed.notify_all()
+        self._threads.shutdown()
         for worker in busy:
             worker.kill()
         for worker in idle:
             worker.release()
 
-    def perform(self, work: Work, limit_s: float, given_up: threading.Event | None = None) -> dict[int, Verdict | None]:
-        """Return the verdict on each attempt by its index; None for one that cannot be sent to another process.
+    async def score(self, work: Work, limit_s: float) -> Verdicts:
+        """Return the verdict on each attempt; no further call begins for a caller that leaves."""
+        parts: list[Work] = [work]
+        if self.isolated and self.scorer.scope == "item" and not isinstance(work, RewardContext):
+            parts = [work[at : at + _TOGETHER] for at in range(0, len(work), _TOGETHER)]
+        return tuple(chain.from_iterable(await all_of(self._waited(_Call(self, part, limit_s)) for part in parts)))
 
-        Raises ``NotIsolated`` when no process can make the scorer. When it is ``given_up``, no further call begins.
-        """
-        parts = _parts(work)
-        names = [work.item_id if isinstance(work, RewardContext) else work[at].sample_id for at in range(len(parts))]
-        unsent = [index for index, part in enumerate(parts) if part is None]
-        found: dict[int, Verdict | None] = dict.fromkeys(self._with_inseparable(unsent, range(len(parts))))
-        left = [index for index in range(len(parts)) if index not in found]
-        alone = False
-        while left:
-            if (refusal := self._refusal(given_up)) is not None:
-                return found | dict.fromkeys(left, refusal)
-            asked = left[:1] if alone else left
-            try:
-                fault = self._ask([parts[index] for index in asked], limit_s, asked, found, names)
-            except _Unreadable as error:
-                unread = [asked[at] for at in error.args]
-                found |= dict.fromkeys(self._with_inseparable(unread, asked))
-            else:
-                unanswered = [index for index in asked if index not in found]
-                lost = unanswered if fault is None or alone else self._lost(unanswered)
-                found |= dict.fromkeys(lost, fault or missing(self._scorer))
-                alone = alone or not lost
-            left = [*(index for index in asked if index not in found), *left[len(asked) :]]
-        return found
-
-    @property
-    def _together(self) -> bool:
-        """Whether attempts are scored together, so that none can be asked about without the others."""
-        return self._scorer.scope == "group" or (self._scorer.scope == "batch" and not self._scorer.per_item)
-
-    def _with_inseparable(self, lost: Sequence[int], asked: Sequence[int]) -> Sequence[int]:
-        return asked if lost and self._together else lost
-
-    def _lost(self, unanswered: Sequence[int]) -> Sequence[int]:
-        """Return the attempts that an ended process costs; none when each is asked about alone to find out."""
-        if self._together or len(unanswered) < 2:
-            return unanswered
-        in_order = self._scorer.scope == "item" and not is_async(self._scorer.call)
-        return unanswered[:1] if in_order else []
-
-    def _ask(
-        self,
-        parts: Sequence[bytes | None],
-        limit_s: float,
-        indices: Sequence[int],
-        found: dict[int, Verdict | None],
-        names: Sequence[str],
-    ) -> Abstained | None:
-        """Ask a worker about some attempts, and add their verdicts. Return why it was ended, None if it answered.
-
-        Raises ``NotIsolated``, and ``_Unreadable`` with the places of attempts that it cannot read.
-        """
-        # Threads of a library may use every core.
-        cpu_s = self._scorer.cpu_s or limit_s * worker_count()
-        body = pickle.dumps((parts[:1] if self._scorer.scope == "group" else parts, limit_s, cpu_s))
-
-        def tell(message: bytes) -> None:
-            at, verdict = decoded(self._scorer.rewarder_id, message)
-            found[indices[at]] = verdict
-            self._faults.clear()
-
-        while True:
-            try:
-                worker = self._taken()
-            except NotIsolated as error:
-                if self._closed:
-                    return Abstained(self._scorer.rewarder_id, _ENDED)
-                if not self._works:
-                    raise
-                self._count_fault(names[indices[0]], str(error))
-                return self._broken(f"{error}, though it did before")
-            try:
-                worker.ask(body, patience(self._scorer, limit_s), tell)
-            except _Unreadable:
-                self._give_back(worker)
+    async def _waited(self, call: _Call) -> Verdicts:
+        future = self._threads.submit(call.perform)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            if is_cancellation(error):
                 raise
-            except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
-                fault = self._fault(worker, error, limit_s, cpu_s)
-                self._drop(worker)
-                self._count_fault(names[next((at for at in indices if at not in found), indices[0])], fault.reason)
-                if worker.begun or worker.fresh or self._closed:
-                    return fault  # else it ended while it was idle, which costs no attempt
+            return (call.ended,) * size(call.work)  # the pool was closed before it began
+        finally:
+            call.given_up = True
+            future.cancel()
+
+    def perform(self, work: Work, limit_s: float) -> Verdicts:
+        """Return the verdict on each attempt; blocks this thread."""
+        return _Call(self, work, limit_s).perform()
+
+    def take(self, *, isolated: bool) -> ProcessWorker | ThreadWorker:
+        """Return an idle process, or a new worker: there are as many threads as there may be. Raises ``NotIsolated``."""
+        if not isolated:
+            return ThreadWorker(self.scorer)
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                worker = self._idle.pop()
+                self._busy.add(worker)
+            if worker.is_alive():
+                return worker
+            self.drop(worker)
+        worker = ProcessWorker(self.scorer)
+        with self._lock:
+            self._busy.add(worker)  # from now on the end of the pool ends it
+            closed = self.closed
+        try:
+            if closed:
+                raise NotIsolated(ENDED)
+            worker.make()
+        except BaseException:
+            self.drop(worker)
+            raise
+        self.has_worked = True
+        return worker
+
+    def give_back(self, worker: ProcessWorker | ThreadWorker) -> None:
+        """Keep a process that has answered for the next call."""
+        if isinstance(worker, ThreadWorker):
+            return
+        worker.fresh = False
+        with self._lock:
+            if not self.closed:
+                self._busy.discard(worker)
+                self._idle.append(worker)
+                return
+        self.drop(worker)
+
+    def drop(self, worker: ProcessWorker | ThreadWorker) -> None:
+        """End a process, or abandon a thread."""
+        worker.release()
+        with self._lock:
+            if isinstance(worker, ProcessWorker):
+                self._busy.discard(worker)
             else:
-                self._give_back(worker)
-                return None
+                self._abandoned.append(worker)
 
-    def _fault(self, worker: _Worker, error: Exception, limit_s: float, cpu_s: float) -> Abstained:
-        """Return the verdict on the attempt that a worker did not answer."""
-        if self._closed:
-            return Abstained(self._scorer.rewarder_id, _ENDED)
-        if isinstance(error, TimeoutError):
-            return late(self._scorer, limit_s)
-        if not isinstance(error, OSError | EOFError):
-            return self._broken("its process sent what is no verdict")
-        how = worker.ended()
-        if worker.process.returncode == -signal.SIGPROF:
-            return replace(late(self._scorer, cpu_s), reason=f"no score within {cpu_s:g} s of processor time")
-        return self._broken(f"its process ended{how}")
-
-    def _broken(self, reason: str) -> Abstained:
-        return Abstained(self._scorer.rewarder_id, reason, broke=True)
-
-    def _refusal(self, given_up: threading.Event | None) -> Abstained | None:
-        """Return the verdict on everything while the scorer is not asked."""
-        with self._changed:
-            if self._closed or (given_up is not None and given_up.is_set()):
-                return Abstained(self._scorer.rewarder_id, _ENDED)
+    def refusal(self, *, isolated: bool) -> str:
+        """Return why the scorer is not asked at present; empty when it is."""
+        with self._lock:
             if self._clock() < self._paused_until:
-                return self._broken(self._pause)
-        return None
+                return self._pause
+            self._abandoned = [worker for worker in self._abandoned if worker.is_alive()]
+            hanging = 0 if isolated else len(self._abandoned)
+        return f"{hanging} calls of it hang; it is not called until one of them ends" if hanging >= MOST_HANGING else ""
 
-    def _count_fault(self, item: str, why: str) -> None:
-        with self._changed:
+    def count_fault(self, item: str, why: str) -> None:
+        """Pause after faults of several items without a verdict between them."""
+        with self._lock:
             self._faults.add(item)
             if len(self._faults) >= MOST_FAULTS:
                 self._faults.clear()
                 self._paused_until = self._clock() + PAUSE_S
                 self._pause = f"not asked for {PAUSE_S:g} s, after {MOST_FAULTS} items in a row: {why}"
 
-    def _taken(self) -> _Worker:
-        """Return an idle worker, or a new one as soon as there may be one. Raises ``NotIsolated``."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closed or self._idle or len(self._busy) + self._starting < self._most
-                )
-                if self._closed:
-                    raise NotIsolated(_ENDED)
-                if not self._idle:
-                    self._starting += 1
-                    break
-                worker = self._idle.pop()
-                self._busy.add(worker)
-            if worker.is_alive():
-                return worker
-            self._drop(worker)
-        return self._started()
+    def forget_faults(self) -> None:
+        """A verdict came."""
+        self._faults.clear()
 
-    def _started(self) -> _Worker:
-        try:
-            worker = _Worker()
-        except (OSError, ImportError, AttributeError, ValueError) as error:
-            raise NotIsolated(f"no process can be started: {error}") from error
-        finally:
-            with self._changed:
-                self._starting -= 1
-                self._changed.notify()
-        with self._changed:
-            self._busy.add(worker)  # from now on the end of the pool ends it
-            closed = self._closed
-        try:
-            if closed:
-                raise NotIsolated(_ENDED)
-            worker.make(self._scorer)
-        except BaseException:
-            self._drop(worker)
-            raise
-        self._works = True
-        return worker
+    def give_up_isolation(self, reason: str) -> None:
+        """Use threads from now on."""
+        self.isolated = False
+        self.warn(reason)
 
-    def _give_back(self, worker: _Worker) -> None:
-        worker.fresh = False
-        with self._changed:
-            if not self._closed:
-                self._busy.discard(worker)
-                self._idle.append(worker)
-                self._changed.notify()
+    def warn(self, reason: str) -> None:
+        """Warn once that the scorer is not isolated."""
+        with self._lock:
+            log, self._log = self._log, None
+        if log is not None and not self.closed:
+            text = "%s runs in a thread, where a call that never ends cannot be stopped: %s"
+            log.warning(text, self.scorer.rewarder_id, reason)
+
+
+class _Call:
+    """Attempts that the scorer of a pool is asked about, and the verdicts on them so far."""
+
+    def __init__(self, pool: WorkerPool, work: Work, limit_s: float) -> None:
+        self._pool, self._scorer, self.work, self._limit_s = pool, pool.scorer, work, limit_s
+        # Threads of a library may use every core.
+        self._cpu_s = self._scorer.cpu_s or limit_s * worker_count()
+        self._found: dict[int, Verdict | None] = {}
+        """None for an attempt that cannot be sent to a process."""
+        self.ended = Abstained(self._scorer.rewarder_id, ENDED)
+        self.given_up = False
+        """No one waits any more."""
+
+    def perform(self) -> Verdicts:
+        """Return the verdict on each attempt: from processes, and from threads on what cannot be sent there."""
+        pool = self._pool
+        if pool.isolated:
+            try:
+                self._ask_all(_pickled(self.work), isolated=True)
+                if None in self._found.values():
+                    pool.warn("what it is asked about cannot be sent to another process")
+            except NotIsolated as error:
+                pool.give_up_isolation(str(error))
+        elif self._scorer.place == "thread" and self._scorer.source is None:
+            pool.warn("only this process has it, as a function of a script or notebook")
+        self._found = {at: verdict for at, verdict in self._found.items() if verdict is not None}
+        parts = [self.work] * size(self.work) if isinstance(self.work, RewardContext) else self.work
+        self._ask_all(parts, isolated=False)
+        return tuple(each for _, each in sorted(self._found.items()) if each is not None)
+
+    def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
+        """Find the verdict on every attempt that has none yet."""
+        self._mark_unsent([at for at, part in enumerate(parts) if part is None])
+        alone = False
+        while left := [at for at in range(len(parts)) if at not in self._found]:
+            ended = self._pool.closed or self.given_up
+            if ended or (reason := self._pool.refusal(isolated=isolated)):
+                self._found |= dict.fromkeys(left, self.ended if ended else self._broken(reason))
                 return
-        self._drop(worker)
+            asked = left[:1] if alone else left
+            fault = self._ask([parts[at] for at in asked], asked, isolated=isolated)
+            lost = [at for at in asked if at not in self._found]
+            if fault is not None and len(lost) > 1:
+                if self._scorer.scope == "item" and not is_async(self._scorer.call):
+                    lost = lost[:1]  # they are scored in order
+                elif isolated and not self._scorer.together:
+                    alone, lost = True, []  # each is asked about alone
+            self._found |= dict.fromkeys(lost, fault or Abstained(self._scorer.rewarder_id, NO_RESULT))
 
-    def _drop(self, worker: _Worker) -> None:
-        worker.release()
-        with self._changed:
-            self._busy.discard(worker)
-            self._changed.notify()
+    def _broken(self, reason: str) -> Abstained:
+        return Abstained(self._scorer.rewarder_id, reason, broke=True)
+
+    def _mark_unsent(self, indices: Sequence[int]) -> None:
+        whole = range(size(self.work)) if indices and self._scorer.together else indices
+        self._found |= dict.fromkeys(whole)
+
+    def _ask(self, parts: Sequence[Any], asked: Sequence[int], *, isolated: bool) -> Abstained | None:
+        """Ask a worker, and add its verdicts. Return why it was ended, None if it answered. Raises ``NotIsolated``."""
+        pool = self._pool
+        while True:
+            worker, begun = self._worker(asked, isolated=isolated), False
+            if isinstance(worker, Abstained):
+                return worker
+            try:
+                worker.ask(parts, self._limit_s, self._cpu_s)
+                deadline = time.monotonic() + START_S
+                while (message := worker.next(deadline)) != DONE:
+                    if message == BEGIN:
+                        begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
+                    else:
+                        self._note(asked, *message)
+            except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+                fault = self._fault(worker, error)
+                pool.drop(worker)
+                if isolated:
+                    first = next((at for at in asked if at not in self._found), asked[0])
+                    pool.count_fault(self._item(first), fault.reason)
+                if begun or worker.fresh or pool.closed:
+                    return fault  # else it ended while it was idle, which costs no attempt
+            else:
+                pool.give_back(worker)
+                return None
+
+    def _worker(self, asked: Sequence[int], *, isolated: bool) -> ProcessWorker | ThreadWorker | Abstained:
+        try:
+            return self._pool.take(isolated=isolated)
+        except NotIsolated as error:
+            if self._pool.closed:
+                return self.ended
+            if not self._pool.has_worked:
+                raise
+            self._pool.count_fault(self._item(asked[0]), str(error))
+            return self._broken(f"{error}, though it did before")
+
+    def _note(self, asked: Sequence[int], at: int, verdict: Verdict | None) -> None:
+        if verdict is None:
+            self._mark_unsent([asked[at]])
+        else:
+            self._found[asked[at]] = verdict
+            self._pool.forget_faults()
+
+    def _item(self, at: int) -> str:
+        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[at].sample_id
+
+    def _fault(self, worker: ProcessWorker | ThreadWorker, error: Exception) -> Abstained:
+        """Return the verdict on the attempt that a worker did not answer."""
+        if isinstance(error, TimeoutError) or isinstance(worker, ThreadWorker):
+            return late(self._scorer, self._limit_s)
+        if self._pool.closed:
+            return self.ended
+        how = worker.ended() if isinstance(error, OSError | EOFError) else ""
+        if worker.process.returncode == -signal.SIGPROF:
+            return replace(self.ended, reason=f"no score within {self._cpu_s:g} s of processor time", late=True)
+        return self._broken(f"its process ended{how}" if how else "its process sent what is no verdict")
 
 
-def _parts(work: Work) -> list[bytes | None]:
+def _pickled(work: Work) -> list[bytes | None]:
     """Return what a process is sent for each attempt, of a group the same; None for what cannot be sent."""
     if isinstance(work, RewardContext):
-        return [_pickled(replace(work, judge=None))] * size(work)
+        return each_alone([replace(work, judge=None)], pickle.dumps, lambda _: None) * size(work)
     # One by one, so that each attempt has a record of its own, which the scorer's code may change.
-    return [_pickled(item) for item in work]
+    return each_alone(work, pickle.dumps, lambda _: None)
 
 
-def _pickled(value: object) -> bytes | None:
-    try:
-        return pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - values of the user's
-        return None
-
-
-def _connections() -> list[int]:
-    """Return descriptors of two connected sockets, and of the write end and the read end of a pipe.
-
-    None is that of a standard stream, which may be closed here, and which a child gets others for.
-    """
-    import fcntl  # noqa: PLC0415 - POSIX only
-
-    pair = socket.socketpair()
-    read, write = os.pipe()
-    low = [*(each.detach() for each in pair), write, read]
-    ends: list[int] = []
-    try:
-        ends += [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for each in low]
-    finally:
-        for each in low:
-            os.close(each)
-    return ends
-
-
-def _text(answer: bytes, prefix: str) -> str:
-    return answer.decode(errors="replace").removeprefix(prefix)[:300]
+def _copied(item: GraderInput) -> GraderInput:
+    """Return the input with a copy of its record, which a user's code may change; one that cannot be copied is shared."""
+    return replace(item, record=unless_it_raises(item.record, deepcopy, item.record))

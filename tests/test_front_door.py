@@ -404,18 +404,6 @@ def test_cancelling_stops_the_run_so_that_it_can_be_resumed():
     assert tfgrpo.learn(resume="latest", agent=agent, task_id="t").status == "finished"
 
 
-def test_names_of_tools_from_before_the_move_resume_and_replay():
-    run = tfgrpo.learn(pipeline="ledger-tools", max_calls=30, **{**SMALL, "sample_size": 4})
-    assert run.status == "stopped"
-    file = run.folder / "manifest.json"
-    file.write_text(file.read_text().replace("tfgrpo.tasks.tools.bookkeeping:", "tasks.tools.bookkeeping:"))
-    assert '"tasks.tools.bookkeeping:add"' in file.read_text()
-    resumed = tfgrpo.learn(resume=run.run_id, task_id=run.task_id, max_calls=5000)
-    assert resumed.status == "finished"
-    replayed = tfgrpo.learn(replay=run.run_id, task_id=run.task_id)
-    assert (replayed.status, replayed.decision) == ("finished", resumed.decision)
-
-
 def test_help_lists_every_option_of_a_call():
     for call, options in ((tfgrpo.learn, RunOptions), (tfgrpo.plan, RunOptions), (tfgrpo.select, SelectOptions)):
         parameters = inspect.signature(call).parameters

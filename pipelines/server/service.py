@@ -71,7 +71,7 @@ class ItemGrade:
         parts = {name: verdict.score for name, verdict in labelled if isinstance(verdict, RewardScore)}
         lost = [(name, verdict) for name, verdict in labelled if isinstance(verdict, Abstained)]
         errors = {name: verdict.reason for name, verdict in lost}
-        reward = graders.mixed(verdicts)
+        reward = graders.reward(verdicts)
         if reward is None and not errors:
             errors = {"reward": "the combined reward is no finite number"}
         broke = any(each.broke and not each.reason.endswith(NO_NUMBER) for _, each in lost)
@@ -153,7 +153,7 @@ class DataService:
         async def grade_dataset(dataset_id: str) -> None:
             own = {place: each for place, each in contexts.items() if place[0] == dataset_id and each is not None}
             graders = self.config.datasets[dataset_id].graders
-            graded = await self._runner.mixed(graders, list(own.values()))
+            graded = await self._runner.rows(graders.members, list(own.values()))
             for place, rows in zip(own, graded, strict=True):
                 for at, verdicts in zip(groups[place], rows, strict=True):
                     grades[at] = ItemGrade.of(graders, verdicts)

@@ -154,19 +154,19 @@ class RemoteGrader(Options):
     shows_unknown: ClassVar[bool] = False
     _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
-    async def grade(self, name: str, inputs: Sequence[GraderInput]) -> Verdicts:
-        """Return one verdict on each input, in order, in the name of a scorer.
+    async def grade_batch(self, inputs: Sequence[GraderInput], /) -> Verdicts:
+        """Return one verdict on each input, in order.
 
         Raises ``RewarderTimeout`` without a complete response in time, ``GraderUnavailable`` when the service cannot be
         reached, refuses, or sends no results.
         """
-        samples = [_sample(name, item) for item in inputs]
+        samples = [_sample(item) for item in inputs]
         bodies = [sample for sample in samples if isinstance(sample, bytes)]
         sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
-        verdicts = iter(matched(name, sent, await self._post(bodies), strict=True) if sent else ())
+        verdicts = iter(matched("remote", sent, await self._post(bodies), strict=True) if sent else ())
         return tuple(next(verdicts) if isinstance(sample, bytes) else sample for sample in samples)
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close the connections that are open on the running event loop."""
         await self._pool.aclose()
 
@@ -217,7 +217,7 @@ class RemoteGrader(Options):
         return self.url.partition("?")[0].partition("#")[0]
 
 
-def _sample(name: str, item: GraderInput) -> bytes | Verdict:
+def _sample(item: GraderInput) -> bytes | Verdict:
     """Return the item as JSON, or the verdict on it when it has none: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
@@ -231,7 +231,7 @@ def _sample(name: str, item: GraderInput) -> bytes | Verdict:
     try:
         return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return Abstained(name, described(ValueError(f"its record cannot be sent as JSON: {error}")), broke=True)
+        return Abstained("remote", described(ValueError(f"its record cannot be sent as JSON: {error}")), broke=True)
 
 
 def _as_dict(value: object) -> dict[Any, Any]:

@@ -9,17 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean, median
-from typing import Any
+from typing import Any, ClassVar
 
 from tfgrpo.rewarders.calling import all_of
 from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import JudgeOptions
+from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
 from tfgrpo.rewarders.judge.reading import ReadScore, read_checklist, read_score, read_verdict
 from tfgrpo.rewarders.judge.voting import Vote, Voter, distinct, quoted, reply_rows
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, Attempt, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.frozen_json import frozen, mapping_of
 from tfgrpo.stores.outcomes import RewardScore
+
+
+def judge(rewarder_id: str = "judge", **options: Any) -> JudgeRewarder:
+    """Return the judge of a pipeline file. Raises ``PipelineError`` with every problem of its options."""
+    return JudgeRewarder(judge_options(options), rewarder_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class JudgeRewarder:
     def __post_init__(self) -> None:
         instructions = self.options.form.system(self.options.rubric_text, self.options.scale)
         object.__setattr__(self, "instructions", instructions)
+
+    asks_model: ClassVar[bool] = True
 
     async def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. Raises ``RewardError`` without a model."""

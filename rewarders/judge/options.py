@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.functions import placed
 from tfgrpo.rewarders.judge.model import Speaker
 from tfgrpo.rewarders.judge.reading import LOWEST, Scale
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Texts, Whole, accepts, refusal
@@ -115,18 +114,12 @@ class JudgeOptions(Options):
         return tuple(replace(self, model=each, models=None) for each in self.models) if self.models else (self,)
 
 
-def judge_options(given: Mapping[str, Any], where: str) -> JudgeOptions:
-    """Read the options of a pipeline file. Raises ``PipelineError`` with every problem, an unreadable rubric included.
-
-    ``where`` is the location in messages.
-    """
-    try:
-        options = JudgeOptions(**{str(key): value for key, value in given.items()})
-        if problems := [Problem(*each) for each in _contradictions(options)]:
-            raise PipelineError(problems)
-        _check_rubric(options)
-    except PipelineError as error:
-        raise PipelineError(placed(error.problems, where, "")) from None
+def judge_options(given: Mapping[str, Any]) -> JudgeOptions:
+    """Read the options of a pipeline file. Raises ``PipelineError`` with every problem, an unreadable rubric included."""
+    options = JudgeOptions(**{str(key): value for key, value in given.items()})
+    if problems := [Problem(*each) for each in _contradictions(options)]:
+        raise PipelineError(problems)
+    _check_rubric(options)
     return options
 
 

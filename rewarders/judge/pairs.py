@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +139,9 @@ class PairwiseRewarder:
     rewarder_id: str = "relative"
     instructions: str = field(init=False, repr=False)
     """The system message of every call."""
+
+    asks_model: ClassVar[bool] = True
+    compares: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "instructions", PAIR_FORM.system(self.options.rubric_text))

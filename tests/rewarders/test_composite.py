@@ -304,7 +304,7 @@ async def mixed(composite: Composite, *outputs: str):
     dataset = ByDataset("mix", lambda context: (composite, context), (composite,))
     with ScoreRunner(timeout_s=30.0) as runner:
         (found,) = await runner.score(dataset, [group(*(outputs or "A"))])
-        (rows,) = await runner.mixed(composite, [group(*(outputs or "A"))])
+        (rows,) = await runner.rows(composite.members, [group(*(outputs or "A"))])
     return found, [numbers(row) for row in rows]
 
 
@@ -319,7 +319,7 @@ def test_the_reward_of_a_mix_is_the_weighted_mean_times_every_gate_and_is_not_cl
     row = [RewardScore("", score, "") for score in (*gates, *(score for score, _ in parts))]
     whole = math.fsum(weight for _, weight in parts)
     expected = sum(value * weight for value, weight in parts) / whole * math.prod(gates)
-    assert composite.mixed(row) == pytest.approx(expected, abs=1e-9)
+    assert composite.reward(row) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("place", ["part", "gate", "part of weight zero"])

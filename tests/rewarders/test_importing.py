@@ -1,4 +1,4 @@
-"""One loader for ``module:attr`` and ``path/to/file.py:attr``: the user's modules first, names of older runs still good."""
+"""One loader for ``module:attr`` and ``path/to/file.py:attr``: the user's modules first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from functools import partial
 
 import pytest
 
-from tfgrpo.rewarders.importing import handed_over, is_handed_over, is_name, load_callable, load_object
-from tfgrpo.stores.errors import PipelineError
+from tfgrpo.rewarders.importing import handed_over, is_handed_over, is_name, load_callable
 from tfgrpo.tasks.tools.bookkeeping import add
 
 
@@ -88,31 +87,11 @@ def test_names_have_two_forms(name):
     assert not is_name(name.replace(":", "-"))
 
 
-def test_tools_that_runs_from_before_the_move_name_are_found():
-    assert load_callable("tasks.tools.bookkeeping:add") is add
-    with pytest.raises(PipelineError, match=r"No module named 'tasks(\.tools\.gone)?'"):
-        load_object("tasks.tools.gone:add", "actor.tools")
-
-
 def test_a_module_of_the_users_goes_before_one_of_ours(tmp_path):
-    write(tmp_path, "tasks/tools/bookkeeping.py", "def add(values): return 'mine'\n")
     write(tmp_path, "rewarders.py", "def score(output, answer): return 1.0\n")
-    program = (
-        "from tfgrpo.rewarders.importing import load_callable\n"
-        "print(load_callable('tasks.tools.bookkeeping:add')([]), load_callable('rewarders:score').__module__)"
-    )
+    program = "from tfgrpo.rewarders.importing import load_callable\nprint(load_callable('rewarders:score').__module__)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["mine", "rewarders"]
-
-
-def test_an_old_name_works_beside_a_tasks_module_of_the_users(tmp_path):
-    write(tmp_path, "tasks.py", "def job(): return 'celery'\n")
-    program = (
-        "from tfgrpo.rewarders.importing import load_callable\n"
-        "print(load_callable('tasks.tools.bookkeeping:add')([1.5]), load_callable('tasks:job')())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1.5", "celery"]
+    assert done.stdout.split() == ["rewarders"]
 
 
 def test_what_can_be_imported_keeps_its_name_when_handed_over():

@@ -126,7 +126,7 @@ async def test_a_process_that_ends_costs_what_was_scored_together(runner, form, 
     scorer = wild(form)
     assert read(await scored(runner, scorer, "0", "1")) == [0.0, 1.0]
     (first,) = workers()
-    assert read(await scored(runner, scorer, "0", act, "0.5", limit=1.0)) == expected
+    assert read(await scored(runner, scorer, "0", act, "0.5", limit=LIMIT_S)) == expected
     assert (first in workers()) == (act == "never")  # a coroutine that waits is ended alone
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.support.rewards.judges import FakeJudge, by_output
 from tests.support.rewards.rewarder_examples import freeze
 from tests.support.rewards.scoring import built, group, numbers, totalled, verdicts
-from tfgrpo.rewarders import runner as runner_module
+from tfgrpo.rewarders import workers
 from tfgrpo.rewarders.composite import check_scorers
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.rewarders.runner import INLINE_CHARS, MODEL_TIMEOUT_S, TIMEOUT_S, ScoreRunner
@@ -177,7 +177,7 @@ async def test_an_abandoned_call_does_not_go_on_with_the_remaining_attempts(rele
 
 
 async def test_calls_that_hang_in_threads_are_bounded(release, monkeypatch):
-    monkeypatch.setattr(runner_module, "MOST_HANGING", 3)
+    monkeypatch.setattr(workers, "MOST_HANGING", 3)
     own = Scripted(lambda _: release.wait(60))
     scorer = Scorer("own", own, place="thread")
     with ScoreRunner(timeout_s=0.1) as runner:
@@ -251,7 +251,7 @@ async def test_a_coroutine_on_the_event_loop_that_hangs_or_ignores_its_end_is_le
 
 @pytest.mark.parametrize("place", ["loop", "thread"])
 async def test_a_caller_that_leaves_cancels_what_it_waits_for_and_gives_its_thread_back(place, monkeypatch):
-    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    monkeypatch.setattr(workers, "CALLS", 1)
     begun, ended = threading.Event(), threading.Event()
 
     async def act(context):
@@ -276,7 +276,7 @@ async def test_a_caller_that_leaves_cancels_what_it_waits_for_and_gives_its_thre
 
 
 async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch):
-    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    monkeypatch.setattr(workers, "CALLS", 1)
     scorer = Scorer("slow", lambda _: time.sleep(0.05) or 1.0, place="thread")
     with ScoreRunner(timeout_s=0.4) as runner:
         found = await asyncio.gather(*(runner.score(scorer, [group("x")]) for _ in range(12)))
@@ -335,7 +335,7 @@ def test_threads_and_event_loops_share_a_runner():
 
 
 async def test_a_closed_runner_takes_no_calls_and_ends_those_that_wait(release, monkeypatch):
-    monkeypatch.setattr(runner_module, "_CALLS", 1)
+    monkeypatch.setattr(workers, "CALLS", 1)
     scorer = Scorer("own", lambda _: release.wait(60), place="thread")
     runner = ScoreRunner(timeout_s=0.2)
     calls = [asyncio.create_task(runner.score(scorer, [group("a")])) for _ in range(2)]

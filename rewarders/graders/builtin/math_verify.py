@@ -7,12 +7,13 @@ ends the worker when an item takes too long, and the item has no score.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import field, final_answer
+from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict
 from tfgrpo.stores.errors import RewardError
 
 _SAME = 1e-12
@@ -46,6 +47,18 @@ class MathVerify(ItemScorer):
         reference = record.get("answer")
         has_formula = isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))
         return None if has_formula else f"{reference!r:.60} has no LaTeX formula"
+
+
+class GroundTruthOfFormulas(GroundTruth):
+    """``gt`` that also compares formulas which are written differently."""
+
+    def prepare(self) -> None:
+        """Load the library and its parser, as above."""
+        MathVerify().prepare()
+
+    def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
+        """Score one attempt; ``equal`` compares formulas."""
+        return GroundTruth.score_one(self, item, equal or formulas_equal)
 
 
 def formulas_equal(one: str, other: str) -> bool:

@@ -20,11 +20,16 @@ OPTIONS = {
     "category_match": {"allowed_categories": ["alpha", "42"]},
     "completion_length_cap": {"max_completion_tokens": 9},
     "regex": {"pattern": "[0-9]+"},
+    **{name: {"worst": 9} for name in ("cost", "latency", "tokens")},
 }
-SCORERS = {name: built(name, **OPTIONS.get(name, {})) for name in ("gt", *GRADERS) if "verify" not in name}
+SCORERS = {
+    name: built(name, **OPTIONS.get(name, {}))
+    for name in ("gt", *GRADERS)
+    if "verify" not in name and name not in ("code_tests", "sql_result")
+}
 MAY_ABSTAIN = {
     "choice", "exact", "em", "f1", "gt", "ifeval", "includes", "json_conforms", "json_schema", "label_match", "number_match",
-    "regex", "similarity",
+    "cost", "latency", "regex", "similarity", "tokens", "tool_calls",
 }  # fmt: skip
 """Those that need something of the record, or find two readings."""
 TAGGED = "<think>r</think>\n"

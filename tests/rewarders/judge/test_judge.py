@@ -194,11 +194,9 @@ async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(
 
 def test_options_are_refused_all_at_once(tmp_path):
     with pytest.raises(PipelineError) as caught:
-        judge_options(
-            {"votes": 0, "retries": True, "temperature": "hot", "scale": "x", "speed": 1, "reference": 1}, "j"
-        )
+        judge_options({"votes": 0, "retries": True, "temperature": "hot", "scale": "x", "speed": 1, "reference": 1})
     assert {problem.source for problem in caught.value.problems} == {
-        "j.votes", "j.retries", "j.temperature", "j.scale", "j.speed", "j.reference",
+        "votes", "retries", "temperature", "scale", "speed", "reference",
     }  # fmt: skip
     with pytest.raises(PipelineError, match="votes: got 0; accepted: a whole number from 1 to 25"):
         JudgeOptions(votes=0)

@@ -74,7 +74,7 @@ async def test_an_item_without_reference_or_source_is_not_judged_and_counted_bef
         assert model.asked == []
         assert missing in build_scorer("judge", options).unusable({"prompt": "p", "answer": None, "metadata": {}})
     assert build_scorer("judge", {"preset": "reference"}).unusable({"answer": "4"}) is None
-    assert build_scorer("judge").unusable is None
+    assert build_scorer("judge").unusable({"answer": None}) is None
 
 
 async def test_grounded_shows_the_source_of_the_item_whole_or_not_at_all():
