@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.rewarders.functions import named_problems
+from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
     UNIT,
@@ -24,7 +25,7 @@ from tfgrpo.rewarders.scorer import (
 from tfgrpo.stores.errors import PipelineError, Problem
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.numeric import is_number
-from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
 Build: TypeAlias = Callable[[str, Mapping[str, Any], str], "AnyScorer"]
@@ -46,10 +47,14 @@ _GATE: Final = ("isolate", "name", "options")
 
 
 def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
-    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow."""
+    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow.
+
+    It is never beyond the scores: rounding would take a mean of the greatest ones out of the range of scores.
+    """
     peak = max(weight for weight, _ in weighted)
     whole = math.fsum(weight / peak for weight, _ in weighted)
-    return math.fsum(weight / peak / whole * score for weight, score in weighted)
+    mean = math.fsum(weight / peak / whole * score for weight, score in weighted)
+    return min(max(mean, min(score for _, score in weighted)), max(score for _, score in weighted))
 
 
 def counting(scorers: Iterable[Weighted]) -> tuple[Weighted, ...]:
@@ -192,7 +197,7 @@ class Composite:
             scores = (each for each in verdicts if isinstance(each, RewardScore))
             return RewardScore(name, reward, ", ".join(f"{each.rewarder_id} {each.score:g}" for each in scores))
         lost = [each for each in verdicts if isinstance(each, Abstained)]
-        reason = "; ".join(each.message for each in lost) or "the combined reward is no finite number"
+        reason = "; ".join(each.message for each in lost) or f"the combined reward {NO_NUMBER[1]}"
         return Abstained(name, reason, any(each.broke for each in lost), any(each.late for each in lost))
 
     def reward(self, verdicts: Sequence[Verdict]) -> float | None:
@@ -209,7 +214,7 @@ class Composite:
             reward += part.weight / whole * score
         for gate in scores[: len(self.gates)]:
             reward *= gate
-        return reward if math.isfinite(reward) else None
+        return reward if abs(reward) <= MAX_SCORE else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,14 +25,12 @@ from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
 from tfgrpo.stores.frozen_json import FrozenDict, frozen
 from tfgrpo.stores.numeric import is_finite
-from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 from tfgrpo.stores.text import pluralize
 
 T = TypeVar("T")
 D = TypeVar("D")
 
-MAX_SCORE: Final = 1e100
-"""Greatest score either way: sums of squares of greater ones overflow, which would cost the run its manifest."""
 _SHOWN: Final = 60
 _ABSENT: Final = object()
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")

@@ -92,10 +92,7 @@ class RelativeRewarder(Options):
 
 
 def relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, ...]:
-    """Return the totals of one group relative to each other. Raises ``ValueError`` for none, and for NaN or infinity."""
+    """Return the totals of one group relative to each other. Raises ``ValueError`` for none, and for what is no score."""
     if variant == "rank":
         return relative_ranks(totals)
-    group = group_advantage(totals)
-    if variant == "zscore":
-        return group.advantages
-    return tuple(0.0 if group.std == 0.0 else total - group.mean for total in totals)
+    return group_advantage(totals, "mean_only" if variant == "centered" else "grpo").advantages

@@ -28,6 +28,9 @@ REWARDER_BROKE: Final = "rewarder_broke"
 REWARDER_LATE: Final = "rewarder_late"
 """``error_type`` of a rollout whose reward is missing because a rewarder ran past its limit."""
 
+MAX_SCORE: Final = 1e100
+"""Greatest score either way: sums of squares of greater ones overflow, which would cost the run its manifest."""
+
 _ROUNDING: Final = 1e-9
 
 

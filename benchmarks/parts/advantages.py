@@ -12,13 +12,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
 from benchmarks.table import Row, table
-from tfgrpo.rewarders.advantages.batch import batch_advantages, batch_statistics
-from tfgrpo.rewarders.advantages.estimators import ESTIMATORS, EstimatorName
+from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
 from tfgrpo.rewarders.advantages.group import group_advantage, normal_score
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000
@@ -174,21 +173,20 @@ def alone() -> Iterator[Row]:
     given = batch(64)
     house = _microseconds(given, "grpo", REPEATS * 3)
     yield Row(f"advantages: one group of {SIZE}", house, "µs", ONE_GROUP_US, "group_advantage")
-    for name in get_args(EstimatorName):
-        if name in ESTIMATORS:
+    for name, estimator in ESTIMATORS.items():
+        if "batch" not in estimator.needs:
             each = _microseconds(given, name, REPEATS)
             yield Row(f"advantages: one group / the default, {name}", each / house, "x", NAMED, f"{each:.1f} µs")
 
 
-def _microseconds(given: Batch, name: EstimatorName, repeats: int) -> float:
-    statistics_of_all = batch_statistics(given.rewards, given.lengths)
+def _microseconds(given: Batch, name: str, repeats: int) -> float:
     rounds = CALLS // len(given.rewards)
     each = []
     for _ in range(repeats):
         start = time.process_time()
         for _ in range(rounds):
             for group, lengths in zip(given.rewards, given.lengths, strict=True):
-                group_advantage(group, name, token_lengths=lengths, batch=statistics_of_all, greedy=0.5)
+                group_advantage(group, name, token_lengths=lengths, greedy=0.5)
         each.append((time.process_time() - start) / (rounds * len(given.rewards)) * 1e6)
     return statistics.median(each)
 

@@ -1,7 +1,6 @@
-"""Advantage estimators as data: kind, constants, and inputs other than rewards. Their table is ``estimators.jsonl``.
+"""Define advantage estimators: ``(point - baseline) / scale`` for each reward, with presets in ``estimators.jsonl``.
 
-``batch`` computes them. In the formulas r are the rewards of one group of size G and m is their mean; s0 and s1 are
-their standard deviations with divisor G and G-1; M, S0 and S1 are the same over the whole batch.
+A point is the reward itself, its rank or its lead. Baseline and scale are written once, for numbers and for arrays.
 """
 
 from __future__ import annotations
@@ -10,42 +9,30 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import NonNegative
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+T = TypeVar("T", float, "npt.NDArray[np.float64]")
 EPSILON: Final = 1e-8
 """Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 
 Kind: TypeAlias = Literal[
-    "group_std", "mean_only", "batch_std", "batch_whiten", "leave_one_out", "token_whiten", "length_baseline",
-    "greedy_baseline", "gpg", "top_gap", "rank",
+    "group_std", "mean_only", "leave_one_out", "length_baseline", "greedy_baseline", "rank", "top_gap", "batch_std",
+    "batch_whiten", "token_whiten", "gpg",
 ]  # fmt: skip
-Singleton: TypeAlias = Literal["zero", "reward", "refuse"]
-Need: TypeAlias = Literal["token_lengths", "batch", "greedy"]
-
-EstimatorName: TypeAlias = Literal[
-    "grpo_population_eps1e-8", "grpo_sample_eps1e-4", "grpo_sample_eps1e-6", "grpo_sample_eps1e-6_variance_floor",
-    "grpo_sample_eps1e-9", "mean_only", "batch_std_sample_eps1e-4",
-    "group_center_then_batch_whiten_population_eps1e-8", "rloo", "rloo_keep_single", "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline", "opo_length_weighted", "remax", "gpg", "pass_at_k_top1_minus_top2",
-    "pass_at_k_normalised", "centered_rank", "normal_score", "grpo", "trl", "verl", "verl_vectorized", "openrlhf",
-    "dr_grpo", "trl_batch", "batch_whiten", "verl_rloo", "reinforce++", "reinforce++_baseline", "opo", "pass_at_k",
-    "rank",
-]  # fmt: skip
-
-NEEDS: Final[Mapping[Kind, tuple[Need, ...]]] = MappingProxyType(
-    {
-        "batch_std": ("batch",),
-        "batch_whiten": ("batch",),
-        "token_whiten": ("batch", "token_lengths"),
-        "length_baseline": ("token_lengths",),
-        "greedy_baseline": ("greedy",),
-        "gpg": ("batch",),
-    }
-)
+_NEEDS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    **dict.fromkeys(("batch_std", "batch_whiten", "gpg"), ("batch",)),
+    "token_whiten": ("batch", "token_lengths"),
+    "length_baseline": ("token_lengths",),
+    "greedy_baseline": ("greedy",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +42,16 @@ class Estimator:
     name: str
     kind: Kind
     formula: str
-    """For readers, in the symbols of this module."""
+    """For readers. r are the rewards of one group of size G and m is their mean; s0 and s1 are their standard deviations
+    with divisor G and G-1; M, S0 and S1 are the same over the whole batch; L are token lengths."""
     ddof: Literal[0, 1] = 0
     """Subtracted from the number of values that a standard deviation divides by."""
     epsilon: NonNegative = 0.0
     """Added to the standard deviation; by ``token_whiten`` to the variance."""
     variance_floor: NonNegative = 0.0
-    """Least variance, in the square of the rewards' unit."""
-    singleton: Singleton = "zero"
-    """Advantage of a group of one: the formula's (zero, unless it uses the batch), the reward itself (divided by
+    """Least variance of a group, in the square of the rewards' unit."""
+    singleton: Literal["zero", "reward", "refuse"] = "zero"
+    """Advantage of a group of one: the formula's (zero, unless it looks beyond the group), the reward itself (divided by
     1 + ``epsilon`` under ``group_std``), or a ``ValueError``."""
     centred: bool = True
     """``token_whiten``: whether the mean of the group is subtracted first."""
@@ -73,22 +61,33 @@ class Estimator:
     """Shorter name, of which most name the trainer whose default it is."""
 
     @property
-    def needs(self) -> tuple[Need, ...]:
-        """Required inputs other than the rewards of the group. ``batch``: statistics of all groups together.
+    def needs(self) -> tuple[str, ...]:
+        """Required inputs other than the rewards of the group. ``batch``: all groups together."""
+        return _NEEDS.get(self.kind, ())
 
-        One group alone needs no token lengths beside those statistics.
-        """
-        return NEEDS.get(self.kind, ())
+    def baseline_and_scale(self, count: T, mean: T, std: T, outside: T) -> tuple[T | float, T | float]:
+        """Return both for groups by their own statistics. ``std``: with this divisor. ``outside``: another baseline."""
+        match self.kind:
+            case "group_std":
+                return mean, std + self.epsilon
+            case "leave_one_out":
+                return mean, (count - 1.0) / count
+            case "length_baseline" | "greedy_baseline":
+                return outside, 1.0
+            case "rank":
+                return 0.0, 1.0
+            case "top_gap":
+                return 0.0, std + self.epsilon if self.normalised else 1.0
+        return mean, 1.0
 
-
-def estimator_of(estimator: str | Estimator) -> Estimator:
-    """Return an estimator by name or alias. Raises ``ValueError``, with the known names, for an unknown one."""
-    if isinstance(estimator, Estimator):
-        return estimator
-    found = ESTIMATORS.get(ALIASES.get(estimator, estimator))
-    if found is None:
-        raise ValueError(f"unknown estimator {estimator!r}; known: {', '.join([*ALIASES, *ESTIMATORS])}")
-    return found
+    def alone(self, group: int) -> tuple[float, float]:
+        """Return baseline and scale of a group of one whose ``singleton`` is not ``zero``. Raises ``ValueError`` if refused."""
+        if self.singleton == "refuse":
+            raise ValueError(
+                f"{self.name}: group {group} has a single reward, which cannot be compared; omit the group"
+            )
+        # As in the trainers that keep the reward: mean 0 and standard deviation 1 are assumed.
+        return 0.0, 1.0 + self.epsilon if self.kind == "group_std" else 1.0
 
 
 _ROWS: Final = Path(__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()
@@ -100,8 +99,19 @@ ESTIMATORS: Final[Mapping[str, Estimator]] = MappingProxyType(
 Sources: GRPO arXiv:2402.03300, Dr. GRPO 2503.20783 (``mean_only``), RLOO 2402.14740, REINFORCE++ 2501.03262, OPO
 2505.23585, ReMax 2310.10505, pass@k 2503.19595, and the trainers themselves for constants and groups of one.
 """
-
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(
     {each.alias: each.name for each in ESTIMATORS.values() if each.alias}
 )
 """Names by alias."""
+
+
+def estimator_of(estimator: str | Estimator, **inputs: object) -> Estimator:
+    """Return an estimator by name or alias. Raises ``ValueError`` for an unknown one, and if a needed input is None."""
+    chosen = estimator if isinstance(estimator, Estimator) else ESTIMATORS.get(ALIASES.get(estimator, estimator))
+    if chosen is None:
+        raise ValueError(f"unknown estimator {estimator!r}; known: {', '.join([*ALIASES, *ESTIMATORS])}")
+    for name in chosen.needs:
+        if name in inputs and inputs[name] is None:
+            hint = "; batch_advantages takes all groups" if name == "batch" else ""
+            raise ValueError(f"{chosen.name} needs {name}: {chosen.formula}{hint}")
+    return chosen

@@ -338,9 +338,10 @@ async def test_a_grader_of_a_mix_that_is_named_twice_is_asked_once_and_counts_tw
     assert twice.scorer.call.asked == ["A", "A"]  # once by each of the two calls above
 
 
-async def test_a_reward_of_a_mix_that_is_not_finite_and_an_item_of_no_dataset_are_ungraded():
-    found, _ = await mixed(mix(part("a", 9e99), gates=tuple(scripted("g", 9e99) for _ in range(4))))
-    assert found == (Abstained("mix", "the combined reward is no finite number"),)
+async def test_a_reward_of_a_mix_that_is_beyond_those_of_scorers_and_an_item_of_no_dataset_are_ungraded():
+    for gates in ([9e99] * 4, [2.0]):
+        found, _ = await mixed(mix(part("a", 9e99), gates=tuple(scripted("g", each) for each in gates)))
+        assert found == (Abstained("mix", "the combined reward is no finite number of at most 1e+100"),)
 
     def route(context):
         raise ValueError("no such dataset")

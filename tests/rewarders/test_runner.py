@@ -83,6 +83,12 @@ async def test_totals_that_are_equal_on_paper_tie_and_huge_ones_do_not_overflow(
     assert (await totalled(group("x"), *huge)).totals["r0"] == pytest.approx(9e99)
 
 
+async def test_rounding_takes_no_total_beyond_the_scores():
+    weights = (0.3, 0.2, 0.3058412362894979, 0.3333333333333333, 0.3333333333333333, 0.2)
+    parts = [Weighted(fixed(f"s{at}", 1e100), weight) for at, weight in enumerate(weights)]
+    assert (await totalled(group("x"), *parts)).totals["r0"] == 1e100
+
+
 async def test_without_a_weight_there_is_no_total_and_a_failure_is_still_reported():
     found = await totalled(group("x"), Weighted(fixed("a", 1.0), 0.0), Weighted(failing("b", OSError()), 0.0))
     assert (dict(found.totals), numbers(found.verdicts[0])) == ({}, [1.0, None])

@@ -14,19 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cpu_time import cpu_seconds
+from tests.support.rewards.estimators import OF_ONE_GROUP
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.advantages.batch import batch_statistics
-from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
+from tfgrpo.rewarders.advantages.estimators import estimator_of
 from tfgrpo.rewarders.advantages.group import best_first, group_advantage, relative_ranks
 
 GROUP_CASES = read_vectors("group_advantage")
-FINITE_CASES = [case for case in GROUP_CASES if case["finite"]]
-NOT_NUMBERS = [case for case in GROUP_CASES if any(isinstance(reward, str) for reward in case["rewards"])]
-BEYOND_NAIVE = [case for case in GROUP_CASES if not case["finite"] and case not in NOT_NUMBERS]
+FINITE_CASES = [case for case in GROUP_CASES if all(abs(float(reward)) <= 1e100 for reward in case["rewards"])]
+REFUSED_CASES = [case for case in GROUP_CASES if case not in FINITE_CASES]
 ESTIMATOR_CASES = read_vectors("advantage_estimators")
 
 rewards = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
-any_finite = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=12)
+any_score = st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=12)
 
 
 def name(case: dict) -> str:
@@ -42,22 +41,10 @@ def test_the_house_estimator_gives_the_known_values(case):
     assert group.best_index == case["best_index"]
 
 
-@pytest.mark.parametrize("case", BEYOND_NAIVE, ids=name)
-def test_rewards_whose_sum_overflows_still_have_finite_advantages(case):
-    group = group_advantage(case["rewards"])
-    assert all(map(math.isfinite, (group.mean, group.std, *group.advantages)))
-    assert group.best_index == case["best_index"]
-
-
-def test_huge_rewards_have_the_advantages_of_their_small_copies():
-    small = group_advantage([1.0, -1.0, 0.0]).advantages
-    assert group_advantage([1e300, -1e300, 0.0]).advantages == pytest.approx(small, rel=1e-7)
-
-
-@pytest.mark.parametrize("case", NOT_NUMBERS, ids=name)
-def test_nan_and_infinity_are_refused(case):
+@pytest.mark.parametrize("case", REFUSED_CASES, ids=name)
+def test_rewards_that_no_scorer_gives_are_refused(case):
     for function in (group_advantage, relative_ranks, best_first):
-        with pytest.raises(ValueError, match="only finite rewards"):
+        with pytest.raises(ValueError, match=r"reward 0 is .*; accepted: finite numbers from -1e\+100 to 1e\+100"):
             function([float(reward) for reward in case["rewards"]])
 
 
@@ -75,16 +62,18 @@ def test_a_reward_that_is_no_number_is_refused_with_its_index(reward):
             function([0.5, reward])
 
 
-def test_a_list_and_any_other_sequence_have_the_same_advantages():
-    group = [0.3, 0.9, 0.1, 0.9]
+@given(any_score)
+def test_a_list_and_any_other_sequence_have_the_same_advantages(group):
+    # A list under the default estimator takes a shorter path.
     assert group_advantage(group) == group_advantage(tuple(group)) == group_advantage(np.array(group))
+    assert group_advantage(group) == group_advantage(group, estimator_of("grpo"))
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+@pytest.mark.parametrize("estimator", OF_ONE_GROUP)
 def test_a_named_estimator_of_one_group_takes_about_as_long_as_the_default(estimator):
     group, lengths = [0.1, 0.9, 0.4, 0.4, 0.8, 0.0, 1.0, 0.3], [3, 1, 4, 1, 5, 9, 2, 6]
-    more = {"token_lengths": lengths, "batch": batch_statistics([group], [lengths]), "greedy": 0.5}
+    more = {"token_lengths": lengths, "greedy": 0.5}
 
     def seconds(name):
         return cpu_seconds(lambda: [group_advantage(group, name, **more) for _ in range(2_000)], rounds=5)
@@ -116,7 +105,7 @@ def test_negative_zero_is_zero():
 
 
 def test_a_difference_below_float_precision_counts_as_a_flat_group():
-    group = group_advantage([1e300, math.nextafter(1e300, 2e300)])
+    group = group_advantage([1e99, math.nextafter(1e99, 2e99)])
     assert all(map(math.isfinite, group.advantages))
 
 
@@ -144,8 +133,8 @@ def test_the_order_from_best_to_worst_prefers_fewer_tokens_then_the_earlier_atte
         best_first([1.0, 0.0], [1])
 
 
-@given(any_finite)
-def test_any_finite_group_has_finite_advantages_that_keep_its_order(group):
+@given(any_score)
+def test_any_group_of_scores_has_finite_advantages_that_keep_its_order(group):
     result = group_advantage(group)
     assert all(map(math.isfinite, (result.mean, result.std, *result.advantages)))
     pairs = sorted(zip(group, result.advantages, strict=True))
