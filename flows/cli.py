@@ -21,6 +21,7 @@ from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.flows.console.parsing import Parser, named, parse
 from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
+from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 from tfgrpo.stores.packaged import packaged_yaml
 
@@ -29,7 +30,9 @@ _DECLARED: Final[Mapping[str, Any]] = {
 }
 COMMANDS: Final = {name: command["help"] for name, command in _DECLARED.items()}
 _STOPPABLE = frozenset({"grade", "run", "select", "test"})
-"""Commands that SIGTERM stops as Ctrl-C does. Servers handle it themselves."""
+"""Commands that SIGTERM stops as Ctrl-C does."""
+_SERVERS = frozenset({"gateway", "serve-data", "serve-simulated"})
+"""Commands that a signal ends, SIGHUP, too; each sets its own handlers."""
 _STOPPED = 3
 CHECKING: Final = "checking settings, data and endpoint …"
 _SILENT_S: Final = 2.0
@@ -115,6 +118,9 @@ def entry_point(argv: Sequence[str] | None = None) -> NoReturn:
     allowed = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    words = {*(sys.argv[1:] if argv is None else argv)}
+    if words & (_STOPPABLE | _SERVERS) and not words & {"-h", "--help"}:
+        kill_after_second_signal(hangup_ends=bool(words & _SERVERS))
     code = main(argv)
     # Prefect still sends its last events; where its server is gone it tries for minutes, and logs each failure.
     logging.disable(logging.CRITICAL)

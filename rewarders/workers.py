@@ -14,11 +14,13 @@ import os
 import pickle
 import queue
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -173,6 +175,8 @@ class ProcessWorker:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()  # its code may have left the group
         self.process.wait()
+        for folder in Path(tempfile.gettempdir()).glob(f"tfgrpo-code-*-{self.process.pid}-*"):  # of ``code_tests``
+            shutil.rmtree(folder, ignore_errors=True)
 
     def release(self) -> None:
         """End it and close the connection, which no other thread may use any more."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from tfgrpo.flows.cli import main
+from tfgrpo.flows.cli import entry_point
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry_point()

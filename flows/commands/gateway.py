@@ -19,8 +19,7 @@ from tfgrpo.flows.console.environment import check_output_file, installed_versio
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.promoted import PromotedLessons
-from tfgrpo.pipelines.server.listening import bound_socket
-from tfgrpo.pipelines.server.second_signal import ending_signals, killed_by_second_signal
+from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
@@ -52,8 +51,7 @@ class _Checked(NamedTuple):
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then serve until interrupted."""
     checked = _checked(options, os.environ)
-    with killed_by_second_signal():
-        asyncio.run(_serve(options, checked, console))
+    asyncio.run(_serve(options, checked, console))
 
 
 def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:

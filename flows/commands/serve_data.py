@@ -14,11 +14,9 @@ from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
-from tfgrpo.pipelines.server.access import require_local_host
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import ServerOptions, serve
-from tfgrpo.pipelines.server.second_signal import killed_by_second_signal
 from tfgrpo.pipelines.server.service import DataService, JudgeOf, no_judge
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -35,8 +33,7 @@ _MEBIBYTE: Final = 2**20
 def execute(options: argparse.Namespace, console: Console) -> None:
     """Check everything, then serve until interrupted."""
     config, plan, token = _checked(options, os.environ)
-    with killed_by_second_signal():
-        asyncio.run(_serve(options, config, plan, token, console))
+    asyncio.run(_serve(options, config, plan, token, console))
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
@@ -89,10 +86,9 @@ async def _serve_mix(
         say=say,
         version=installed_version(),
         token=token,
+        local_only=token is None and is_loopback(options.host),
         verbose=options.verbose,
     )
-    if token is None and is_loopback(options.host):
-        app = require_local_host(app)
     try:
         manner = ServerOptions(on_signal=leave_lost_terminal)  # else what graders print in their last seconds raises
         ready = partial(_welcome, options=options, config=config, token=token, console=console)

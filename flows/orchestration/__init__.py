@@ -10,5 +10,6 @@ __all__ = [
     "local_server",
     "named_server",
     "request",
+    "second_signal",
     "task_runner",
 ]

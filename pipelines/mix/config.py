@@ -1,28 +1,357 @@
 """Read a staged data mix from a file of the ``rl_data_config.yaml`` form, with its datasets and graders.
 
 All problems of the file, its data and its graders are reported at once. In addition to the keys of the form there is
-``seed``, which makes the draws repeatable.
+``seed``, which makes the draws repeatable. Numbers are read as the form has always read them: text that is a number, in the
+digits 0 to 9, is one too, and a fraction of a step is cut off. Of one name, a python grader comes before an external one, and
+that before a built-in one; the format grader is added to every dataset and cannot be named.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
-from pydantic import ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails
 
-from tfgrpo.pipelines.mix.forms import MixEntry, MixForm, MixStage, Reading
-from tfgrpo.pipelines.mix.records import Records
+from tfgrpo.pipelines.mix.records import Records, index_records
+from tfgrpo.pipelines.plan.rewarders import RecordCounts
 from tfgrpo.pipelines.problems import shown
 from tfgrpo.pipelines.settings.pipeline_file import read_yaml
-from tfgrpo.rewarders.composite import Composite
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
+from tfgrpo.rewarders.graders.remote import Address, Retries, TokenVariable
+from tfgrpo.rewarders.options import Whole, accepts, refusal
+from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
+from tfgrpo.rewarders.scorer import Scorer, Weighted
+from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
+from tfgrpo.stores.text import did_you_mean, suggested
 
-__all__ = ["MixConfig", "MixDataset", "MixEntry", "MixStage", "load_mix_config"]
+_ACCEPTED: Final = {"model_type": "a mapping", "dict_type": "a mapping", "tuple_type": "a list"}
+_AUTOMATIC: Final = "reasoning_format"
+_SET: Final = "graders"
+_SOURCES: Final = ("import", "path", "builtin")
+_KEYS: Final = (*_SOURCES, "init_kwargs", "isolate")
+_GRACE_S: Final = 1.0
+"""Added to a grader's own time limit, so that it can report the timeout itself."""
+
+
+Data: TypeAlias = tuple[Records, tuple[str, ...]]
+"""The records of a dataset, and warnings about their references."""
+
+
+class Reading:
+    """The context in which the forms of one file are validated. Its methods raise the errors of pydantic validators."""
+
+    def __init__(self, file: Path, content: Mapping[str, Any], *, check_records: bool) -> None:
+        self.problems: list[Problem] = []
+        """Problems with a place of their own, such as a line of a dataset."""
+        self.last_step: int | None = None
+        """Boundary of the stage before."""
+        self.dataset_ids = _names(content.get("datasets"))
+        self._declared = _names(content.get("external_graders")) | _names(content.get("python_graders"))
+        self._file, self._check = file, check_records
+        self._format = build_scorer(_AUTOMATIC)
+        root = content["paths"].get("data_root") if isinstance(content.get("paths"), dict) else None
+        self._root = file.parent / root if isinstance(root, str) and root.strip() else None
+        self._scorers: dict[str, AnyScorer] = {}
+
+    def add(self, name: str, scorer: AnyScorer, timeout_s: float | None = None) -> None:
+        """Add a scorer, in the place of another of its name. ``timeout_s``: its own time limit."""
+        if isinstance(scorer, Scorer) and timeout_s is not None:
+            scorer = replace(scorer, limit_s=timeout_s + _GRACE_S)
+        self._scorers[name] = replace(scorer, rewarder_id=name)
+
+    def load(self, name: str, entry: object) -> None:
+        """Add the scorer of an entry of ``python_graders``, or its problems."""
+        source = f"{self._file}: python_graders.{name}"
+        try:
+            if not isinstance(entry, dict):
+                raise PipelineError.one(source, "nothing" if entry is None else shown(entry), "a mapping")
+            key, built = load_python_grader(entry, name=name, folder=self._file.parent, source=source)
+            if self._check and isinstance(built, Scorer):
+                refuse_no_scorer(built, f"{source}.{key}: {entry[key]}")
+            self.add(name, built)
+        except PipelineError as error:
+            self.problems += error.problems
+
+    def use(self, name: str) -> str:
+        """Build a scorer that a dataset names, if it is a built-in one."""
+        if name in self._declared or name in self._scorers:
+            return name
+        if name == _AUTOMATIC:
+            raise refusal("no mention of it: the format grader is added to every dataset")
+        if name not in known_scorers():
+            known = sorted(({*known_scorers()} - {_AUTOMATIC}) | self._declared)
+            accepted = suggested(name, known, f"one of {', '.join(known)}", ALIASES)
+            raise refusal(f"{accepted}, or a grader declared under python_graders or external_graders")
+        try:
+            self.add(name, build_scorer(name))
+        except PipelineError as error:
+            given, accepted = error.problems[0].given, error.problems[0].accepted
+            if given == "nothing":  # of an option without default; else a library is not installed
+                given = "no options"
+                accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
+            raise refusal(accepted, f"{name!r} with {given}") from None
+        return name
+
+    def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> Composite:
+        """Return the graders of a dataset, the format grader last."""
+        parts = (*(Weighted(self._scorers[name], weight) for name, weight in weights), Weighted(self._format))
+        return Composite(parts, tuple(self._scorers[name] for name in gates), rewarder_id=_SET, whole=True)
+
+    def index(self, written: str, graders: Iterable[str]) -> Data | None:
+        """Index the file at a path; None for a relative one without a root, and for one with bad lines."""
+        if self._root is None and not Path(written).is_absolute():
+            return None
+        path = Path(written) if self._root is None else self._root / written
+        # Counted while the lines are checked: reading the records again would parse each twice.
+        counts = RecordCounts(self._scorers[name] for name in graders if name in self._scorers)
+        try:
+            records = index_records(path, check=self._check, visit=counts.add if counts else None)
+        except DatasetError as error:
+            own = [problem for problem in error.problems if problem.source == str(path)]
+            self.problems += [problem for problem in error.problems if problem not in own]
+            if own:
+                raise refusal(own[0].accepted, f"{str(path)!r}: {own[0].given}") from None
+            return None
+        return records, counts.warnings
+
+
+def load_python_grader(spec: Mapping[str, Any], *, name: str, folder: Path, source: str) -> tuple[str, AnyScorer]:
+    """Return the scorer that an entry of ``python_graders`` describes, and the key that names it.
+
+    ``spec`` holds exactly one of ``import: module:attr``, ``path: file.py:attr`` and ``builtin: alias``, and possibly
+    ``init_kwargs`` and ``isolate``. A file is relative to ``folder``; it may import its siblings, and is run once for each
+    entry that names it. ``source`` is the place of the entry in messages. Raises ``PipelineError`` with everything that is
+    wrong.
+    """
+    problems = [Problem(f"{source}.{key}", "an unknown key", ", ".join(_KEYS)) for key in spec if key not in _KEYS]
+    options, isolate = spec.get("init_kwargs"), spec.get("isolate", True)
+    if options is not None and not (isinstance(options, Mapping) and all(isinstance(key, str) for key in options)):
+        problems.append(Problem(f"{source}.init_kwargs", f"a {type(options).__name__}", "options by name"))
+        options = {}
+    if not isinstance(isolate, bool):
+        problems.append(Problem(f"{source}.isolate", shown(isolate), "true or false"))
+    chosen = [key for key in _SOURCES if spec.get(key)]
+    if len(chosen) != 1:
+        given = " and ".join(chosen) or "none of them"
+        raise PipelineError([*problems, Problem(source, given, f"exactly one of {', '.join(_SOURCES)}")])
+    key, text = chosen[0], spec[chosen[0]]
+    try:
+        built = _built(key, text, options or {}, name=name, folder=folder, where=f"{source}.{key}")
+    except PipelineError as error:
+        raise PipelineError([*problems, *error.problems]) from error
+    if problems:
+        raise PipelineError(problems)
+    return key, built if isolate else unisolated(built)
+
+
+def _built(key: str, text: object, options: Mapping[str, Any], *, name: str, folder: Path, where: str) -> AnyScorer:
+    if key == "builtin":
+        if not isinstance(text, str) or text not in known_scorers():
+            raise PipelineError.one(where, repr(text), ", ".join(known_scorers()))
+        return build_scorer(text, options, source=where, key=": init_kwargs")
+    if not isinstance(text, str) or not all(text.rpartition(":")):
+        raise PipelineError.one(where, repr(text), "module:attr" if key == "import" else "file.py:attr")
+    own = folder if key == "path" else None
+    return build_scorer(text, options, source=where, key=": init_kwargs", folder=own, entry=name)
+
+
+def _names(section: object) -> frozenset[str]:
+    return frozenset(name for name in section if isinstance(name, str)) if isinstance(section, dict) else frozenset()
+
+
+Info: TypeAlias = ValidationInfo[Reading]
+
+
+class Form(BaseModel):
+    """Base of the sections. A missing key is read as None; an unknown one is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        needed = dict.fromkeys(name for name, each in cls.model_fields.items() if each.is_required())
+        try:
+            return build({**needed, **value} if isinstance(value, dict) else value)
+        except ValidationError as error:
+            lines = [_line(each, cls.model_fields) for each in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, lines) from None
+
+
+def _line(error: ErrorDetails, keys: Mapping[str, object]) -> InitErrorDetails:
+    """Return an error of a form with what is accepted; one of a form within it has that already."""
+    refused = refusal(_ACCEPTED.get(error["type"], error["msg"]), error.get("ctx", {}).get("given"))
+    if error["type"] == "extra_forbidden":
+        refused = refusal(did_you_mean(str(error["loc"][-1]), keys), "an unknown key")
+    elif error["type"] == "invalid_key" or error["loc"][-1:] == ("[key]",):
+        refused = refusal("text, in quotes where it looks like a number", f"{shown(error['input'])} as a key")
+    return InitErrorDetails(
+        type=refused, loc=tuple(part for part in error["loc"] if part != "[key]"), input=error["input"]
+    )  # "[key]" is pydantic's mark of an error in a key
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise refusal("text that is not empty")
+
+
+def _cut(value: object) -> object:
+    return math.trunc(value) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _name_of_stage(value: object) -> str:
+    if value is None or isinstance(value, dict | list):
+        raise refusal("the name of the stage")
+    return str(value)
+
+
+def _grader(value: object, info: Info) -> str:
+    if not isinstance(value, str):
+        raise refusal("the name of a grader")
+    return info.context.use(value)
+
+
+Key = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(_text)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False), accepts("a finite number of at least 0")]
+GraderName = Annotated[str, BeforeValidator(_grader)]
+NoneIsEmpty = BeforeValidator(lambda value: () if value is None else value)
+
+
+class _Paths(Form):
+    data_root: Text
+
+
+class _External(Form):
+    """A grading service."""
+
+    type: Annotated[Literal["remote_http"], accepts("remote_http")]
+    url: Annotated[Address, BeforeValidator(_text)]
+    timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False), accepts("a finite number above 0")] = 60.0
+    retries: Retries | None = None
+    token_env: TokenVariable | None = None
+
+
+class _Dataset(Form):
+    """A dataset; its path is read last, when its graders are known."""
+
+    graders: Annotated[tuple[GraderName, ...], NoneIsEmpty] = ()
+    grader_weights: Annotated[tuple[Weight, ...], NoneIsEmpty] = ()
+    multiplicative_graders: Annotated[tuple[GraderName, ...], BeforeValidator(lambda value: value or ())] = ()
+    path: Data | None
+    """Its records, once read."""
+
+    @field_validator("grader_weights")
+    @classmethod
+    def _finite_sum(cls, weights: tuple[float, ...]) -> tuple[float, ...]:
+        if not math.isfinite(sum(weights)):
+            raise refusal("smaller weights", "weights that sum to infinity")
+        return weights
+
+    @field_validator("path", mode="plain")
+    @classmethod
+    def _indexed(cls, path: object, info: Info) -> Data | None:
+        graders = (*info.data.get("graders", ()), *info.data.get("multiplicative_graders", ()))
+        return info.context.index(_text(path), graders)
+
+
+class MixEntry(Form):
+    """One dataset of a stage."""
+
+    id: Text
+    weight: Weight
+    """As written: relative to the other weights of the stage."""
+
+    @field_validator("id")
+    @classmethod
+    def _known(cls, name: str, info: Info) -> str:
+        ids = info.context.dataset_ids
+        if name not in ids:
+            raise refusal(did_you_mean(name, ids) if ids else "a dataset")
+        return name
+
+
+class MixStage(Form):
+    """The datasets that are drawn from until a step."""
+
+    name: Annotated[str, BeforeValidator(_name_of_stage)]
+    until_step: Annotated[int, BeforeValidator(_cut), accepts("a whole number")]
+    """First step after the stage."""
+    datasets: Annotated[tuple[MixEntry, ...], NoneIsEmpty]
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Share of each dataset in the draws, in sum 1. A dataset named twice has the sum of its weights."""
+        whole = math.fsum(entry.weight for entry in self.datasets)
+        shares: dict[str, float] = {}
+        for entry in self.datasets:
+            shares[entry.id] = shares.get(entry.id, 0.0) + entry.weight / whole
+        return shares
+
+    @field_validator("until_step")
+    @classmethod
+    def _above_last(cls, step: int, info: Info) -> int:
+        before, info.context.last_step = info.context.last_step, step
+        if before is not None and step <= before:
+            raise refusal("a step above that of the stage before", f"{step} after {before}")
+        return step
+
+    @field_validator("datasets")
+    @classmethod
+    def _some_weight(cls, entries: tuple[MixEntry, ...]) -> tuple[MixEntry, ...]:
+        whole = sum(entry.weight for entry in entries)
+        if not 0.0 < whole < math.inf:
+            raise refusal("weights that sum to a finite number above 0", f"weights that sum to {whole:g}")
+        return entries
+
+
+class MixForm(Form):
+    """A whole file. Graders come first, because datasets name them, as stages name datasets."""
+
+    seed: Annotated[Annotated[Whole, Field(ge=0)] | None, accepts("a whole number of at least 0, or no seed")] = None
+    external_graders: dict[Key, _External] | None = None
+    python_graders: dict[Key, Any] | None = None
+    paths: _Paths
+    datasets: dict[Key, _Dataset]
+    stages: Annotated[tuple[MixStage, ...], NoneIsEmpty]
+
+    @field_validator("external_graders")
+    @classmethod
+    def _remote(cls, graders: dict[str, _External] | None, info: Info) -> None:
+        for name, each in (graders or {}).items():
+            options = each.model_dump(exclude={"type"}, exclude_none=True)
+            info.context.add(name, build_scorer("remote", options), each.timeout_s)
+
+    @field_validator("python_graders")
+    @classmethod
+    def _python(cls, graders: dict[str, Any] | None, info: Info) -> None:
+        for name, each in (graders or {}).items():
+            info.context.load(name, each)
+
+    @field_validator("stages")
+    @classmethod
+    def _at_least_one(cls, stages: tuple[MixStage, ...]) -> tuple[MixStage, ...]:
+        if not stages:
+            raise refusal("at least one stage", "no stage")
+        return stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,42 @@
-"""The HTTP interface of the data server: routes, limits, errors, and the description in ``openapi.yaml``."""
+"""The HTTP interface of the data server: who may call, routes, errors, log lines, and the description in ``openapi.yaml``.
+
+Completions are untrusted text: in the log each of their lines is marked, so that none can look like one of the server's.
+"""
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.server.access import require_token
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER_S, GradeQueue, Limits, bounded_endpoint
-from tfgrpo.pipelines.server.monitoring import LONGEST_REASON, NAME, GradeTally, Say, grade_lines, metered
-from tfgrpo.pipelines.server.replies import answer, bad_body, refused
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER, BodyQueue, Limits, answer, bad_body, bounded_endpoint
 from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, ItemGrade, SampleRequest
+from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 
+Say: TypeAlias = Callable[[str], None]
+"""Writes whole lines and does not raise."""
+NAME: Final = "[dataserver]"
+_LONGEST_REASON: Final = 300
+_WARNING_INTERVAL_S: Final = 10.0
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples, which is two numbers."""
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 _SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
 """Characters to escape in the regular expressions of every language."""
 
@@ -40,25 +49,75 @@ def data_app(
     say: Say,
     version: str,
     token: str | None = None,
+    local_only: bool = False,
     verbose: bool = False,
-    clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
     """Return the app of a service. ``say`` gets lines about failing graders, and with ``verbose`` about every request.
 
-    With a ``token`` every path but ``/healthz`` requires it.
+    With a ``token`` every path but ``/healthz`` requires it. ``local_only``: serve clients only that address loopback.
     """
-    handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry, clock), say if verbose else None, say)
+    handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry), say if verbose else None, say)
     description = describe(service.config, limits, version, token=token is not None)
-    app = FastAPI(title=description["info"]["title"], exception_handlers={HTTPException: refused, Exception: refused})
+    app = FastAPI(title=description["info"]["title"], exception_handlers={HTTPException: _refused, Exception: _refused})
     app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
     app.add_api_route("/healthz", handlers.health, methods=["GET"])
     app.add_api_route("/meta", handlers.meta, methods=["GET"])
-    samples = bounded_endpoint(SampleRequest, handlers.sample, _SAMPLE_BODY, limits.body_s)
-    grades = bounded_endpoint(GradeRequest, handlers.grade, limits.max_body, limits.body_s, GradeQueue(limits))
+    samples = bounded_endpoint(SampleRequest, handlers.sample, _SAMPLE_BODY, BodyQueue(limits))
+    grades = bounded_endpoint(GradeRequest, handlers.grade, limits.max_body, BodyQueue(limits))
     app.add_route("/sample", samples, methods=["POST"])
     app.add_route("/grade", grades, methods=["POST"])
-    guarded = app if token is None else require_token(app, token)
-    return metered(guarded, telemetry, _ROUTES)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await (_refusal(path, Headers(scope=scope), token, local_only=local_only) or app)(scope, receive, watched)
+        finally:
+            telemetry.record(
+                "request",
+                method=method if method in _METHODS else "_OTHER",
+                route=path if path in _ROUTES else "other",
+                status=status,
+                duration_s=time.perf_counter() - started,
+            )
+
+    return guarded
+
+
+def _refusal(path: str, headers: Headers, token: str | None, *, local_only: bool) -> Response | None:
+    """Return the answer to a request that may not be served.
+
+    A web page in a browser here can reach a port of this machine under its own name, once that name resolves to loopback
+    (DNS rebinding); the ``Host`` header shows it. HTTP/1.0 clients need not send one.
+    """
+    host = headers.get("host", "").strip()
+    if local_only and not names_loopback(host):
+        reason = "the Host header names another machine" if host else "the request has no Host header"
+        return answer({"detail": f"{reason}; ask for localhost, or start the server with --token-env"}, 400)
+    if token is None or path == "/healthz":
+        return None
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    # Headers are decoded as Latin-1: so the bytes are those that came. The token is ASCII.
+    right = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+    if kind.lower() == "bearer" and right:
+        return None
+    return answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """Answer ``{"detail": "…"}`` to a refusal by the server or the framework."""
+    if not isinstance(error, HTTPException):
+        return answer({"detail": "Internal Server Error"}, 500)
+    return answer({"detail": error.detail}, error.status_code, error.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +182,9 @@ def _refuse_if_lost(grades: Sequence[ItemGrade], max_share: float) -> None:
     """Answer 503 if failing graders left more than a share of the items ungraded; a retry may help only then."""
     lost = [grade for grade in grades if grade.broke or grade.late]
     if len(lost) > max_share * len(grades):
-        reason = lost[-1].reasons[:LONGEST_REASON]
+        reason = lost[-1].reasons[:_LONGEST_REASON]
         detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
-        raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
+        raise HTTPException(503, detail, RETRY_AFTER)
 
 
 def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
@@ -135,6 +194,63 @@ def _result(item: GradeItem, grade: ItemGrade, parts: bool) -> dict[str, Any]:
     if grade.reward is None:
         return {**result, "error": grade.reasons}
     return {**result, "reward": grade.reward}
+
+
+class GradeTally:
+    """Counts grades. A failing grader is reported once in ten seconds at most, not once an item."""
+
+    def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` returns monotonic seconds."""
+        self._telemetry, self._clock = telemetry, clock
+        self._reported_at: dict[str, float] = {}
+        self._unreported: Counter[str] = Counter()
+
+    def add(self, grades: Sequence[ItemGrade]) -> Iterator[str]:
+        """Count the grades of one request, and yield the warnings that are due."""
+        scored = Counter(name for grade in grades for name in grade.parts)
+        failed = Counter(name for grade in grades for name in grade.errors)
+        for name in scored | failed:
+            self._telemetry.record("grades", grader=name, scored=scored[name], ungraded=failed[name])
+        for name, count in failed.items():
+            self._unreported[name] += count
+            now = self._clock()
+            if now - self._reported_at.get(name, float("-inf")) >= _WARNING_INTERVAL_S:
+                self._reported_at[name] = now
+                example = next(grade for grade in grades if name in grade.errors)
+                reason = example.errors[name][:_LONGEST_REASON]
+                items = pluralize(self._unreported.pop(name), "item")
+                yield f"{NAME} grader {name} left {items} ungraded; the last: {reason}"
+
+
+def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[ItemGrade]) -> Iterator[str]:
+    """Yield the log lines of a request to grade: figures, each item, and the best and worst completion in full.
+
+    The figures are those of the items with a reward.
+    """
+    head = f"{NAME} iteration={iteration} graded"
+    if not items:
+        yield f"{head} 0 completions."
+        return
+    scored = [(grade.reward, item) for item, grade in zip(items, grades, strict=True) if grade.reward is not None]
+    rewards = [reward for reward, _ in scored]
+    lost = len(items) - len(rewards)
+    figures = "no rewards"
+    if rewards:
+        mean = sum(reward / len(rewards) for reward in rewards)  # the sum of large ones would be infinite
+        figures = f"avg={mean:.3f} min={min(rewards):.3f} max={max(rewards):.3f}"
+    yield f"{head} {len(items)} | {figures}{f' ungraded={lost}' if lost else ''}"
+    for item, grade in zip(items, grades, strict=True):
+        parts = " ".join(f"{name}={reward:.3f}" for name, reward in grade.parts.items())
+        ungraded = grade.reward is None
+        yield f"  {_name(item)} {f'ungraded: {grade.reasons}' if ungraded else f'reward={grade.reward:.3f} {parts}'.rstrip()}"
+    for title, best in (("BEST", max), ("WORST", min)) if scored else ():
+        reward, item = best(scored, key=lambda one: one[0])
+        yield f"{NAME} {title} reward={reward:.3f} {_name(item)}"
+        yield from (f"  | {line}" for line in item.completion.splitlines() or [""])
+
+
+def _name(item: GradeItem) -> str:
+    return item.sample_id if item.completion_index is None else f"{item.sample_id} #{item.completion_index}"
 
 
 def describe(config: MixConfig, limits: Limits, version: str, *, token: bool) -> dict[str, Any]:

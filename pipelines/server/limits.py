@@ -1,4 +1,4 @@
-"""Limit the load of one server: sizes of bodies and batches, concurrent gradings, waiting requests.
+"""Read the bodies of requests within limits, a limited number at a time, and answer in JSON that every reader accepts.
 
 Bytes of bodies count from their arrival until their request is answered; an announced length costs none.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import fastapi
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tfgrpo.pipelines.server.replies import bad_body
-
 M = TypeVar("M", bound=BaseModel)
 
 MEBIBYTE: Final = 2**20
-RETRY_AFTER_S: Final = 1
-"""Seconds in ``Retry-After``."""
+RETRY_AFTER: Final = {"Retry-After": "1"}
 _JSON: Final = re.compile(r"application/(.*\+)?json")
+_MOST_PROBLEMS: Final = 100
+_LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Limits:
     concurrency: int = 256
     """Requests graded concurrently: many, so that requests for a slow grader do not delay others."""
     max_held: int = 512 * MEBIBYTE
-    """Bytes of all bodies in memory; beyond it reading waits. A single body is always read completely."""
+    """Bytes of all bodies in memory; beyond it bodies are read one after another."""
     queue: int = 4096
     """Most waiting requests; further ones are answered with 503."""
     body_s: float = 30.0
@@ -48,104 +48,75 @@ class Limits:
     """Share of a request's items that failing graders may leave ungraded; beyond it the answer is 503."""
 
 
-class GradeQueue:
-    """Limits the bodies in memory, and grades requests in order of arrival, a limited number at a time."""
+class BodyQueue:
+    """Takes requests in order of arrival, a limited number at a time, and limits the bytes of their bodies in memory."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
-        self._waiting = 0
-        self._active = 0
-        self._bytes = 0
-        self._receiving: dict[QueueSlot, None] = {}
-        self._changed = asyncio.Event()
-
-    @property
-    def present(self) -> int:
-        """Requests that wait or are being graded."""
-        return self._active + self._waiting
+        self._alone = asyncio.Lock()
+        self._released = asyncio.Event()
+        self.held = self._complete = 0
+        """Bytes in memory, and those of bodies that have arrived completely."""
+        self.present = 0
+        """Requests that wait for their turn or have it."""
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[QueueSlot]:
-        """Yield the slot of one request, whose body is about to arrive."""
-        slot = QueueSlot(self)
-        self._receiving[slot] = None
+    async def turn(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the whole body of a request in its turn. Raise ``HTTPException``: 408 if it is late, 503 if too many wait."""
+        body, complete, is_alone, limits = bytearray(), 0, False, self._limits
         try:
-            yield slot
+            try:
+                async with asyncio.timeout(limits.body_s) as limit, AsyncExitStack() as alone:
+                    async for chunk in chunks:
+                        body += chunk
+                        self.held += len(chunk)
+                        if self.held > limits.max_held and not is_alone:
+                            await self._until_alone(alone, limit)
+                            is_alone = True
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not arrive within {limits.body_s:g} seconds") from None
+            complete = len(body)
+            self._complete += complete
+            if self.present >= limits.concurrency + limits.queue:
+                raise HTTPException(
+                    503, f"{self.present} requests are waiting or being graded; come again", RETRY_AFTER
+                )
+            self.present += 1
+            try:
+                async with self._turns:
+                    yield bytes(body)
+            finally:
+                self.present -= 1
         finally:
-            self._receiving.pop(slot, None)
-            self._bytes -= slot.size
-            if slot.active:
-                self._active -= 1
-                self._turns.release()
-            self._notify()
+            self.held -= len(body)
+            self._complete -= complete
+            self._released.set()  # for the one that waits now; it waits for the next one again
+            self._released = asyncio.Event()
 
-    async def received(self, slot: QueueSlot, size: int, limit: asyncio.Timeout) -> None:
-        """Count bytes that have arrived, and wait until more may be read; the client's time limit is extended by the wait."""
-        slot.size += size
-        self._bytes += size
-        while self._full(slot):
-            loop, until = asyncio.get_running_loop(), limit.when() or 0.0
-            started = loop.time()
-            limit.reschedule(None)
-            await self._changed.wait()
-            limit.reschedule(until + loop.time() - started)
+    async def _until_alone(self, alone: AsyncExitStack, limit: asyncio.Timeout) -> None:
+        """Wait until this body may be read to its end, while others that would exceed the limit wait.
 
-    def _full(self, slot: QueueSlot) -> bool:
-        """Return whether reading this body must wait.
-
-        When only incomplete bodies are in memory, the first of them continues: otherwise all would wait for each other.
+        Only complete bodies are waited for: incomplete ones may never end. The client gets the time back.
         """
-        if self._bytes <= self._limits.max_held:
-            return False
-        first = next(iter(self._receiving), None) is slot
-        return not first or self._bytes > sum(each.size for each in self._receiving)
-
-    async def enter(self, slot: QueueSlot) -> None:
-        """Wait for the turn of a complete body. Raise ``HTTPException`` 503 if too many wait."""
-        self._receiving.pop(slot, None)
-        self._notify()
-        if self._waiting >= self._limits.queue and self._turns.locked():
-            detail = f"{self.present} requests are waiting or being graded; come again"
-            raise HTTPException(503, detail, {"Retry-After": str(RETRY_AFTER_S)})
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
-        slot.active = True
-        self._active += 1
-
-    def _notify(self) -> None:
-        self._changed.set()  # for those who wait now; later ones wait for the next change
-        self._changed = asyncio.Event()
-
-
-@dataclass(eq=False, slots=True)
-class QueueSlot:
-    """The slot of one request."""
-
-    queue: GradeQueue
-    size: int = 0
-    """Bytes of its body that have arrived."""
-    active: bool = False
-    """Whether it is being graded."""
+        loop, until = asyncio.get_running_loop(), limit.when() or 0.0
+        began = loop.time()
+        limit.reschedule(None)
+        await alone.enter_async_context(self._alone)
+        while self.held > self._limits.max_held and self._complete:
+            await self._released.wait()
+        limit.reschedule(until + loop.time() - began)
 
 
 def bounded_endpoint(
-    model: type[M],
-    handle: Callable[[M], Awaitable[Response]],
-    max_body: int,
-    within_s: float,
-    queue: GradeQueue | None = None,
+    model: type[M], handle: Callable[[M], Awaitable[Response]], max_body: int, queue: BodyQueue
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that reads a body within limits of size and time, and with a ``queue`` in its turn."""
+    """Return an endpoint that reads a body within limits, in its turn."""
     parsing = asyncio.Lock()
 
     async def endpoint(request: Request) -> Response:
         try:
-            async with nullcontext() if queue is None else queue.slot() as slot:
-                raw = await _body(request, max_body, within_s, slot)
+            async with queue.turn(_chunks(request, max_body)) as raw:
                 async with parsing:  # other tasks may run between the parsing of large bodies
                     await asyncio.sleep(0)
                 return await handle(_validated(model, raw, request.headers.get("content-type", "")))
@@ -157,26 +128,17 @@ def bounded_endpoint(
     return endpoint
 
 
-async def _body(request: Request, max_body: int, within_s: float, slot: QueueSlot | None) -> bytes:
-    """Return the whole body, when it is its turn. Raise ``HTTPException``: 413 if too large, 408 if late."""
+async def _chunks(request: Request, max_body: int) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives. Raise ``HTTPException`` 413 for one that is too large, or is announced to be."""
     too_large = HTTPException(413, f"the body is larger than {max_body} bytes")
-    length = request.headers.get("content-length", "")
+    length, size = request.headers.get("content-length", ""), 0
     if length.isdecimal() and int(length[:20]) > max_body:  # Python refuses to convert more than 4,300 digits
         raise too_large
-    read = bytearray()
-    try:
-        async with asyncio.timeout(within_s) as limit:
-            async for chunk in request.stream():
-                read += chunk
-                if len(read) > max_body:
-                    raise too_large
-                if slot is not None:
-                    await slot.queue.received(slot, len(chunk), limit)
-    except TimeoutError:
-        raise HTTPException(408, f"the body did not arrive within {within_s:g} seconds") from None
-    if slot is not None:
-        await slot.queue.enter(slot)
-    return bytes(read)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_body:
+            raise too_large
+        yield chunk
 
 
 def _validated(model: type[M], raw: bytes, content_type: str) -> M:
@@ -192,3 +154,25 @@ def _validated(model: type[M], raw: bytes, content_type: str) -> M:
     except (ValueError, RecursionError) as error:  # also bytes that are no text, and more digits than Python converts
         position = getattr(error, "pos", 0)
         raise bad_body({"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}) from None
+
+
+def bad_body(*problems: Mapping[str, Any]) -> fastapi.HTTPException:
+    """Return the refusal of a body, in FastAPI's form. Of the input only short texts and numbers are repeated."""
+    rows = []
+    for problem in problems[:_MOST_PROBLEMS]:
+        row = {"type": problem["type"], "loc": ["body", *problem["loc"]], "msg": problem["msg"]}
+        given = problem.get("input")
+        if given is None or isinstance(given, bool | int | float | str):
+            row["input"] = given[:_LONGEST] if isinstance(given, str) else given
+        rows.append(row)
+    return fastapi.HTTPException(422, rows)
+
+
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response of compact UTF-8 JSON. Half surrogate pairs are escaped; NaN and infinity become null."""
+    try:
+        body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:  # of either
+        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        body = json.dumps(finite, separators=(",", ":")).encode()
+    return Response(body, status, headers, "application/json")

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -15,7 +15,6 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from tfgrpo.pipelines.server.second_signal import ending_signals
 from tfgrpo.stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
@@ -41,24 +40,35 @@ _DEFAULT: Final = ServerOptions()
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to its caller, and sets ``ready`` when it answers."""
+    """Takes the signals that it is given, without raising them again at the end, and sets ``ready`` when it answers."""
 
-    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None] | None) -> None:
+    def __init__(self, config: uvicorn.Config, options: ServerOptions, signals: Sequence[signal.Signals]) -> None:
         super().__init__(config)
-        self._on_shutdown = on_shutdown
+        self._options, self._signals = options, signals
         self.ready = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield
+        # Not the loop's own handlers: those would take the wakeup descriptor, which counts signals (``flows``).
+        before = {number: signal.signal(number, self.handle_exit) for number in self._signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._options.on_signal is not None:
+            self._options.on_signal()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._on_shutdown is not None:
-            self._on_shutdown()
+        if self._options.on_shutdown is not None:
+            self._options.on_shutdown()
         await super().shutdown(sockets)
 
 
@@ -69,21 +79,9 @@ async def serve(
 
     Raise ``SettingsError`` if the address is not available. ``port`` 0 takes a free one.
     """
-    async with _started(app, host, port, options) as (server, url, done):
-
-        def end(number: int, frame: FrameType | None) -> None:
-            if options.on_signal is not None:
-                options.on_signal()
-            server.handle_exit(number, frame)
-
-        # Not the loop's own handlers: those would take the wakeup descriptor, which ``second_signal`` needs.
-        before = {number: signal.signal(number, end) for number in ending_signals()}
-        try:
-            ready(url)
-            await done
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    async with _started(app, host, port, options, ending_signals()) as (url, done):
+        ready(url)
+        await done
 
 
 @asynccontextmanager
@@ -91,14 +89,14 @@ async def running(
     app: ASGIApp, host: str = "127.0.0.1", port: int = 0, options: ServerOptions = _DEFAULT
 ) -> AsyncIterator[str]:
     """Serve on this event loop for the length of a block; yield the URL."""
-    async with _started(app, host, port, options) as (_, url, _done):
+    async with _started(app, host, port, options, ()) as (url, _):
         yield url
 
 
 @asynccontextmanager
 async def _started(
-    app: ASGIApp, host: str, port: int, options: ServerOptions
-) -> AsyncIterator[tuple[_Server, str, asyncio.Task[None]]]:
+    app: ASGIApp, host: str, port: int, options: ServerOptions, signals: Sequence[signal.Signals]
+) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
     with bound_socket(host, port) as listening:
         config = uvicorn.Config(
             app,
@@ -112,15 +110,21 @@ async def _started(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=options.shutdown_s,
         )
-        server = _Server(config, options.on_shutdown)
+        server = _Server(config, options, signals)
         done = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             await server.ready.wait()
             address, number = listening.getsockname()[:2]
-            yield server, f"http://{f'[{address}]' if ':' in address else address}:{number}", done
+            yield f"http://{f'[{address}]' if ':' in address else address}:{number}", done
         finally:
             server.should_exit = True
             await done
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a server gracefully: that of a closed terminal too, unless it is ignored, as by ``nohup``."""
+    hangup = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
+    return (signal.SIGINT, signal.SIGTERM, *hangup)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -22,6 +22,8 @@ _BARE_ADDRESS = re.compile(
     r"(?P<port>:\d{1,5})?(?:/[a-z0-9./-]{0,60})?"
 )
 
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\\?#]+))(?::[0-9]*)?")
+
 
 def is_loopback(host: str) -> bool:
     """Return whether a host name is this machine: a loopback address or ``localhost``. Resolves no names."""
@@ -29,6 +31,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def names_loopback(header: str) -> bool:
+    """Return whether a ``Host`` header names this machine."""
+    host = _HOST.fullmatch(header.strip().lower())
+    return host is not None and is_loopback(host["v6"] or host["name"].removesuffix("."))
 
 
 def looks_like_a_key(text: str) -> bool:

@@ -85,7 +85,9 @@ class CodeTests(Options, ItemScorer):
 
     def _failure(self, code: str, test: _Test) -> str | None:
         """Return why a test fails; None if it passes."""
-        with tempfile.TemporaryDirectory(prefix="tfgrpo-code-", ignore_cleanup_errors=True) as name:
+        # The name says who removes the folder when this process is killed: the owner of the worker, or what watches that.
+        prefix = f"tfgrpo-code-{os.getppid()}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
             folder, key, limit = Path(name), secrets.token_hex(8), self.timeout_s
             job = {"code": code, "test": test.code, "cpu_s": limit, "memory": self.memory_mb << 20, "key": key}
             (folder / "job").write_bytes(marshal.dumps(job))

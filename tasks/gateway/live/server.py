@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from tfgrpo.pipelines.server.access import names_loopback
+from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.tasks.gateway.call import GatewayRefusal
 from tfgrpo.tasks.gateway.live.client import LiveClient
 from tfgrpo.tasks.gateway.live.traffic import Traffic

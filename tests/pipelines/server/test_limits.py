@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
-from tfgrpo.pipelines.server.limits import GradeQueue, Limits
+from tfgrpo.pipelines.server.limits import BodyQueue, Limits
 
 
 async def test_a_batch_beyond_the_limit_is_a_bad_body(tmp_path):
@@ -118,20 +118,19 @@ async def half_sent(url, length, part):
             await writer.wait_closed()
 
 
-@asynccontextmanager
-async def turn(queue, *chunks):
-    """The turn of a request whose body comes in chunks."""
-    async with queue.slot() as slot:
-        async with asyncio.timeout(60.0) as limit:
-            for size in chunks:
-                await queue.received(slot, size, limit)
-                await asyncio.sleep(0)
-        await queue.enter(slot)
-        yield slot
+def turn(queue, *chunks):
+    """The turn of a request whose body comes in chunks of these sizes."""
+
+    async def arriving():
+        for size in chunks:
+            yield b" " * size
+            await asyncio.sleep(0)
+
+    return queue.turn(arriving())
 
 
 async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_back():
-    queue = GradeQueue(Limits(concurrency=2, queue=50))
+    queue = BodyQueue(Limits(concurrency=2, queue=50))
     inside = most = 0
 
     async def one(number):
@@ -150,25 +149,25 @@ async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_ba
 
 async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
     """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
-    queue = GradeQueue(Limits(concurrency=50, max_held=100))
+    queue = BodyQueue(Limits(concurrency=50, max_held=100))
     sizes = (60, 30, 30, 300, 10, 90, 1, 99, 2)
     most = 0
 
     async def one(size):
         nonlocal most
-        async with turn(queue, *[1] * size) as slot:
-            assert slot.size == size
-            most = max(most, queue._bytes)
+        async with turn(queue, *[1] * size) as body:
+            assert len(body) == size
+            most = max(most, queue.held)
             await asyncio.sleep(0)
 
     await asyncio.gather(*map(one, sizes))
     assert 300 <= most <= 100 + len(sizes) + 300
-    assert (queue.present, queue._bytes) == (0, 0)
+    assert (queue.present, queue.held) == (0, 0)
 
 
 @pytest.mark.parametrize("let_in_first", [False, True])
 async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
-    queue = GradeQueue(Limits(concurrency=1, queue=2))
+    queue = BodyQueue(Limits(concurrency=1, queue=2))
     first = turn(queue)
     await first.__aenter__()
     gone, after = (asyncio.create_task(_held(queue)) for _ in range(2))
@@ -185,6 +184,6 @@ async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
     assert queue.present == 0
 
 
-async def _held(queue: GradeQueue) -> None:
+async def _held(queue: BodyQueue) -> None:
     async with turn(queue):
         await asyncio.sleep(0)

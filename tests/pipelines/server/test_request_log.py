@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, rogue
-from tfgrpo.pipelines.server.monitoring import GradeTally
+from tfgrpo.pipelines.server.app import GradeTally
 from tfgrpo.pipelines.server.service import ItemGrade
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tests.support.runs.pages import ROOT
 from tfgrpo.pipelines.server.app import up_to
-from tfgrpo.pipelines.server.replies import encoded
+from tfgrpo.pipelines.server.limits import answer
 from tfgrpo.pipelines.server.service import GradeItem, GradeRequest, SampleRequest
 
 DESCRIPTION = yaml.safe_load((ROOT / "pipelines" / "server" / "openapi.yaml").read_text("utf-8"))
@@ -64,7 +64,7 @@ def test_any_value_becomes_json_that_every_reader_accepts(value):
     def refuse(name):
         raise AssertionError(name)
 
-    raw = encoded(value)
+    raw = answer(value).body
     raw.decode()
     read = json.loads(raw, parse_constant=refuse)
     if "\\u" not in repr(value) and "nan" not in repr(value) and "inf" not in repr(value):
@@ -72,5 +72,5 @@ def test_any_value_becomes_json_that_every_reader_accepts(value):
 
 
 def test_texts_are_sent_as_they_are():
-    assert encoded({"a": "é→"}) == '{"a":"é→"}'.encode()
-    assert encoded({"a": "\ud800é", "b": [float("nan"), 1.5]}) == b'{"a":"\\ud800\\u00e9","b":[null,1.5]}'
+    assert answer({"a": "é→"}).body == '{"a":"é→"}'.encode()
+    assert answer({"a": "\ud800é", "b": [float("nan"), 1.5]}).body == b'{"a":"\\ud800\\u00e9","b":[null,1.5]}'

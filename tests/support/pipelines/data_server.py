@@ -134,7 +134,7 @@ def mix(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def rogue(folder: Path, *names: str, multiplicative: bool = False) -> Path:
+def rogue(folder: Path, *names: str, multiplicative: bool = False, isolate: bool = True) -> Path:
     """Write a config in which misbehaving graders, each with weight 1, grade ``sums``."""
     graders = {"multiplicative_graders": list(names)} if multiplicative else {
         "graders": list(names), "grader_weights": [1.0] * len(names)
@@ -142,7 +142,7 @@ def rogue(folder: Path, *names: str, multiplicative: bool = False) -> Path:
     return mix(
         folder,
         datasets={"sums": {"path": "sums.jsonl", **graders}, "plain": {"path": "plain.jsonl"}},
-        python_graders={name: {"path": f"rogues.py:{name}"} for name in names},
+        python_graders={name: {"path": f"rogues.py:{name}", "isolate": isolate} for name in names},
     )
 
 
