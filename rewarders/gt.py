@@ -17,9 +17,17 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import answer_text, field, references
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
-from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict
+from tfgrpo.rewarders.scorer import (
+    NO_REFERENCE,
+    Abstained,
+    GraderInput,
+    ItemScorer,
+    Verdict,
+    answer_text,
+    field_of,
+    references,
+)
 from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
@@ -140,7 +148,8 @@ class GroundTruth(Options, ItemScorer):
             raise RewardError(NO_REFERENCE)
         tolerance = Fraction(str(self.tolerance))
         if self.match == "auto":
-            return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=options, equal=equal)
+            lettered = {} if "1" in options else options  # numbered lines of a prompt may be anything
+            return read_reference(text, decimal=self.decimal, tolerance=tolerance, options=lettered, equal=equal)
         if self.match == "numeric":
             number = reference_number(text, self.decimal)
             if number is None:
@@ -153,6 +162,8 @@ class GroundTruth(Options, ItemScorer):
             if plain(bare) not in map(plain, self.labels):
                 raise RewardError(f"the reference {shown(bare)} is none of the labels")
             return LabelReference(bare, self.labels, TRUTH if {*map(plain, self.labels)} <= {*TRUTH} else {})
+        if self.match == "choice" and "1" in options:
+            return _numbered(bare, options)
         if self.match == "choice":
             letter = plain(bare).upper()
             if re.fullmatch("[0-9]", letter) and int(letter) >= self.first:
@@ -179,7 +190,7 @@ class GroundTruth(Options, ItemScorer):
     def _read(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> _Read:
         """Return the references of an item as they are read."""
         texts = [answer_text(each) for each in references(item)]
-        options = options_of(str(field(item, "prompt") or ""), field(item, "metadata"))
+        options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
         found: list[Reference] = []
         reasons: list[str] = []
         for text in texts:
@@ -217,6 +228,17 @@ class GroundTruth(Options, ItemScorer):
     def _evidence(self, compared: Compared, reference: Reference) -> str:
         sign = "=" if compared.right else "≠"
         return f"{self.match}: answered {compared.answered} {sign} reference {reference.shown}"
+
+
+def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:
+    """Return the number of an option, of a prompt that numbers its options. Raise ``RewardError`` for no option."""
+    texts = {plain(option): number for number, option in options.items() if plain(option) not in options}
+    number = texts.get(plain(bare), plain(bare))
+    if number not in options:
+        raise RewardError(
+            f"the reference {shown(bare)} is no number from 1 to {max(options)}, and no option of its item"
+        )
+    return LabelReference(number, tuple(options), texts)
 
 
 def options_for_references(name: str, options: Mapping[str, Any], references: Sequence[str]) -> dict[str, Any]:

@@ -89,6 +89,27 @@ class GraderInput:
         return cls(sample_id, record, completion, *parse_completion(completion), completion_tokens, completion_index)
 
 
+def field_of(item: GraderInput, name: str) -> Any:
+    """Return a field of the record; None when it is absent, or when the record is no object."""
+    return item.record.get(name) if isinstance(item.record, Mapping) else None
+
+
+def references(item: GraderInput) -> list[Any]:
+    """Return the accepted answers of the record: those of a list, or the one."""
+    answer = field_of(item, "answer")
+    return (list(answer) or [None]) if isinstance(answer, list | tuple) else [answer]
+
+
+def answer_text(answer: object) -> str:
+    """Return an accepted answer as text; empty for none."""
+    if isinstance(answer, bool):
+        return str(answer).lower()
+    try:
+        return "" if answer is None else str(answer)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, extreme nesting
+        return ""
+
+
 @dataclass(slots=True)
 class GradeResult:
     """The reward of one item. Mutable: grader files of the existing system change the rewards that they made."""

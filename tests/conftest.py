@@ -21,9 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-# A shell that starts the tests in the background has them, and every program they start, ignore Ctrl-C.
+# A shell that starts the tests in the background, or nohup, has every program that they start ignore Ctrl-C or SIGHUP. What
+# has a handler is the default again for a program, while the tests themselves outlive their terminal as before.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Before anything imports Prefect or the OpenTelemetry SDK: both read the environment when they are imported.
 for _name in list(os.environ):

@@ -46,7 +46,8 @@ def test_ctrl_c_in_a_script_stops_the_run_and_is_raised_again(tmp_path):
         )
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert (done.stdout.strip(), done.stderr) == ("stopped", "")
+    chosen = "tfgrpo: rewards: gt, chosen by what the dataset holds: 200 references read as numbers\n"
+    assert (done.stdout.strip(), done.stderr) == ("stopped", chosen)
 
 
 def test_the_stop_button_of_a_notebook_ends_a_run_that_is_awaited(tmp_path):
@@ -72,7 +73,8 @@ def test_the_stop_button_of_a_notebook_ends_a_run_that_is_awaited(tmp_path):
         )
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert (done.stdout.strip(), done.stderr) == ("stopped", "")
+    chosen = "tfgrpo: rewards: gt, chosen by what the dataset holds: 100 references read as numbers\n"
+    assert (done.stdout.strip(), done.stderr) == ("stopped", chosen)
 
 
 @pytest.mark.xdist_group("prefect")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,8 @@ from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.text import pluralize, quoted_names
 
 _HELD_OUT: Final = 0.3
+_FIRST_ROWS: Final = 100
+"""Rows that decide what is in a column."""
 _SAMPLE: Final = 100
 _BATCH: Final = 25
 
@@ -49,6 +52,8 @@ class _Asked(NamedTuple):
     rewards: Rewards
     learn: int
     """Items that are not held out."""
+    notes: tuple[str, ...]
+    """What else could have been chosen, a line each."""
 
 
 def execute(options: argparse.Namespace, console: Console) -> None:
@@ -60,9 +65,13 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
     if not asked.dataset.answers:
         columns["answer"] = None
-    absent = {"id": "the row", "answer": "nowhere, so a model judges"}
+    absent = {"id": "the row", "answer": "nowhere"}
     shown = ", ".join(f"{name} from {absent[name] if of is None else repr(of)}" for name, of in columns.items())
+    system = next((item.system_prompt for item in asked.dataset.items[:1]), "")
+    shown += f", system prompt from {asked.fields.system_prompt!r}" if system else ""
     console.say(f"{asked.data}: {pluralize(len(asked.dataset.items), 'item')}, {shown}", wrap=False)
+    for note in (f"{asked.rewards.entries[0].name} grades: {asked.rewards.reason}", *asked.notes):
+        console.say(f"{asked.data}: {note}", wrap=False)
     facts, text = _checked(target, _text(asked), console)
     replace_text(target, _text(asked))
     console.say(f"{target} written", wrap=False)
@@ -105,7 +114,12 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
     except ValueError as error:
         raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
     fields, dataset, rewards = _read(data, columns, options.id)
-    return _Asked(data, base_url, model, fields, dataset, rewards, len(split_items(dataset.items, _HELD_OUT).learn))
+    learn = len(split_items(dataset.items, _HELD_OUT).learn)
+    notes = columns.notes if rewards.entries[0].name in ("gt", "judge") else ()
+    if columns.options and fields.prompt != columns.prompt_with_options():
+        left = quoted_names(columns_of(columns.options))
+        notes += (f"the prompt is without the options in {left}: not every answer is one of them",)
+    return _Asked(data, base_url, model, fields, dataset, rewards, learn, notes)
 
 
 def _answer(console: Console, question: str, known: str = "") -> str:
@@ -117,9 +131,8 @@ def _answer(console: Console, question: str, known: str = "") -> str:
 def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -> Columns:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
-    if "messages" in columns or "resourceSpans" in columns:
-        accepted = f"items; `tfgrpo items {shlex.quote(data)} --to items.jsonl` makes them"
-        raise DatasetError.one(data, "conversations or traces", accepted)
+    if "resourceSpans" in columns:
+        raise _no_items(data, "traces")
     if not columns:
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
     chosen = {field: getattr(options, field) for field in ("id", "prompt", "answer")}
@@ -130,8 +143,10 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
             )
     plain = [column for column in columns if not is_template(column)]
     rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows() if plain else ()
-    first = next((row.values for row in rows if isinstance(row, Row)), {})
+    first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, Row)]
     found = proposed_columns(columns, first, chosen)
+    if found.chat:
+        raise _no_items(data, f"conversations in the column {found.chat!r}")
     if found.fields["prompt"] is None:
         prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
         if not _is_known(prompt, columns):
@@ -139,6 +154,12 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
             raise SettingsError.one("--prompt", given, 'its name, or a template such as "{question} {context}"')
         found = proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return found
+
+
+def _no_items(data: str, given: str) -> ConfigError:
+    target = "items.jsonl" if Path(data).name != "items.jsonl" else "made.jsonl"
+    makes = f"`tfgrpo items {shlex.quote(data)} --to {target}` makes them"
+    return DatasetError.one(data, given, f"items with one question each; {makes}")
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """Read conversations and OpenTelemetry traces of GenAI calls as items.
 
-Conversations are objects with ``messages``, as in files for fine-tuning: the last assistant message is the answer. Traces
-are OTLP in JSON: what a model replied there is no reference, and becomes ``metadata.reply``.
+Conversations are objects with ``messages``, as in files for fine-tuning: the last assistant message is the answer, and other
+columns stay. Traces are OTLP in JSON: what a model replied there is no reference, and becomes ``metadata.reply``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import quoted_names
 
+_MESSAGES: Final = ("messages", "conversations", "conversation", "prompt", "input")
 _ACCEPTED: Final = "objects with 'messages' (conversations), or with 'resourceSpans' (OTLP traces in JSON)"
 _SYSTEM: Final = frozenset({"system", "developer"})
 _EVENT: Final = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
@@ -49,6 +50,7 @@ def import_items(path: Path) -> Imported:
         for turns, replied in conversations:
             read += 1
             item = _item(turns, replied)
+            item = item if item is None or replied else {**_beside_messages(value), **item}
             if item is not None and (item["id"] not in found or item.get("metadata") or item.get("answer")):
                 found[item["id"]] = item  # of a conversation in several spans the last reply counts
     problems.raise_problems(DatasetError, str(path))
@@ -75,13 +77,20 @@ def _values(path: Path, problems: CappedProblems) -> Iterator[tuple[str, Mapping
 
 def _conversations(value: Mapping[str, Any]) -> Iterator[tuple[list[_Turn], bool]]:
     """Yield the turns of each conversation, and whether the last ones are replies of a model in a trace."""
-    if isinstance(value.get("messages"), list):
-        yield _turns(value["messages"]), False
+    for name in _MESSAGES:
+        if isinstance(value.get(name), list):
+            yield _turns(value[name]), False
+            break
     for resource in _rows(value, "resourceSpans", "resource_spans"):
         for scope in _rows(resource, "scopeSpans", "scope_spans"):
             for span in _rows(scope, "spans"):
                 if turns := _turns_of_span(span):
                     yield turns, True
+
+
+def _beside_messages(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the other columns of a conversation: its answer, where that is none of the messages."""
+    return {name: held for name, held in value.items() if name not in (*_MESSAGES, "id")}
 
 
 def _item(turns: Sequence[_Turn], replied: bool) -> dict[str, Any] | None:
@@ -139,10 +148,18 @@ def _indexed(attributes: Mapping[str, Any]) -> list[_Turn]:
 
 
 def _turns(messages: object) -> list[_Turn]:
-    rows = _objects(messages)
+    rows = [_named(row) for row in _objects(messages)]
     if any(_shows_more(row.get("content", row.get("parts"))) for row in rows if row.get("role") == "user"):
         return []  # without its image it would be another question
     return [_Turn(str(row.get("role", "user")), _text(row.get("content", row.get("parts")))) for row in rows]
+
+
+def _named(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message in the form of ShareGPT, ``from`` and ``value``, as one with a role and a content."""
+    if "from" not in message:
+        return message
+    role = str(message["from"])
+    return {"role": {"human": "user", "gpt": "assistant"}.get(role, role), "content": message.get("value")}
 
 
 def _shows_more(content: object) -> bool:

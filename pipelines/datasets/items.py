@@ -7,13 +7,14 @@ sequences take items in memory as well, with the same results.
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from string import ascii_uppercase
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template, template_parts
@@ -25,6 +26,8 @@ from tfgrpo.stores.text import quoted_names
 _CHUNK = 256
 """Items read together by an iteration over all."""
 _ABSENT = object()
+DROP_KEYS: Final = frozenset({"number", "spans", "date"})
+"""Keys of an answer in the form of DROP, which is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def _text(
 ) -> str:
     """Return a field as text. Absent and null are empty, unless ``required``; a number becomes its text."""
     template = is_template(name)
-    value = _filled(values, source, name) if template else _lookup(values, name)
+    value = _filled(values, source, name) if template else value_at(values, name)
     what = f"the columns of the template {name!r}" if template else f"the field {name!r}"
     remedy = required.remedy(columns_of(name)[0]) if required is not None else ""
     accepted = f"{'text or a number' if numbers else 'text'} in {what}"
@@ -104,7 +107,8 @@ def _text(
 
 def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]:
     """Return the accepted answers, at least one, which is empty without a reference. Of a list every entry is one."""
-    value = _filled(values, source, name) if is_template(name) else _lookup(values, name)
+    value = _filled(values, source, name) if is_template(name) else value_at(values, name)
+    value = _in_drop(value) if isinstance(value, dict) and value.keys() >= DROP_KEYS else value
     try:
         if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
             return [_as_text(value)]
@@ -116,6 +120,16 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
         ) from None
 
 
+def _in_drop(answer: Mapping[str, Any]) -> object:
+    """Return what an answer of DROP holds: a number, spans of the text, or a date."""
+    date = answer["date"] if isinstance(answer["date"], Mapping) else {}
+    spans = answer["spans"] if isinstance(answer["spans"], list) else [answer["spans"]]
+    parts = ([answer["number"]], spans, [date.get(name) for name in ("day", "month", "year")])
+    texts = ([text for each in part if (text := _as_text(each).strip())] for part in parts)
+    number, all_spans, moment = texts
+    return "".join(number) or ", ".join(all_spans) or " ".join(moment)
+
+
 def _as_text(value: object) -> str:
     """Return a value as people write it; null is empty, a list or an object is its JSON. Raise ``ValueError`` for NaN."""
     if isinstance(value, str):
@@ -124,17 +138,26 @@ def _as_text(value: object) -> str:
 
 
 def _as_part(value: object) -> str:
-    """Return a value as a part of a template: a list of 1 to 26 texts or numbers as lines with letters, ``A) …``."""
+    """Return a value as a part of a template: options as lines with letters, ``A) …``.
+
+    Options are a list of 1 to 26 texts or numbers, which may begin with their letters, or an object with a key for each letter.
+    """
+    if isinstance(value, Mapping) and value and all(re.fullmatch("[A-Za-z]", key) for key in value):
+        return "\n".join(f"{letter.upper()}) {_as_text(each)}" for letter, each in value.items() if each is not None)
     if not isinstance(value, list) or not 0 < len(value) <= len(ascii_uppercase):
         return _as_text(value)
-    if not any(isinstance(each, list | dict) for each in value):
-        return "\n".join(f"{letter}) {_as_text(each)}" for letter, each in zip(ascii_uppercase, value, strict=False))
-    return _as_text(value)
+    if any(isinstance(each, list | dict) for each in value):
+        return _as_text(value)
+    lettered = list(zip(ascii_uppercase, map(_as_text, value), strict=False))
+    marks = [re.match(rf"[(\[]?{letter} ?[).:\]]\s*", text, re.IGNORECASE) for letter, text in lettered]
+    bare = [text[mark.end() :] for (_, text), mark in zip(lettered, marks, strict=True) if mark is not None]
+    texts = bare if len(bare) == len(value) else [text for _, text in lettered]
+    return "\n".join(f"{letter}) {text}" for letter, text in zip(ascii_uppercase, texts, strict=False))
 
 
 def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None:
     """Return a template with its columns filled in; None when all of them are empty."""
-    columns = {name: _lookup(values, name, _ABSENT) for name in columns_of(template)}
+    columns = {name: value_at(values, name, _ABSENT) for name in columns_of(template)}
     if missing := [name for name, value in columns.items() if value is _ABSENT]:
         given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
@@ -149,7 +172,7 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
     """Return the columns that no field takes, as far as they hold anything, and over them the metadata object."""
-    own = _lookup(values, fields.metadata)
+    own = value_at(values, fields.metadata)
     if own is not None and not isinstance(own, dict):
         given = f"{type(own).__name__} in the field {fields.metadata!r}"
         raise DatasetError.one(source, given, f"a JSON object in the field {fields.metadata!r}")
@@ -159,7 +182,7 @@ def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mappi
     return {**columns, **(own or {})}
 
 
-def _lookup(values: Mapping[str, Any], name: str, default: object = None) -> Any:
+def value_at(values: Mapping[str, Any], name: str, default: object = None) -> Any:
     """Return the column of exactly this name, else the value at the dotted path; ``default`` if absent.
 
     A number in the path is a position in a list; another name takes that of every object in the list.

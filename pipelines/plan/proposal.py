@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.settings.tree import RewarderSettings, is_template
+from tfgrpo.pipelines.datasets.items import DROP_KEYS, Item, value_at
+from tfgrpo.pipelines.settings.tree import RewarderSettings, columns_of, first_part, is_template
 from tfgrpo.rewarders.gt import GroundTruth, options_for_references
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.scorer import Scorer, answer_text
 from tfgrpo.rewarders.text.columns import read_column
-from tfgrpo.stores.errors import DatasetError
+from tfgrpo.rewarders.text.references import options_of
+from tfgrpo.stores.errors import DatasetError, PipelineError
+from tfgrpo.stores.text import pluralize, quoted_names
 
+_CONVERSATIONS: Final = ("messages", "conversations", "conversation")
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "id": ("id", "item_id", "question_id", "uid", "uuid", "key"),
     "prompt": (
-        "prompt", "question", "question_stem", "query", "problem", "instruction", "instructions", "input", "task", "goal",
-        "ctx", "sentence", "text", "review",
+        "prompt", "question", "question_stem", "stem", "query", "problem", "instruction", "instructions", "input", "task",
+        "goal", "premise", "claim", "statement", "hypothesis", "ctx", "sentence", "sentence_1", "text", "text_1",
+        "question_1", "review", "*_question", "*_problem", "message", "tweet", "comment", "post", "utterance",
+        "document", "article", "passage", "dialogue", "source", *_CONVERSATIONS,
         "frage", "aufgabe", "pregunta", "pergunta", "domanda", "问题", "질문", "質問", "вопрос",
     ),
     "answer": (
         "answer", "answers", "solution", "expected", "expected_output", "expected_answer", "reference", "references",
-        "ground_truth", "ground_truths", "target", "gold", "answer_key", "correct_answer", "best_answer", "*_answer",
-        "correct_option", "correct", "cop", "label", "labels", "output", "response", "completion", "category", "class",
-        "sentiment", "intent", "result", "gold_label", "label_text", "summary", "translation",
+        "ground_truth", "ground_truths", "target", "targets", "gold", "ideal", "answer_key", "correct_answer", "best_answer",
+        "final_decision", "exe_ans", "*_answer", "correct_option", "correct", "cop", "answer_idx", "answer_index",
+        "label_text", "label_name", "label", "labels", "gold_label", "answers_spans", "output", "response", "completion",
+        "*_answers", "*_solution", "*_solutions", "chosen", "category", "class", "sentiment", "emotion", "intent", "result",
+        "verdict", "summary", "highlights", "translation", "score", "rating", "stars", "sql", "query", "code",
         "antwort", "lösung", "loesung", "ergebnis", "réponse", "reponse", "respuesta", "resposta", "risposta", "答案",
         "답변", "回答", "ответ",
     ),
@@ -33,21 +42,39 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "metadata": ("metadata",),
     "domain": ("domain",),
 }  # fmt: skip
-"""Names of columns by the field that they probably are, likeliest first."""
+"""Names of columns by the field that they probably are, likeliest first; a ``*`` stands for what only one column has."""
+_WEAK: Final = frozenset(_NAMES["answer"][_NAMES["answer"].index("chosen") :])
+"""Names that are an answer only where there is no other: the category of a question is none."""
+_CONTEXT: Final = (
+    "context", "contexts", "passage", "paragraph", "document", "article", "story", "dialogue", "body", "premise", "evidence",
+    "sentence", "text", "table",
+)  # fmt: skip
 _BESIDE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    **dict.fromkeys(
-        ("question", "query"),
-        (("context", "passage", "paragraph", "document", "article", "story", "text", "table"), ()),
-    ),
+    **dict.fromkeys(("question", "query", "stem", "claim", "statement"), (_CONTEXT, ())),
     **dict.fromkeys(("instruction", "instructions"), ((), ("input", "context"))),
 }
 """What a prompt is not complete without, by the name of its column: names of columns before and after it."""
-_LETTERED: Final = re.compile(r"(?:(option|choice|opt|op|answer_option|ending|sol)_?)?([a-j]|[1-9])")
-_LISTED: Final = ("choices", "options", "endings", "answer_choices")
-_TEXTS: Final = ("text", "texts", "aliases", "value")
+_PAIRS: Final = {"premise": "hypothesis", "sentence_1": "sentence_2", "text_1": "text_2", "question_1": "question_2"}
+"""Columns of two texts that are compared."""
+_LETTERED: Final = re.compile(
+    r"(?:(option|choice|opt|op|answer_option|answer|ans|ending|sol|solution|alternative|candidate)_?)?([a-j]|[1-9])"
+)
+_LISTED: Final = (
+    "choices", "options", "endings", "answer_choices", "answer_options", "alternatives", "candidates", "question_choices",
+)  # fmt: skip
+_TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answers")
 """Keys of an object that holds the accepted answers."""
+_CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
+_ASKED: Final = (("user",), ("human",), ("system", "user"), ("developer", "user"))
+"""Roles of the messages of a chat that asks one question."""
+_LIKE_AN_ANSWER: Final = re.compile(
+    r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score"
+)
+_WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
+_SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
 """Items whose references are looked at."""
+_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +86,11 @@ class Columns:
     options: str = ""
     """The template of the options of multiple-choice questions; empty without any."""
     count: int = 0
-    """Options of the first item."""
+    """Most options of an item."""
+    notes: tuple[str, ...] = ()
+    """What else could have been chosen, a line each."""
+    chat: str = ""
+    """The column of prompts that are conversations, of which no one message is the question; empty without any."""
 
     def prompt_with_options(self) -> str:
         """Return the template of a prompt with its options."""
@@ -67,25 +98,162 @@ class Columns:
         return f"{prompt if is_template(prompt) else f'{{{prompt}}}'}\n\n{self.options}"
 
 
-def proposed_columns(columns: Sequence[str], row: Mapping[str, Any], chosen: Mapping[str, str | None]) -> Columns:
-    """Return the columns of the fields, by their names and the values of the first row; ``chosen`` ones are given."""
-    # Reversed: of columns that differ in case and punctuation only the first counts.
-    by_name = {_name(column): column for column in reversed(columns)}
-    answers = [column for name, column in by_name.items() if name.endswith("_answer")]
-    by_name |= {"*_answer": answers[0]} if len(answers) == 1 else {}
-    found: dict[str, str | None] = {}
-    for field, names in _NAMES.items():
-        taken = {*found.values()}
-        guess = next((by_name[name] for name in names if name in by_name and by_name[name] not in taken), None)
-        found[field] = chosen.get(field) or guess
-    answer = found["answer"]
-    if answer is not None and isinstance(value := row.get(answer), Mapping):
-        found["answer"] = next((f"{answer}.{key}" for key in _TEXTS if value.get(key)), answer)
-    if chosen.get("prompt") or found["prompt"] is None:
-        return Columns(found)
-    found["prompt"] = _whole_prompt(found["prompt"], by_name, row, {*found.values()})
-    options, count = _options(columns, row)
-    return Columns(found, options, count)
+def proposed_columns(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str | None]
+) -> Columns:
+    """Return the columns of the fields, by their names and the values of the first rows; ``chosen`` ones are given."""
+    seen = _Seen(columns, rows)
+    found = {
+        name: chosen.get(name) or seen.first(_NAMES[name]) for name in ("id", "system_prompt", "metadata", "domain")
+    }
+    found["prompt"] = chosen.get("prompt") or seen.prompt()
+    options, count = ("", 0) if chosen.get("prompt") else _options(seen)
+    shown = {column for text in (*found.values(), options) if text for column in columns_of(text)}
+    named = chosen.get("answer")
+    answers = [named] if named else seen.answers(shown)
+    found["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
+    chat = ""
+    if found["prompt"] is not None and not chosen.get("prompt"):
+        asked = seen.asked(found["prompt"])
+        chat = found["prompt"] if asked is None else ""
+        found |= asked or {}
+        found["prompt"] = seen.whole_prompt(found["prompt"], {*found.values(), *answers[:1]})
+    read = (*found.values(), options if answers else "")
+    used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
+    return Columns(found, options, count, tuple(seen.notes(answers, used)), chat)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The columns of a dataset, and its first rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+
+    def values(self, path: str) -> list[Any]:
+        """Return what is at a path in each row, where it is anything."""
+        found = (value_at(row, path) for row in self.rows)
+        return [value for value in found if value is not None and value not in ("", [], {})]
+
+    def named(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the columns of these names, then those of objects that no name is known of."""
+        inner = {
+            _name(key): f"{column}.{key}"
+            for column in reversed(self.columns)
+            if _name(column) not in _CLOSED
+            for value in self.values(column)[:1]
+            if isinstance(value, Mapping)
+            for key, held in value.items()
+            if isinstance(held, str | int | float) or _roles(held)
+        }
+        # Reversed: of columns that differ in case and punctuation only the first counts.
+        for known in ({_name(column): column for column in reversed(self.columns)}, inner):
+            for name in names:
+                same = [known[name]] if name in known else []
+                same += [path for each, path in known.items() if name[:1] == "*" and each.endswith(name[1:])]
+                yield from same if len(same) == 1 else ()
+
+    def first(self, names: Iterable[str]) -> str | None:
+        """Return the column of the first of these names that there is."""
+        return next((path for path in self.named(names) if path in self.columns), None)
+
+    def prompt(self) -> str | None:
+        """Return the column of the prompts: texts or chats."""
+        candidates = list(dict.fromkeys(self.named(_NAMES["prompt"])))
+        asking = (path for path in candidates if any(isinstance(each, str | list) for each in self.values(path)))
+        return next(asking, None if self.rows and len(candidates) != 1 else next(iter(candidates), None))
+
+    def answers(self, taken: set[str]) -> list[str]:
+        """Return the columns that may hold the answers, the likeliest first.
+
+        One of long texts comes behind one that can be compared.
+        """
+        named = [path for path in dict.fromkeys(self.named(_NAMES["answer"])) if not _WRONG.match(_name(path))]
+        paths = [path for path in named if path not in taken and (not self.rows or self.values(path))]
+        paths = [path for path in paths if _name(path) != "query" or all(map(_is_sql, self.values(path)))]
+        strong = [path for path in paths if _name(path.rpartition(".")[2]) not in _WEAK]
+        return sorted(strong, key=lambda path: self.kind(path) == "long texts") or paths
+
+    def kind(self, path: str) -> str:
+        """Return how the values of a column would be read as references."""
+        values = self.values(path)
+        return read_column(
+            [answer_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
+        ).kind
+
+    def inside(self, path: str, keys: Sequence[str]) -> str:
+        """Return the path of the texts within a column of objects, or of lists of objects with nothing else but numbers."""
+        values = self.values(path)
+        objects = [value for value in values if isinstance(value, Mapping)]
+        for value in values if not objects else ():
+            held = value if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) else []
+            numbered = all(isinstance(each[key], str) == (key in keys) for each in held for key in each)
+            objects += held if numbered else []
+        if any(value.keys() >= DROP_KEYS for value in objects):
+            return path
+        held_by = (key for key in keys if any(value.get(key) not in (None, "", []) for value in objects))
+        return next((f"{path}.{key}" for key in held_by), path)
+
+    def asked(self, prompt: str) -> dict[str, str] | None:
+        """Return the paths of the messages of a chat as fields; none for text. None for a conversation."""
+        found = {_roles(value) for value in self.values(prompt)} if self.rows else {()}
+        if found <= {()}:
+            return None if _name(prompt) in _CONVERSATIONS else {}
+        if len(found) > 1 or (roles := found.pop()) not in _ASKED:
+            return None
+        names = ("system_prompt", "prompt")[-len(roles) :]
+        return {name: f"{prompt}.{place}.content" for place, name in enumerate(names)}
+
+    def whole_prompt(self, prompt: str, taken: set[str | None]) -> str:
+        """Return the column of the prompt, or a template with the text that it is about."""
+        name = _name(prompt.rpartition(".")[2])
+        beside = tuple(self._beside(names, taken) for names in _BESIDE.get(name, ((), ())))
+        other = self._beside((_PAIRS[name],), taken) if name in _PAIRS else None
+        if other is not None:
+            return "\n\n".join(f"{each.rpartition('.')[2]}: {{{each}}}" for each in (prompt, other))
+        tests = self.rows and all(value_at(row, "test_list.0") for row in self.rows)
+        shown = "\n\nA test that the code has to pass: {test_list.0}" if tests else ""
+        parts = [each for each in (beside[0], prompt, beside[1]) if each is not None]
+        template = "\n\n".join(f"{{{each}}}" for each in parts)
+        return template + shown if len(parts) > 1 or shown else prompt
+
+    def _beside(self, names: Sequence[str], taken: set[str | None]) -> str | None:
+        """Return the first column of these names that every row has and no field is read from."""
+        for path in self.named(names):
+            whole = all(value_at(row, path, _ABSENT) is not _ABSENT for row in self.rows)
+            if path not in taken and whole and self.values(path):
+                return self.inside(path, _CONTEXT_TEXTS)
+        return None
+
+    def notes(self, answers: Sequence[str], used: set[str]) -> Iterator[str]:
+        """Yield which other columns may hold the answers."""
+        if len(answers) > 1:
+            yield f"the answer may be in {quoted_names(answers[1:])} instead: --answer names its column"
+        if answers:
+            return
+        left = [column for column in self.columns if column not in used and self.values(column)]
+        alike = [column for column in left if _LIKE_AN_ANSWER.search(_name(column))] or [
+            column for column in left if self.kind(column) in ("numbers", "labels", "options", "texts", "mixed")
+        ]
+        may = f"; {quoted_names(alike[:_SHOWN])} may be" if alike else ""
+        yield f"no column is surely the answer{may}: --answer names it"
+
+
+_ABSENT: Final = object()
+_CLOSED: Final = frozenset({"metadata", *_LISTED, *_NAMES["answer"]} | {*_CONTEXT})
+"""Names of columns whose objects have no field within, but a value."""
+
+
+def _is_sql(value: object) -> bool:
+    return isinstance(value, str) and _SQL.match(value) is not None
+
+
+def _roles(value: object) -> tuple[str, ...]:
+    """Return the roles of the messages of a chat; none for anything else."""
+    messages = value if isinstance(value, list) else []
+    if not all(isinstance(each, Mapping) and "content" in each for each in messages):
+        return ()
+    return tuple(str(each.get("role")) if isinstance(each["content"], str) else "" for each in messages)
 
 
 def _name(column: str) -> str:
@@ -93,23 +261,10 @@ def _name(column: str) -> str:
     return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", column).lower()).strip("_")
 
 
-def _whole_prompt(prompt: str, by_name: Mapping[str, str], row: Mapping[str, Any], taken: set[str | None]) -> str:
-    """Return the column of the prompt, or a template with the text that it is about."""
-    beside = _BESIDE.get(_name(prompt))
-    if beside is None:
-        return prompt
-    before, after = (
-        next((by_name[name] for name in names if name in by_name and by_name[name] not in taken), None)
-        for names in beside
-    )
-    parts = [each for each in (before, prompt, after) if each is not None and isinstance(row.get(each), str)]
-    return "\n\n".join(f"{{{each}}}" for each in parts) if len(parts) > 1 else prompt
-
-
-def _options(columns: Sequence[str], row: Mapping[str, Any]) -> tuple[str, int]:
+def _options(seen: _Seen) -> tuple[str, int]:
     """Return the template of the options and their number: one column for each letter or number, or a list."""
     found: dict[str, dict[str, str]] = {}
-    for column in columns:
+    for column in seen.columns:
         if match := _LETTERED.fullmatch(_name(column)):
             sign = match[2] if match[2].isalpha() else chr(ord("a") + int(match[2]) - 1)
             found.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[sign] = column
@@ -117,12 +272,31 @@ def _options(columns: Sequence[str], row: Mapping[str, Any]) -> tuple[str, int]:
         signs = sorted(named)
         if len(signs) > 1 and signs == [chr(ord("a") + index) for index in range(len(signs))]:
             return "\n".join(f"{sign.upper()}) {{{named[sign]}}}" for sign in signs), len(signs)
-    for column in columns:
-        value = row.get(column)
-        listed = value.get("text") if isinstance(value, Mapping) else value
-        if column.lower() in _LISTED and isinstance(listed, list) and len(listed) > 1:
-            return f"{{{column}.text}}" if isinstance(value, Mapping) else f"{{{column}}}", len(listed)
+    paths = [*seen.columns, *(f"{column}.{name}" for column in seen.columns for name in _LISTED)]
+    for path in paths:
+        if _name(path.rpartition(".")[2]) in _LISTED and (counted := _listed(path, seen.values(path))):
+            return counted
     return "", 0
+
+
+def _listed(path: str, values: Sequence[Any]) -> tuple[str, int] | None:
+    """Return the template and the number of options in a list, an object of letters or a text; None for anything else."""
+    counts, inner = list[int](), ""
+    for value in values:
+        match value:
+            case {"text": [*texts]}:
+                counts.append(len(texts))
+                inner = ".text"
+            case [{"text": _}, *_]:
+                counts.append(len(value))
+                inner = ".text"
+            case [*texts] if not any(isinstance(each, list | dict) for each in texts):
+                counts.append(len(texts))
+            case dict() if all(re.fullmatch("[A-Za-z]", key) for key in value):
+                counts.append(len(value))
+            case str():
+                counts.append(len(options_of(value)))
+    return (f"{{{path}{inner}}}", max(counts)) if counts and max(counts) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +330,73 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
 
 
 def proposed_rewards(items: Iterable[Item]) -> Rewards:
-    """Return the rewarders for items: by their references, and a judge where there is nothing to compare with.
+    """Return the rewarders for items: by their tests or references, and a judge where there is nothing to compare with.
 
-    Long texts are judged beside their reference: nobody repeats them word for word.
+    Long texts are judged beside their reference, since nobody repeats them word for word; so is SQL without a database.
     """
-    answers = [answer for item in islice(items, _LOOKED_AT) for answer in item.accepted]
+    known = [*islice(items, _LOOKED_AT)]
+    if by_record := _by_record(known):
+        return by_record
+    answers = [answer for item in known for answer in item.accepted]
     if not answers:
         return _with_rank("judge", {}, "no references: a model judges")
+    if all(map(_is_sql, answers)):
+        return _for_sql(known, len(answers))
+    if choice := _options_in_prompts(known):
+        return choice
     column = read_column(answers)
     if column.kind == "long texts":
         return _with_rank("judge", {"reference": True}, f"{column}: a model judges beside the reference")
     return _with_rank("gt", options_for_references("gt", {}, answers), str(column))
+
+
+def _by_record(items: Sequence[Item]) -> Rewards | None:
+    """Return the rewarder of items that bring tests of code, or instructions that can be verified; None for others."""
+    for name, columns, reason in _RECORDS:
+        if items and all(columns <= item.metadata.keys() for item in items) and _usable(name, items):
+            return _with_rank(name, {}, f"{reason} of {pluralize(len(items), 'item')}: {', '.join(sorted(columns))}")
+    return None
+
+
+def _usable(name: str, items: Sequence[Item]) -> bool:
+    """Return whether a scorer can use all items, or would if its library were installed."""
+    try:
+        scorer = build_scorer(name)
+    except PipelineError:
+        return True
+    unusable = scorer.unusable if isinstance(scorer, Scorer) else None
+    return unusable is not None and not any(unusable(item.as_record()) for item in items)
+
+
+def _for_sql(items: Sequence[Item], count: int) -> Rewards:
+    seen = f"{pluralize(count, 'reference')} read as SQL"
+    if _usable("sql_result", [item for item in items if item.accepted]):
+        return _with_rank("sql_result", {}, f"{seen}, beside their database")
+    remedy = "sql_result compares rows, with the column database, a SQLite file, or schema, its SQL"
+    return _with_rank("judge", {"reference": True}, f"{seen}: a model judges beside the reference; {remedy}")
+
+
+def _options_in_prompts(items: Sequence[Item]) -> Rewards | None:
+    """Return the rewarder of items whose prompts show options that their references name; None for others."""
+    known = [item for item in items if item.accepted]
+    read = GroundTruth(match="choice")
+    for item in known:
+        options = options_of(item.prompt)
+        names_number = (
+            item.answer.strip() in "0123456789" and "1" not in options and item.answer not in options.values()
+        )
+        if len(options) < 2 or names_number or read.unusable(item.as_record()):
+            return None
+    return _with_rank(
+        "gt", {"match": "choice"}, f"{pluralize(len(known), 'reference')} read as one of the options in the prompt"
+    )
+
+
+_RECORDS: Final = (
+    ("ifeval", {"instruction_id_list", "kwargs"}, "instructions that can be verified"),
+    *(("code_tests", columns, "tests") for columns in ({"test_list"}, {"test", "entry_point"}, {"tests"}, {"cases"})),
+)
+"""Scorers, the columns that they read, and what these are."""
 
 
 def _with_rank(name: str, options: Mapping[str, Any], reason: str) -> Rewards:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, overload, runtime_checkable
 
-from tfgrpo.rewarders.scorer import GradeResult, GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GradeResult, GraderInput, ItemScorer, field_of
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.frozen_json import json_of
@@ -36,37 +36,16 @@ class Grader(Protocol):
         ...
 
 
-def field(item: GraderInput, name: str) -> Any:
-    """Return a field of the record; None when it is absent, or when the record is no object."""
-    return item.record.get(name) if isinstance(item.record, Mapping) else None
-
-
 def metadata(item: GraderInput, name: str) -> Any:
     """Return a field of the record's metadata; None when it, or the metadata, is absent or no object."""
-    values = field(item, "metadata")
+    values = field_of(item, "metadata")
     return values.get(name) if isinstance(values, Mapping) else None
-
-
-def references(item: GraderInput) -> list[Any]:
-    """Return the accepted answers of the record: those of a list, or the one."""
-    answer = field(item, "answer")
-    return (list(answer) or [None]) if isinstance(answer, list | tuple) else [answer]
 
 
 def described(item: GraderInput, name: str) -> Any:
     """Return a field of the record's metadata, else of the record itself; None when neither has it."""
     value = metadata(item, name)
-    return field(item, name) if value is None else value
-
-
-def answer_text(answer: object) -> str:
-    """Return an accepted answer as text; empty for none."""
-    if isinstance(answer, bool):
-        return str(answer).lower()
-    try:
-        return "" if answer is None else str(answer)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, extreme nesting
-        return ""
+    return field_of(item, name) if value is None else value
 
 
 def reason_of(read: Callable[[], Any]) -> str | None:

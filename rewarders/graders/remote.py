@@ -21,10 +21,9 @@ from pydantic import AfterValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.graders.base import field as of_record
 from tfgrpo.rewarders.matching import matched
 from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
-from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts
+from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts, field_of
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ def _sample(item: GraderInput) -> bytes | Verdict:
     """Return the item as JSON, or the verdict on it when it has none: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
-        **{name: of_record(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
+        **{name: field_of(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
         "completion": item.completion,
         "reasoning": item.reasoning,
         "final_response": item.answer,

@@ -550,25 +550,57 @@ _LETTER: Final = re.compile(
       |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;!*]*(?=\s|$)""",
     re.VERBOSE,
 )
-_OPTION_LINE: Final = re.compile(r"^[ \t>*-]*[(\[]?([A-J])[).:\]][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
+_OPTION_LINE: Final = re.compile(
+    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
+)
 
 
 LETTERS: Final = "ABCDEFGHIJ"
+_NUMBERS: Final = "123456789"
+_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
 
 
 def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the options of a multiple-choice question by letter: as lines of its prompt show them, else as its metadata does.
+    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
 
-    Metadata has a column for each letter, or ``choices`` or ``options``: a list, or an object with a list ``text``.
+    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
+    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
+    of letters.
     """
-    options = {found[1]: found[2] for found in _OPTION_LINE.finditer(prompt)}
-    if len(options) > 1 and "A" in options:
-        return options
-    known = metadata if isinstance(metadata, Mapping) else {}
-    lettered = {letter: str(known[letter]) for letter in LETTERS if letter in known}
-    if len(lettered) > 1 and "A" in lettered:
-        return lettered
+    lines = _OPTION_LINE.findall(prompt)
+    for signs in _OPTION_SIGNS:
+        options = {sign: text for sign, text in lines if sign in signs}
+        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
+        if len(options) > 1 and signs[0] in options and in_order:
+            return {sign.upper(): text for sign, text in options.items()}
+    within = next((found for line in reversed(prompt.splitlines()) if (found := _options_within(line))), {})
+    return within or _options_of_metadata(metadata if isinstance(metadata, Mapping) else {})
+
+
+def _options_within(line: str) -> dict[str, str]:
+    """Return the options that a line has one after the other: ``A) red B) blue``."""
+    for signs in _OPTION_SIGNS:
+        ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
+        places: list[re.Match[str]] = []
+        for sign in signs:
+            mark = re.compile(rf"(?<![^\s,;])[(\[]?{sign}{ends}(?=\S)")
+            place = mark.search(line, places[-1].end() if places else 0)
+            if place is None:
+                break
+            places.append(place)
+        if len(places) > 1:
+            ends_at = [*(place.start() for place in places[1:]), len(line)]
+            texts = (line[place.end() : end].strip(" ,;|\t") for place, end in zip(places, ends_at, strict=True))
+            return dict(zip(signs.upper(), texts, strict=False))
+    return {}
+
+
+def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
     listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
+    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
+        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
+        if len(options) > 1 and "A" in options:
+            return options
     texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
     return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
 

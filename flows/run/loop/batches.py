@@ -182,7 +182,7 @@ def record_failure(session: Session, failure: Failed | ReflectionFailure) -> Non
 
 
 def check_first_batch(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
-    """Show three attempts of the first batch that counts if nothing, or everything, is right in it, or nothing graded.
+    """Show three attempts of the first batch if nothing, or everything, is right in it, or nothing graded.
 
     Raises ``NothingRight``, with the batch written, if no attempt has a reward above the lowest, unless that is allowed.
     """

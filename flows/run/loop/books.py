@@ -61,7 +61,7 @@ class Books:
         self.refused_lessons: Counter[str] = Counter()
         """Proposed lessons that the screening took for an attack, by reason."""
         self.has_first_batch = False
-        """Whether a batch that counts was checked for rewards that teach nothing."""
+        """Whether the first batch was checked for rewards that teach nothing."""
         self.first_batch: FirstBatch | None = None
         """What is wrong with the rewards of the first batch; None for one that can teach something."""
         self.gate: GateDecision | None = None

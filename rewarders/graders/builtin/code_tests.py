@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, field, program, reason_of
+from tfgrpo.rewarders.graders.base import column, program, reason_of
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -131,7 +131,7 @@ def _run(folder: Path, limit_s: float) -> int:
 
 
 def _solution(item: GraderInput) -> str:
-    entry, prompt = column(item, "entry_point"), field(item, "prompt")
+    entry, prompt = column(item, "entry_point"), field_of(item, "prompt")
     defined = f"def {entry}(" if isinstance(entry, str) else ""
     code = program(item, _LANGUAGES, defined) or ""
     if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:

@@ -9,10 +9,9 @@ from pydantic import StrictStr
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.graders.base import answer_or_completion
-from tfgrpo.rewarders.graders.base import field as record_field
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
 from tfgrpo.rewarders.options import Flag, Options, Texts, accepts
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
 from tfgrpo.rewarders.text.references import LabelReference, Reference, TextReference, label_reference, options_of
 
 _LABELS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
@@ -64,13 +63,13 @@ class LabelMatch(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        several = record_field(item, "answer")
+        several = field_of(item, "answer")
         accepted = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
         wanted = [str(each).strip() for each in accepted]
         answer = stated_text(item, require_answer=self.require_answer)
         if answer is None:
             return 0.0
-        options = options_of(str(record_field(item, "prompt") or ""), record_field(item, "metadata"))
+        options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
         return 1.0 if any(self._reference(each, options).compare(answer).right for each in wanted if each) else 0.0
 
     def _reference(self, label: str, options: Mapping[str, str]) -> Reference:
@@ -81,7 +80,7 @@ class LabelMatch(Options, ItemScorer):
 
 def _expected_label(item: GraderInput) -> str:
     """Return ``answer`` of the record, else its ``expected_category``, as text and not stripped; empty without either."""
-    expected = record_field(item, "answer") or record_field(item, "expected_category")
+    expected = field_of(item, "answer") or field_of(item, "expected_category")
     try:
         return str(expected) if expected else ""
     except (ValueError, RecursionError):  # an integer of thousands of digits, extreme nesting

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfgrpo.rewarders.graders.base import field, final_answer
+from tfgrpo.rewarders.graders.base import final_answer
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import require
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, Verdict, field_of
 from tfgrpo.stores.errors import RewardError
 
 _SAME = 1e-12
@@ -36,7 +36,7 @@ class MathVerify(ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        answer, gold = final_answer(item), field(item, "answer")
+        answer, gold = final_answer(item), field_of(item, "answer")
         found = parsed(answer) if answer is not None else []
         if not found:
             return 0.0

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import field, final_answer, references
+from tfgrpo.rewarders.graders.base import final_answer
 from tfgrpo.rewarders.options import Flag, NonNegative, Options, accepts
-from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, field_of, references
 from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark, Number, reference_number
 from tfgrpo.rewarders.text.references import NumberReference, same_text, shown
@@ -107,7 +107,7 @@ class MathExact(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item."""
-        gold = field(item, "answer")
+        gold = field_of(item, "answer")
         answer = final_answer(item)
         if answer is None or not isinstance(gold, str):
             return 0.0

@@ -18,9 +18,9 @@ from urllib.parse import quote
 from pydantic import StrictStr, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import described, field, program, reason_of, references
+from tfgrpo.rewarders.graders.base import described, program, reason_of
 from tfgrpo.rewarders.options import Options, accepts, refusal
-from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
+from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, references
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -72,7 +72,7 @@ class SqlResult(Options, ItemScorer):
         """Return why no rows can be compared; None if they can."""
         item = GraderInput.of("", record, "")
         queries = (_QUERY.match(_IGNORED.sub(" ", each)) for each in references(item) if isinstance(each, str))
-        unread = None if any(queries) else f"{field(item, 'answer')!r:.60} is no SQL query"
+        unread = None if any(queries) else f"{field_of(item, 'answer')!r:.60} is no SQL query"
         return reason_of(lambda: self._source(item)) or unread
 
     def _source(self, item: GraderInput) -> Path | str:

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import answer_text, described, reason_of, references
+from tfgrpo.rewarders.graders.base import described, reason_of
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
-from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict
+from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict, answer_text, references
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.references import shown, whole_words
 from tfgrpo.stores.errors import PipelineError, RewardError

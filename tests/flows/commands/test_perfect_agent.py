@@ -45,8 +45,8 @@ def rewards(kind: Kind, *agents: tuple[str, ...]) -> list[dict[str, float]]:
 
 def ids(kind: Kind) -> list[str]:
     """Return the ids of the items in the order of the file."""
-    first = {"options within the prompt": "c", "SQuAD, `answers.text`": "s"}.get(kind.name, "")
-    return [f"{first}{number}" for number in range(len(kind.answers))]
+    rows = map(json.loads, kind.content.splitlines()) if kind.file.endswith("jsonl") else ()
+    return [str(row.get("id", number)) for number, row in enumerate(rows)] or [*map(str, range(len(kind.answers)))]
 
 
 def others(kind: Kind) -> tuple[str, ...]:

@@ -361,7 +361,8 @@ def test_a_replay_is_shown_from_its_directory_with_the_steps_of_the_run_that_it_
 @pytest.mark.untraced
 def test_the_attempts_at_items_of_a_mix_are_shown_with_what_each_grader_gave(tmp_path, show):
     mix = kit.ROOT / "examples/data_mix.yaml"
-    summary = kit.run(tmp_path, run_id="mix", data_config=str(mix), sample_size=4, batch_size=2, dry_run=True)
+    asked = {"data_config": str(mix), "sample_size": 4, "batch_size": 2, "dry_run": True, "allow_zero": True}
+    summary = kit.run(tmp_path, run_id="mix", **asked)
     assert summary.exit_code == 0, summary.message
     listed = json.loads(show("mix", "--json", "--out", tmp_path).out)["items"]
     said = show("mix", listed[0]["item_id"], "--out", tmp_path).out

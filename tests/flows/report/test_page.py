@@ -251,7 +251,6 @@ def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
             {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
             {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
         ]
-        value["tfgrpo"]["failed_epochs"] = {"2": "a rewarder hung"}
         value["tfgrpo"]["rejected"].append(["", "delete: unknown L9"])
         value["ledger"]["at_risk_tokens"] = 777
 
@@ -263,7 +262,6 @@ def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
         "failed · ModelTimeout",
         "the disk is gone",
         "broken",
-        "Epoch 2 failed and its evidence is void: a rewarder hung",
         "(an operation without a text)",
         "no reward",
         "up to 777 of lost calls",

@@ -180,12 +180,55 @@ def _choices() -> Iterator[Kind]:
             "cop": i % 4,
         },
     )
-    prompts = [
-        "\n".join([f"Which is city number {i}?", *(f"{a}) {b}" for a, b in zip(letters, _options(i), strict=True))])
-        for i in n
-    ]
-    rows = [{"id": f"c{i}", "prompt": prompts[i], "answer": letters[i % 4]} for i in n]
-    yield Kind("options within the prompt", "items.jsonl", _jsonl(rows), stated, "option")
+    yield of(
+        "SIQA, `answerA` to `answerD`, from 1",
+        "items.jsonl",
+        lambda i, options: {
+            "context": f"We travel, trip {i}.",
+            **{f"answer{letter}": each for letter, each in zip(letters, options, strict=True)},
+            "label": str(i % 4 + 1),
+        },
+    )
+    yield of(
+        "MedQA, `options` by letter",
+        "items.jsonl",
+        lambda i, options: {"options": dict(zip(letters, options, strict=True)), "answer": options[i % 4]},
+    )
+    yield of(
+        "AQuA, `options` with their letters",
+        "items.jsonl",
+        lambda i, options: {
+            "options": [f"{letter}){each}" for letter, each in zip(letters, options, strict=True)],
+            "correct": letters[i % 4],
+        },
+    )
+    yield of(
+        "MathQA, options in one text",
+        "items.jsonl",
+        lambda i, options: {
+            "options": " , ".join(f"{a} ) {b}" for a, b in zip("abcd", options, strict=True)),
+            "correct": "abcd"[i % 4],
+        },
+    )
+    yield from _choices_in_prompts()
+
+
+def _choices_in_prompts() -> Iterator[Kind]:
+    n = range(_COUNT)
+
+    def of(name: str, signs: str, mark: str, between: str) -> Kind:
+        shown = (between.join(f"{sign}{mark} {text}" for sign, text in zip(signs, _options(i), strict=True)) for i in n)
+        rows = [
+            {"id": f"c{i}", "prompt": f"Which is city number {i}?{between}{each}", "answer": signs[i % 4]}
+            for i, each in enumerate(shown)
+        ]
+        stated = tuple(f"{signs[i % 4].upper()}|{_options(i)[i % 4]}" for i in n)
+        return Kind(name, "items.jsonl", _jsonl(rows), stated, "option")
+
+    yield of("options within the prompt", "ABCD", ")", "\n")
+    yield of("options within the prompt, `a)`", "abcd", ")", "\n")
+    yield of("options within one line of the prompt", "ABCD", ")", " ")
+    yield of("numbered options within the prompt", "1234", ".", "\n")
 
 
 def _texts() -> Iterator[Kind]:
@@ -244,6 +287,29 @@ def _structures() -> Iterator[Kind]:
         for i in n
     ]
     yield Kind("SQuAD, `answers.text`", "items.jsonl", _jsonl(squad), lasts, "name")
+    none = {"text": [], "answer_start": []}
+    second = [{**row, "answers": none if i == 0 else row["answers"]} for i, row in enumerate(squad)]
+    yield Kind("SQuAD v2, the first without an answer", "items.jsonl", _jsonl(second), lasts, "name")
+    spans = [{**row, "answers": [{"text": _PEOPLE[i], "answer_start": 7}]} for i, row in enumerate(squad)]
+    yield Kind("a list of SQuAD's answers", "items.jsonl", _jsonl(spans), tuple(_PEOPLE), "name")
+    no_date = {"day": "", "month": "", "year": ""}
+    drop = [
+        {"number": str(13 * i), "date": no_date, "spans": []}
+        if i % 2
+        else {"number": "", "date": no_date, "spans": [each]}
+        for i, each in enumerate(_PEOPLE)
+    ]
+    said = tuple(str(13 * i) if i % 2 else each for i, each in enumerate(_PEOPLE))
+    yield Kind("DROP, number, date or spans", "items.jsonl", _jsonl(_asked(drop)), said, "code")
+    chats = [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Who is number {i}?"}] for i in n
+    ]
+    evals = [{"input": chats[i], "ideal": _PEOPLE[i]} for i in n]
+    yield Kind("OpenAI evals, `input` and `ideal`", "items.jsonl", _jsonl(evals), tuple(_PEOPLE), "name")
+    verl: Rows = [{"prompt": chats[i][1:], "reward_model": {"style": "rule", "ground_truth": str(7 * i)}} for i in n]
+    yield Kind("verl, `reward_model.ground_truth`", "items.parquet", verl, tuple(str(7 * i) for i in n), "number")
+    nested = [{"inputs": {"question": f"Who is number {i}?"}, "outputs": {"answer": _PEOPLE[i]}} for i in n]
+    yield Kind("objects, `inputs` and `outputs`", "items.jsonl", _jsonl(nested), tuple(_PEOPLE), "name")
     yield Kind(
         "lists of accepted answers",
         "items.jsonl",

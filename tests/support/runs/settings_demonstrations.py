@@ -37,7 +37,7 @@ from tests.support.runs.settings_observations import (
     stage_after,
     what_it_says,
 )
-from tests.support.runs.settings_probe import NEVER, REAL, SettingsProbe
+from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
 from tfgrpo.tasks.gate import decide_gate
@@ -346,6 +346,14 @@ PARTS: dict[str, tuple[str, Demo]] = {
             ),
             '[{"name": "gt", "score_range": [-1, 4]}]',
             {"rewarders": '[{"name": "gt"}]'},
+        ),
+    ),
+    "rewarders.isolate": (
+        "rewarders",
+        Demo(
+            of_exchange(lambda _: len(CALLS)),
+            f'[{{"name": "{AGENTS}:noticed", "isolate": false}}]',
+            {"rewarders": f'[{{"name": "{AGENTS}:noticed"}}]'},
         ),
     ),
     "rewarders.options": (

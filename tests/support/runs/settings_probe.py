@@ -104,6 +104,17 @@ def hesitant(output: str, answer: str) -> float:
     return 0.5
 
 
+CALLS: list[str] = []
+"""Outputs that ``noticed`` scored in this process."""
+
+
+def noticed(output: str, answer: str) -> float:
+    """Score, leaving a trace in the process where it runs."""
+    del answer
+    CALLS.append(output)
+    return 0.5
+
+
 # Results of an observation.
 
 
