@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
+import pytest
 import yaml
 
 from tests.support.rewards.judges import FakeJudge, judged
-from tests.support.rewards.scoring import totalled
+from tests.support.rewards.scoring import built, scores, totalled
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.pipelines.plan.rewarders import scorers_of
 from tfgrpo.pipelines.settings.layers import resolve_settings
@@ -19,7 +21,7 @@ from tfgrpo.rewarders.functions import EITHER, NAMES
 from tfgrpo.rewarders.judge.calibration import RankCalibration
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import as_scorer, known_scorers
-from tfgrpo.rewarders.scorer import Weighted
+from tfgrpo.rewarders.scorer import GraderInput, Weighted
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 PAGE = "docs/rewards.md"
@@ -48,8 +50,34 @@ def test_every_option_of_a_judge_is_on_the_page_with_its_default():
     assert documented == {field.name: field.default for field in fields(JudgeOptions)}
 
 
-def test_the_rewarders_and_policies_on_the_page_exist():
-    assert {name_of(row[0]) for row in table(TEXT, "name | says")} < set(known_scorers())
+ROWS = table(TEXT, "scorer | what it scores | record | attempt | score")
+
+
+def options_of(cell: str) -> tuple[str, dict[str, Any]]:
+    name, _, options = name_of(cell).partition(" ")
+    return name, json.loads(options or "{}")
+
+
+@pytest.mark.parametrize(("scorer", "about", "record", "attempt", "expected"), [row for row in ROWS if row[4]])
+def test_the_example_of_each_scorer_scores_as_the_page_says(scorer, about, record, attempt, expected):
+    name, options = options_of(scorer)
+    known, text = json.loads(name_of(record) or "{}"), name_of(attempt).replace("\\n", "\n")
+    facts = (
+        json.loads(text) if {"completion_tokens", "cost_usd", "latency_s", "tool_calls"} & {*text.split('"')} else {}
+    )
+    tokens = facts.pop("completion_tokens", None)
+    if name.startswith("powl"):
+        (score,) = scores(built(name, **options), text, answer=known.get("answer", ""))
+    else:
+        whole = name in ("reasoning_format", "json_valid") or bool(facts or tokens)
+        item = GraderInput.of("s:0", known, text if whole else f"<think>r</think>\n{text}", tokens)
+        found = built(name, **options).call(replace(item, attempt=facts))
+        score = getattr(found, "score", found)
+    assert score == pytest.approx(float(expected), abs=0.001)
+
+
+def test_every_scorer_is_on_the_page_and_so_are_the_policies():
+    assert {options_of(row[0])[0] for row in ROWS} == set(known_scorers()) - {"math-verify"}
     policies = [name_of(row[0]) for row in table(TEXT, "`on_abstain` | a part that abstains")]
     assert tuple(policies) == get_args(OnAbstain)
 
