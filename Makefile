@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-pm4py test-peers test-agents test-model bench bench-peers fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-peers test-agents test-model bench bench-peers fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -44,11 +44,6 @@ quick: $(VENV)/.tested
 docs: $(VENV)/.installed
 	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --quiet
-
-# What needs the extra pm4py, which is under the AGPL and brings several hundred MB: not part of `make test`.
-test-pm4py: $(VENV)/.tested
-	$(BIN)/python -m $(PIP) --constraint constraints.txt --editable '.[pm4py]'
-	$(BIN)/python -m pytest tests/rewarders/powl/test_event_log.py tests/flows/commands/test_powl.py
 
 # The programs that exports are for act on them, in an environment of their own of several GB: not part of `make test`.
 # Where one cannot be installed the output says so and its tests are skipped. TORCH may name another build of PyTorch.

@@ -16,7 +16,6 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     structural_key,
     to_json,
-    to_mermaid,
     to_text,
     validate,
 )
@@ -72,7 +71,6 @@ def _hold(model: Model) -> None:
     if structural_key(parse_text(to_text(model))) != structural_key(model):
         raise Finding("the key changed")
     validate(model)
-    to_mermaid(model)
     for mode in ("block", "direct", "order"):
         found = footprint(model, mode)
         if footprint_similarity(found, found) != 1.0:

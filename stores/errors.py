@@ -232,8 +232,8 @@ class PowlError(TfgrpoError):
     """A text, JSON or tree that is not a process model.
 
     ``reason`` is one sentence. Its position: ``line`` and ``column`` (from 1) and an ``excerpt`` with a caret for text and
-    for JSON that does not parse, ``pointer`` (RFC 6901) for JSON that parses. ``str`` has all of it, for a person or for
-    a model that repairs its answer.
+    for JSON that does not parse, ``pointer`` (RFC 6901) for JSON that parses; ``summary`` is both in one line. ``str`` has
+    all of it, for a person or for a model that repairs its answer.
     """
 
     def __init__(
@@ -251,11 +251,11 @@ class PowlError(TfgrpoError):
         where = f"line {line}, column {column}: " if line is not None else ""
         if pointer is not None:
             where += f"at {pointer or 'the root'}: "
-        self.text = f"{where}{reason}" + (f"\n{excerpt}" if excerpt else "")
+        self.summary = f"{where}{reason}"
         super().__init__(reason)  # the one positional argument, so that it can be pickled
 
     def __str__(self) -> str:
-        return self.text
+        return f"{self.summary}\n{self.excerpt}" if self.excerpt else self.summary
 
 
 class RepairExhausted(TfgrpoError):

@@ -1,4 +1,4 @@
-"""``tfgrpo powl``: check, score, compare or draw process models that are read from standard input.
+"""``tfgrpo powl``: check, score or compare process models that are read from standard input.
 
 Exit codes: 0 when every model was read (and, for ``validate``, is valid); 2 otherwise. With ``--lines`` a refused line is
 reported with its number and leaves an empty line, and the other lines are still processed.
@@ -27,7 +27,6 @@ from tfgrpo.rewarders.powl import (
     labels_of,
     self_consistency,
     structural_key,
-    to_mermaid,
     to_text,
     to_value,
     validate,
@@ -41,8 +40,6 @@ _SIGNS: Mapping[tuple[str, ...], str] = {
 """Text of a cell, by the digits of its four relations."""
 _MAX_WARNINGS = 3
 """Warnings shown for one model."""
-_MULTILINE = ("footprint", "draw")
-"""Actions whose answers have several lines; with ``--lines`` an empty one ends each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     code = 0
     for line, model in read:
         if isinstance(model, PowlError) or model is None:
-            if line is not None and options.action not in _MULTILINE and not console.as_json:
+            if line is not None and options.action != "footprint" and not console.as_json:
                 console.text("")  # keeps the line numbers of output and input equal
             if model is not None:
                 _print_refusal(console, line, model)
@@ -110,14 +107,11 @@ def _answer(model: Model, options: argparse.Namespace) -> _Answer:
             return _Answer(value, text)
         case "validate":
             result = validate(model, allowed_labels=options.allow or None)
-            findings = [{**finding._asdict(), "severity": finding.severity} for finding in result.findings]
+            findings = [finding._asdict() for finding in result.findings]
             text = ("; " if options.lines else "\n").join(map(str, result.findings)) or "valid"
             return _Answer({"valid": result.valid, "findings": findings}, text, result.valid)
-        case "footprint":
-            relations = footprint(model, options.mode or "block")
-            return _Answer(footprint_to_value(relations), table_of(relations))
-    chart = to_mermaid(model)
-    return _Answer({"mermaid": chart}, chart)
+    relations = footprint(model, options.mode or "block")
+    return _Answer(footprint_to_value(relations), table_of(relations))
 
 
 def _scoring(options: argparse.Namespace, read: Iterable[_Read]) -> tuple[Iterable[_Read], Callable[[Model], _Answer]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from tfgrpo.flows.console.powl_files import parse_reference, read_reference
+from tfgrpo.flows.console.powl_files import parse_reference
 from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.prepare import run_context
@@ -32,12 +32,10 @@ from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.composite import check_scorers
-from tfgrpo.rewarders.powl import footprint_to_value
-from tfgrpo.rewarders.powl.event_log import is_event_log
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
@@ -303,8 +301,6 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
         text, source = request.answer, "answer"
     elif request.reference.startswith("@"):
         path = Path(request.reference[1:])
-        if settings.selection.format == "powl" and is_event_log(path):
-            return canonical_json(footprint_to_value(read_reference(path, "block")))
         text, source = _read_text(path), f"--reference @{path}"
     else:
         text, source = request.reference, "--reference"

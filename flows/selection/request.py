@@ -28,7 +28,7 @@ class SelectRequest(FlowRequest):
     answer: str | None = None
     """Reference to compare with, as text, whatever it starts with."""
     reference: str | None = None
-    """The same, or ``@FILE`` with it: text, JSON, and in format ``powl`` a model, a footprint or an event log."""
+    """The same, or ``@FILE`` with it: text, JSON, and in format ``powl`` a model or a footprint."""
     rewarders: list[str] = Field(default_factory=list)
     """NAME or NAME=WEIGHT. None: the rewarders of the pipeline file, or of the stage."""
     k: int | None = None

@@ -1,17 +1,11 @@
-"""Footprints: three relations between labels, and how a model's are computed without listing its traces.
-
-``block`` relates the labels of whole children to those of whole children. A child without labels counts as absent, so
-that its neighbours become adjacent; a LOOP of which only one part has labels repeats that part. A PARTIAL_ORDER relates
-neighbours as a SEQUENCE does and unordered children as a PARALLEL does. ``direct`` and ``order`` are exact for the
-language of the model, with silent steps, repeated labels and any number of turns of a loop.
-"""
+"""Footprints of process models: three relations between labels, computed without listing traces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import accumulate, chain, compress, product
+from itertools import chain, compress, product
 from operator import or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -33,7 +27,6 @@ class Rows(NamedTuple):
 
 
 RELATIONS: Final = Rows._fields
-_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,64 +49,39 @@ class Footprint:
     """Activities of the shortest trace; mode ``direct`` only."""
 
     @cached_property
+    def _pairs(self) -> tuple[Pairs, ...]:
+        """Sets of pairs of the three relations."""
+        return tuple(frozenset(self._expanded(rows)) for rows in self.rows)
+
+    @property
     def direct_succession(self) -> Pairs:
         """Pairs (a, b): a is followed by b and not the reverse; mode ``block`` may have both directions."""
-        return self._pairs(self.rows.direct_succession)
+        return self._pairs[0]
 
-    @cached_property
+    @property
     def concurrency(self) -> Pairs:
         """Pairs in either order; both directions are listed."""
-        return self._pairs(self.rows.concurrency)
+        return self._pairs[1]
 
-    @cached_property
+    @property
     def exclusive(self) -> Pairs:
         """Pairs of which neither follows the other; both directions are listed."""
-        return self._pairs(self.rows.exclusive)
+        return self._pairs[2]
 
-    @property
-    def sequence(self) -> Pairs:
-        """``direct_succession`` under its name in process mining."""
-        return self.direct_succession
-
-    @property
-    def parallel(self) -> Pairs:
-        """``concurrency`` under its name in process mining."""
-        return self.concurrency
+    sequence = direct_succession
+    parallel = concurrency
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {count_of(rows)}" for name, rows in zip(RELATIONS, self.rows, strict=True))
         return f"Footprint({self.mode}: {len(self.activities)} activities; {counts})"
 
-    def _pairs(self, rows: Sequence[int]) -> Pairs:
-        # Labels of one block mostly share a mask, which is expanded once.
+    def _expanded(self, rows: Sequence[int]) -> Iterator[tuple[str, str]]:
+        # Labels of one block mostly share a mask, which is expanded once, by way of its binary digits.
         by_mask: dict[int, list[str]] = {}
         for label, mask in zip(self.activities, rows, strict=True):
             by_mask.setdefault(mask, []).append(label)
-        related = (product(labels, self._labels(mask)) for mask, labels in by_mask.items())
-        return frozenset(chain.from_iterable(related))
-
-    def _labels(self, mask: int) -> Iterator[str]:
-        # By way of the binary digits, which is ten times as fast as testing bits one by one.
-        return compress(self.activities, f"{mask:b}"[::-1].encode().translate(_TRUTH))
-
-
-def footprint_of_pairs(
-    mode: Mode,
-    *,
-    direct_succession: Iterable[tuple[str, str]] = (),
-    concurrency: Iterable[tuple[str, str]] = (),
-    exclusive: Iterable[tuple[str, str]] = (),
-    activities: Iterable[str] = (),
-) -> Footprint:
-    """Return a footprint of pairs of labels; ``activities`` need only name labels that are in no pair."""
-    relations = tuple(frozenset(pairs) for pairs in (direct_succession, concurrency, exclusive))
-    labels = tuple(sorted({*activities, *(label for pairs in relations for pair in pairs for label in pair)}))
-    index = {label: position for position, label in enumerate(labels)}
-    masks = [[0] * len(labels) for _ in relations]
-    for pairs, rows in zip(relations, masks, strict=True):
-        for left, right in pairs:
-            rows[index[left]] |= 1 << index[right]
-    return Footprint(mode, labels, Rows(*map(tuple, masks)))
+        for mask, labels in by_mask.items():
+            yield from product(labels, compress(self.activities, map("1".__eq__, f"{mask:b}"[::-1])))
 
 
 def footprint_to_value(footprint: Footprint) -> dict[str, Any]:
@@ -131,8 +99,8 @@ def footprint_to_value(footprint: Footprint) -> dict[str, Any]:
 def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     """Return the footprint of an object with ``direct_succession``, ``concurrency``, ``exclusive`` as lists of pairs.
 
-    ``mode`` defaults to ``block``. Start and end activities and the trace length are not read. Raises ``PowlError``
-    with a JSON pointer.
+    ``mode`` defaults to ``block``; ``activities`` need only list labels that are in no pair. Start and end activities and
+    the trace length are not read. Raises ``PowlError`` with a JSON pointer.
     """
     received: object = value
     if not isinstance(received, Mapping):
@@ -140,14 +108,20 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     mode = value.get("mode", "block")
     if mode not in MODES:
         raise PowlError(f"expected one of {', '.join(MODES)}", pointer="/mode")
-    relations = {name: _read_pairs(value.get(name, []), f"/{name}") for name in RELATIONS}
-    labels = value.get("activities", [])
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+    relations = [_read_pairs(value.get(name, []), f"/{name}") for name in RELATIONS]
+    listed = value.get("activities", [])
+    if not isinstance(listed, list) or not all(isinstance(label, str) for label in listed):
         raise PowlError("expected a list of labels", pointer="/activities")
-    return footprint_of_pairs(mode, activities=labels, **relations)
+    labels = tuple(sorted({*listed, *chain.from_iterable(chain.from_iterable(relations))}))
+    index = {label: position for position, label in enumerate(labels)}
+    masks = [[0] * len(labels) for _ in relations]
+    for pairs, rows in zip(relations, masks, strict=True):
+        for left, right in pairs:
+            rows[index[left]] |= 1 << index[right]
+    return Footprint(mode, labels, Rows(*map(tuple, masks)))
 
 
-def count_of(rows: Sequence[int]) -> int:
+def count_of(rows: Iterable[int]) -> int:
     """Return the number of pairs in a relation."""
     return sum(mask.bit_count() for mask in rows)
 
@@ -156,7 +130,7 @@ def _read_pairs(value: Any, pointer: str) -> list[tuple[str, str]]:
     if not isinstance(value, list):
         raise PowlError("expected a list of pairs of labels", pointer=pointer)
     for index, pair in enumerate(value):
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(label, str) for label in pair):
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(label, str) for label in pair):
             raise PowlError("expected a pair of labels", pointer=f"{pointer}/{index}")
     return [(pair[0], pair[1]) for pair in value]
 
@@ -164,14 +138,16 @@ def _read_pairs(value: Any, pointer: str) -> list[tuple[str, str]]:
 def footprint(model: Model, mode: Mode = "block") -> Footprint:
     """Return three relations between the labels of a model. Silent steps are in none of them.
 
-    ``block`` relates whole blocks: all labels of a child of a SEQUENCE to all labels of the next one, all labels of
-    different branches to each other. It does not depend on traces; a pair can be in several relations.
+    ``block`` relates all labels of a child of a SEQUENCE to all of the next one, and all of different branches to each
+    other. A child without labels counts as absent, so that its neighbours become adjacent; a LOOP of which only one part
+    has labels repeats that part. A PARTIAL_ORDER relates neighbours as a SEQUENCE does and unordered children as a
+    PARALLEL does. A pair can be in several relations.
     ``direct`` is the footprint of the directly-follows relation a > b over the model's language (van der Aalst, Weijters
     and Maruster 2004): a -> b when a > b and not b > a, concurrent when both, exclusive when neither.
     ``order`` is the same over "b comes somewhere after a in some trace", the behavioural profile (Weidlich, Mendling and
-    Weske 2011). In the last two exactly one relation applies to any two labels: one follows the other, the reverse,
-    concurrent, or exclusive; a label that never occurs twice in a trace is exclusive with itself.
-    Raises ``ValueError`` for an unknown mode.
+    Weske 2011). The last two are exact for the language, with silent steps, repeated labels and any number of turns of a
+    loop: one label follows the other, or the reverse, or they are concurrent, or exclusive, as a label that never occurs
+    twice in a trace is with itself. Raises ``ValueError`` for an unknown mode.
     """
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
@@ -188,20 +164,16 @@ def footprint(model: Model, mode: Mode = "block") -> Footprint:
     return Footprint(mode, labels, _compared(relations.follows), first, last, whole.shortest)
 
 
-def as_footprint(given: Model | Footprint, mode: Mode) -> Footprint:
+def footprint_of(given: Model | Footprint, mode: Mode) -> Footprint:
     """Return the argument if it is a footprint, else the footprint of the model in this mode."""
     return given if isinstance(given, Footprint) else footprint(given, mode)
 
 
 def _compared(follows: list[int]) -> Rows:
     """Split a relation by its inverse: one way, both ways, neither."""
-    inverse = predecessors(follows)
-    everything = (1 << len(follows)) - 1
-    return Rows(
-        tuple(one & ~other for one, other in zip(follows, inverse, strict=True)),
-        tuple(one & other for one, other in zip(follows, inverse, strict=True)),
-        tuple(everything & ~(one | other) for one, other in zip(follows, inverse, strict=True)),
-    )
+    both = [*zip(follows, predecessors(follows), strict=True)]
+    never = tuple(~(one | other) & (1 << len(follows)) - 1 for one, other in both)
+    return Rows(tuple(one & ~other for one, other in both), tuple(one & other for one, other in both), never)
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -225,7 +197,7 @@ class _Relations:
     Of two parts, one after the other, the end of the first is followed by the start of the second, unless something has
     to come between. ``direct`` takes both from the traces. Otherwise a whole part is both its end and its start: under
     ``order`` nothing has to come between, as traces of different parts are independent, and under ``block`` any part with
-    labels. ``block`` keeps concurrent and exclusive parts by themselves; the others compare both directions.
+    labels. Only ``block`` keeps concurrent and exclusive pairs; the others compare both directions.
     """
 
     def __init__(self, mode: Mode, index: Mapping[str, int]) -> None:
@@ -283,8 +255,7 @@ class _Relations:
 
     def _choice(self, parts: Sequence[_Part]) -> _Part:
         if self._mode == "block":
-            for part, others in zip(parts, _others([part.labels for part in parts]), strict=True):
-                add_pairs(self.never, part.labels, others)
+            _relate_others(self.never, parts)
         labels, first, last = (_union(part[field] for part in parts) for field in range(3))
         return self._part(labels, first, last, any(p.skippable for p in parts), min(p.shortest for p in parts))
 
@@ -305,19 +276,20 @@ class _Relations:
             if after[child]:
                 met = (later for later in bits(after[child]) if not after[child] & before[later] & firm)
                 add_pairs(self.follows, part.last, _union(parts[later].first for later in met))
-        labels = [part.labels for part in parts]
-        for part, others in zip(parts, _others(labels, [*map(or_, after, before)]), strict=True):
-            add_pairs(self.together, part.labels, others)
-        return self._part(_union(labels), first, last, not firm, sum(part.shortest for part in parts))
+            if node.order:
+                unordered = ~(after[child] | before[child] | 1 << child) & ~(-1 << len(parts))
+                add_pairs(self.together, part.labels, _union(parts[other].labels for other in bits(unordered)))
+        if not node.order:
+            _relate_others(self.together, parts)
+        labels, shortest = _union(part.labels for part in parts), sum(part.shortest for part in parts)
+        return self._part(labels, first, last, not firm, shortest)
 
 
-def _others(masks: Sequence[int], related: Sequence[int] = ()) -> Iterator[int]:
-    """Yield for each child the union of the masks of all others; ``related`` are the children to leave out, as masks."""
-    if any(related):
-        for child, known in enumerate(related):
-            yield _union(mask for other, mask in enumerate(masks) if not (known | 1 << child) >> other & 1)
-    else:
-        # A label may be in several children, so the masks before and after are kept apart.
-        before = accumulate(masks[:-1], or_, initial=0)
-        after = accumulate(masks[:0:-1], or_, initial=0)
-        yield from map(or_, before, reversed([*after]))
+def _relate_others(rows: list[int], parts: Sequence[_Part]) -> None:
+    """Relate the labels of each part to those of all other parts; a label may be in several."""
+    every = repeated = 0
+    for part in parts:
+        repeated |= every & part.labels
+        every |= part.labels
+    for part in parts:
+        add_pairs(rows, part.labels, every & ~part.labels | repeated)

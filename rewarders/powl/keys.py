@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, fold, labels_of
@@ -41,27 +41,25 @@ def label_fingerprint(model: Model) -> str:
 
 
 def _form(node: Model, parts: Sequence[_Form]) -> _Form:
-    if isinstance(node, Activity):
-        return _Form("ACTIVITY", _digest("ACTIVITY", node.label))
     if isinstance(node, Silent):
         return _SILENT
+    if isinstance(node, Activity):
+        return _Form("ACTIVITY", _digest("ACTIVITY", node.label))
     if node.kind == "LOOP":
         return _Form("LOOP", _digest("LOOP", *(part.key for part in parts)))
-    if node.kind == "PARTIAL_ORDER":
-        return _ordered(node, parts)
-    return _flat(node.kind, parts)
+    return _ordered(node, parts) if node.kind == "PARTIAL_ORDER" else _flat(node.kind, parts)
 
 
-def _flat(kind: str, parts: Sequence[_Form]) -> _Form:
+def _flat(kind: str, parts: Iterable[_Form]) -> _Form:
     """Flatten a SEQUENCE, XOR or PARALLEL into one that has no parts of its kind."""
     flat = [inner for part in parts for inner in (part.parts if part.kind == kind else (part,))]
     if kind != "XOR":
         flat = [part for part in flat if part.kind != "SILENT"]
     if kind != "SEQUENCE":
         flat.sort(key=lambda part: part.key)
-    if not flat:
-        return _SILENT
-    return flat[0] if len(flat) == 1 else _Form(kind, _digest(kind, *(part.key for part in flat)), tuple(flat))
+    if len(flat) < 2:
+        return flat[0] if flat else _SILENT
+    return _Form(kind, _digest(kind, *(part.key for part in flat)), tuple(flat))
 
 
 def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
@@ -71,9 +69,9 @@ def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
     after = [later & mask if mask >> child & 1 else 0 for child, later in enumerate(successors(len(parts), node.order))]
     if not any(after):
         return _flat("PARALLEL", parts)
-    chain = sorted(visible, key=lambda child: after[child].bit_count(), reverse=True)
-    if [after[child].bit_count() for child in chain] == list(range(len(visible)))[::-1]:
-        return _flat("SEQUENCE", [parts[child] for child in chain])
+    chain = sorted(visible, key=lambda child: -after[child].bit_count())
+    if [after[child].bit_count() for child in chain] == [*reversed(range(len(visible)))]:
+        return _flat("SEQUENCE", (parts[child] for child in chain))
     return _Form("PARTIAL_ORDER", _digest("PARTIAL_ORDER", *_colours(parts, visible, after)))
 
 
@@ -83,27 +81,23 @@ def _colours(parts: Sequence[_Form], visible: Sequence[int], after: Sequence[int
     This is colour refinement (Weisfeiler and Leman 1968): independent of the order of the children, and able to
     distinguish all orders whose parts have different labels.
     """
-    before = predecessors(after)
-    later: dict[int, list[int]] = {child: [] for child in visible}
-    earlier: dict[int, list[int]] = {child: [] for child in visible}
+    neighbours: dict[int, tuple[list[int], list[int]]] = {child: ([], []) for child in visible}
     for one, other in covering_pairs(after):
-        later[one].append(other)
-        earlier[other].append(one)
-    colours = {
-        child: _digest(parts[child].key, str(after[child].bit_count()), str(before[child].bit_count()))
-        for child in visible
-    }
+        neighbours[one][0].append(other)
+        neighbours[other][1].append(one)
+    counts = [
+        (str(later.bit_count()), str(earlier.bit_count()))
+        for later, earlier in zip(after, predecessors(after), strict=True)
+    ]
+    colours = {child: _digest(parts[child].key, *counts[child]) for child in visible}
     distinct = 0
     while distinct < len(set(colours.values())):
         distinct = len(set(colours.values()))
+        seen = {
+            child: [sorted(map(colours.__getitem__, side)) for side in sides] for child, sides in neighbours.items()
+        }
         colours = {
-            child: _digest(
-                colours[child],
-                *sorted(colours[other] for other in later[child]),
-                "before",
-                *sorted(colours[other] for other in earlier[child]),
-            )
-            for child in visible
+            child: _digest(colours[child], *later, "before", *earlier) for child, (later, earlier) in seen.items()
         }
     return sorted(colours.values())
 

@@ -1,7 +1,7 @@
 """Process models: frozen trees of activities, silent steps and five operators that are always well-formed.
 
-A tree that breaks a rule raises ``PowlError`` when it is made. No function of this package recurses but ``json``'s and
-``from_pm4py``, so a model of the greatest depth fits on any usual stack.
+A tree that breaks a rule raises ``PowlError`` when it is made. Only the parsers recurse, two frames a level, so a
+model of the greatest depth fits on any usual stack.
 
 SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
 children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
@@ -33,13 +33,17 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
 class _Leaf:
     """What a node without children has in common with an operator."""
 
-    __slots__ = ()
+    id: str | None = field(default=None, compare=False, kw_only=True)
     children: ClassVar[tuple[Model, ...]] = ()
     depth: ClassVar[int] = 0
     size: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_text(self.id, "an id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +51,15 @@ class Activity(_Leaf):
     """A step with a label. Two activities are equal when their labels are; ``id`` does not count."""
 
     label: str
-    id: str | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_text(self.label, "a label")
-        _check_id(self.id)
+        _check_text(self.label, "a label", optional=False)
+        _check_text(self.id, "an id")
 
 
 @dataclass(frozen=True, slots=True)
 class Silent(_Leaf):
     """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
-
-    id: str | None = field(default=None, compare=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        _check_id(self.id)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -83,32 +81,37 @@ class Operator:
     """Nodes of this tree."""
 
     def __post_init__(self) -> None:
-        children = tuple(self.children)
+        kind, children, order = self.kind, tuple(self.children), self.order
         for child in children:
             check_model(child)
-        _check_id(self.id)
-        _check_shape(self.kind, len(children), bool(self.order))
+        _check_text(self.id, "an id")
+        if kind not in OPERATORS:
+            raise PowlError(f"{kind!r} is no operator; there are {', '.join(OPERATORS)}")
+        if not children:
+            raise PowlError(f"{kind} has no children")
+        if kind == "LOOP" and len(children) != 2:
+            raise PowlError(f"LOOP takes exactly two children, do and redo, and has {len(children)}")
+        if order and kind != "PARTIAL_ORDER":
+            raise PowlError(f"only PARTIAL_ORDER takes an order, not {kind}")
         depth, size = 1 + max(child.depth for child in children), 1 + sum(child.size for child in children)
         if depth > MAX_DEPTH:
             raise PowlError(f"the model has more than {MAX_DEPTH} levels")
         if size > MAX_NODES:
             raise PowlError(f"the model has more than {MAX_NODES:,} nodes")
-        object.__setattr__(self, "children", children)
-        order = covering_pairs(successors(len(children), self.order)) if self.order else frozenset()
-        object.__setattr__(self, "order", order)
-        object.__setattr__(self, "depth", depth)
-        object.__setattr__(self, "size", size)
+        reduced = covering_pairs(successors(len(children), order)) if order else frozenset()
+        for name, value in (("children", children), ("order", reduced), ("depth", depth), ("size", size)):
+            object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
         return _flat(self) == _flat(other) if isinstance(other, Operator) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(_flat(self)))
+        return hash(_flat(self))
 
     def __repr__(self) -> str:
         return f"Operator({self.kind}, {self.size} nodes, labels {labels_of(self)[:4]!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., Model], tuple[list[_Flat]]]:
+    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Sequence[_Flat]]]:
         return _rebuilt, (_flat(self, ids=True),)
 
 
@@ -154,18 +157,10 @@ def sites(model: Model) -> Iterator[Site]:
 
 
 def fold(model: Model, combine: Callable[[Model, Sequence[_T]], _T]) -> _T:
-    """Compute a value from the leaves up, left to right: ``combine`` gets each node with the values of its children."""
-    check_model(model)
-    nodes: list[Model] = []
-    waiting: list[Model] = [model]
-    while waiting:
-        node = waiting.pop()
-        nodes.append(node)
-        waiting.extend(node.children)
+    """Compute a value from the leaves up, in the reverse order of ``walk``: from a node and the values of its children."""
     done: list[_T] = []
-    for node in reversed(nodes):
-        first = len(done) - len(node.children)
-        done[first:] = [combine(node, done[first:])]
+    for node in reversed([*walk(model)]):
+        done.append(combine(node, [done.pop() for _ in node.children]))
     return done[0]
 
 
@@ -180,12 +175,12 @@ def check_model(given: object) -> None:
         raise PowlError(f"expected a process model, received {type(given).__name__}")
 
 
-def _flat(model: Model, *, ids: bool = False) -> list[_Flat]:
-    """Return the tree as a flat list, root first, for comparing and pickling: both would recurse otherwise."""
-    return [
+def _flat(model: Model, *, ids: bool = False) -> tuple[_Flat, ...]:
+    """Return the nodes in the order of ``walk``, for comparing and pickling: both would recurse otherwise."""
+    return tuple(
         (node.kind, len(node.children), node.order, node.id if ids else None) if isinstance(node, Operator) else node
         for node in walk(model)
-    ]
+    )
 
 
 def _rebuilt(flat: Sequence[_Flat]) -> Model:
@@ -199,23 +194,9 @@ def _rebuilt(flat: Sequence[_Flat]) -> Model:
     return done[0]
 
 
-def _check_shape(kind: str, children: int, ordered: bool) -> None:
-    if kind not in OPERATORS:
-        raise PowlError(f"{kind!r} is no operator; there are {', '.join(OPERATORS)}")
-    if not children:
-        raise PowlError(f"{kind} has no children")
-    if kind == "LOOP" and children != 2:
-        raise PowlError(f"LOOP takes exactly two children, do and redo, and has {children}")
-    if ordered and kind != "PARTIAL_ORDER":
-        raise PowlError(f"only PARTIAL_ORDER takes an order, not {kind}")
-
-
-def _check_id(given: str | None) -> None:
-    if given is not None:
-        _check_text(given, "an id")
-
-
-def _check_text(given: object, what: str) -> None:
+def _check_text(given: object, what: str, *, optional: bool = True) -> None:
+    if given is None and optional:
+        return
     if not isinstance(given, str) or not given.strip():
         raise PowlError(f"{what} is text that is not blank")
     if _SURROGATE.search(given):

@@ -5,7 +5,7 @@ The ordered elements are 0, 1, …; bit j of mask i is set when i comes before j
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tfgrpo.stores.errors import PowlError
 
@@ -31,20 +31,31 @@ def successors(size: int, pairs: Collection[tuple[int, int]]) -> tuple[int, ...]
 
     Raises ``PowlError`` for a pair with an unknown element, or with the same one twice, and for a cycle.
     """
-    if not pairs:
-        return (0,) * size
     direct = [0] * size
     for before, after in pairs:
         for position in (before, after):
             if not 0 <= position < size:
                 raise PowlError(f"the order names child {position}; there are children 0 to {size - 1}")
         direct[before] |= 1 << after
-    closed, order = list(direct), _sorted(direct)
-    for place in reversed(range(size)):
-        position = order[place]
-        for later in _nearest(direct[position], order[place + 1 :], closed):
-            closed[position] |= closed[later]
-    return tuple(closed)
+    reached, closed = [0] * size, 0
+    for root in range(size if pairs else 0):
+        path = [] if closed >> root & 1 else [root]
+        while path:
+            here = path[-1]
+            ahead = direct[here] & ~reached[here]
+            step = (ahead & -ahead).bit_length() - 1
+            if not ahead:
+                closed |= 1 << path.pop()
+            elif closed >> step & 1:
+                # What the successor reaches is not visited again, so a dense order costs as much as a chain.
+                reached[here] |= reached[step] | 1 << step
+            elif step in path:
+                circle = [*path[path.index(step) :], step]
+                shown = " -> ".join(map(str, circle[:8])) + ("" if len(circle) <= 8 else " -> …")
+                raise PowlError(f"the order goes round in a circle: {shown}")
+            else:
+                path.append(step)
+    return tuple(reached)
 
 
 def predecessors(after: Sequence[int]) -> tuple[int, ...]:
@@ -59,44 +70,13 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
     """Return the transitive reduction of a closure: the pairs that do not follow from others."""
     # An element before another one has more successors.
     order = sorted(range(len(after)), key=lambda position: -after[position].bit_count())
-    return frozenset(
-        (position, later)
-        for place, position in enumerate(order)
-        for later in _nearest(after[position], order[place + 1 :], after)
-    )
-
-
-def _nearest(mask: int, order: Iterable[int], after: Sequence[int]) -> Iterator[int]:
-    """Yield the elements of the mask that come after no other of them. ``order`` lists all of them, earlier ones first.
-
-    The successors of an element leave the mask at once, so a dense order costs as much as a chain.
-    """
-    for position in order:
-        if not mask:
-            return
-        if mask >> position & 1:
-            yield position
-            mask &= ~(after[position] | 1 << position)
-
-
-def _sorted(direct: Sequence[int]) -> list[int]:
-    """Return a topological order: depth first, backwards (Tarjan 1976). ``graphlib`` would visit every pair."""
-    done: list[int] = []
-    closed = opened = 0
-    for root in range(len(direct)):
-        path = [] if closed >> root & 1 else [root]
-        while path:
-            here = path[-1]
-            opened |= 1 << here
-            ahead = direct[here] & ~closed
-            if not ahead:
-                closed |= 1 << path.pop()
-                done.append(here)
-                continue
-            step = (ahead & -ahead).bit_length() - 1
-            if opened >> step & 1:
-                circle = [*path[path.index(step) :], step]
-                shown = " -> ".join(map(str, circle[:8])) + ("" if len(circle) <= 8 else " -> …")
-                raise PowlError(f"the order goes round in a circle: {shown}")
-            path.append(step)
-    return done[::-1]
+    pairs = []
+    for place, position in enumerate(order, 1):
+        remaining = after[position]
+        for later in order[place:] if remaining else ():
+            if remaining >> later & 1:
+                pairs.append((position, later))
+                remaining &= ~(after[later] | 1 << later)
+                if not remaining:
+                    break
+    return frozenset(pairs)

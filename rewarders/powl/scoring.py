@@ -7,35 +7,26 @@ AND, →, ×, ∧, ↺ and any case.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, get_args
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Flag, Name, Options
-from tfgrpo.rewarders.powl import (
-    Activity,
-    Footprint,
-    Model,
-    Operator,
-    Silent,
-    footprint,
-    footprint_from_value,
+from tfgrpo.rewarders.powl.footprints import MODES, Footprint, Mode, footprint, footprint_of
+from tfgrpo.rewarders.powl.json_form import model_in
+from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of
+from tfgrpo.rewarders.powl.similarity import (
+    Aggregate,
+    RelationWeights,
     footprint_similarity,
     group_consensus,
-    labels_of,
-    parse_json,
-    parse_text,
+    reference_in,
     self_consistency,
-    validate,
 )
-from tfgrpo.rewarders.powl.footprints import MODES, Mode
-from tfgrpo.rewarders.powl.similarity import Aggregate, RelationWeights
-from tfgrpo.rewarders.powl.text import without_wrapping
-from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict, abstain_on_all
+from tfgrpo.rewarders.powl.validation import validate
+from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.errors import OptionError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -63,15 +54,21 @@ class ModelRewarder(Options):
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. An output without a process model is wrong."""
-        parsed = [_model_of(attempt, self.aliases) for attempt in context.outputs]
+        parsed: list[Model | PowlError] = []
+        for attempt in context.outputs:
+            known = attempt.metadata.get(MODEL_KEY)
+            try:
+                found = known if isinstance(known, Activity | Silent | Operator) else None
+                parsed.append(found or model_in(attempt.output, aliases=self.aliases))
+            except PowlError as error:
+                parsed.append(error)
         try:
             measured = iter(self.measure(context, [each for each in parsed if not isinstance(each, PowlError)]))
         except PowlError as error:
-            return abstain_on_all(self.rewarder_id, context, first_line(error))
-        verdicts: list[Verdict] = []
+            return abstain_on_all(self.rewarder_id, context, error.summary)
+        name, verdicts = self.rewarder_id, []
         for model in parsed:
-            given = (0.0, f"no process model: {first_line(model)}") if isinstance(model, PowlError) else next(measured)
-            name = self.rewarder_id
+            given = (0.0, f"no process model: {model.summary}") if isinstance(model, PowlError) else next(measured)
             verdicts.append(Abstained(name, given) if isinstance(given, str) else RewardScore(name, *given))
         return verdicts
 
@@ -96,7 +93,17 @@ def powl_footprint(
     _check_reading(mode, aggregate)
     weights = RelationWeights(direct_succession, concurrency, exclusive)
     footprint_similarity(Silent(), Silent(), weights=weights)  # refuses unusable weights
-    measure = partial(_similarity, aliases=aliases, mode=mode, aggregate=aggregate, weights=weights)
+
+    def measure(context: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+        reference = _reference(context, mode, aliases)
+        measured: list[_Measured] = []
+        for own in (footprint(model, mode) for model in models):
+            shared, known = len({*own.activities} & {*reference.activities}), len(reference.activities)
+            counts = f"{shared} of {known} activities of the reference, {len(own.activities)} its own"
+            score = footprint_similarity(own, reference, aggregate, weights=weights)
+            measured.append((score, f"{mode}, {aggregate}: {counts}"))
+        return measured
+
     return ModelRewarder(rewarder_id, aliases, measure, quick=mode == "block")
 
 
@@ -109,7 +116,13 @@ def powl_equal(aliases: bool = False, rewarder_id: str = "powl_equal") -> ModelR
     repeated labels, different models can be taken for equal. The reference is that of ``powl_footprint``; without one it
     abstains.
     """
-    return ModelRewarder(rewarder_id, aliases, partial(_equality, aliases=aliases))
+
+    def measure(context: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+        reference = _reference(context, "direct", aliases)
+        differences = [_difference(footprint(model, "direct"), reference) for model in models]
+        return [(float(each is None), each or "the behaviour of the reference") for each in differences]
+
+    return ModelRewarder(rewarder_id, aliases, measure)
 
 
 def powl_valid(
@@ -119,7 +132,15 @@ def powl_valid(
     given: object = labels  # any value of a pipeline file
     if given is not None and not (isinstance(given, list | tuple) and all(isinstance(label, str) for label in given)):
         raise OptionError(f"labels is {given!r}", "a list of labels")
-    return ModelRewarder(rewarder_id, aliases, partial(_validity, labels=labels), quick=True)
+
+    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+        errors = [validate(model, allowed_labels=labels).errors for model in models]
+        return [
+            (0.0, "; ".join(map(str, found[:3]))) if found else (1.0, f"valid, {len(labels_of(model))} activities")
+            for model, found in zip(models, errors, strict=True)
+        ]
+
+    return ModelRewarder(rewarder_id, aliases, measure, quick=True)
 
 
 def powl_self_consistency(aliases: bool = False, rewarder_id: str = "powl_self_consistency") -> ModelRewarder:
@@ -127,7 +148,12 @@ def powl_self_consistency(aliases: bool = False, rewarder_id: str = "powl_self_c
 
     It measures coherence, not correctness: a single activity contradicts nothing.
     """
-    return ModelRewarder(rewarder_id, aliases, _coherence, quick=True)
+
+    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+        evidence = "{} activities, pairs that are not contradicted".format
+        return [(self_consistency(model), evidence(len(labels_of(model)))) for model in models]
+
+    return ModelRewarder(rewarder_id, aliases, measure, quick=True)
 
 
 def powl_group_consensus(
@@ -141,14 +167,19 @@ def powl_group_consensus(
     Outputs without a model score 0 and are not compared with. It abstains on the only model of a group.
     """
     _check_reading(mode, aggregate)
-    return ModelRewarder(rewarder_id, aliases, partial(_agreement, mode=mode, aggregate=aggregate), compares=True)
+
+    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+        if len(models) < 2:
+            return ["it is the only process model of its group" for _ in models]
+        evidence = f"{mode}, {aggregate}: mean similarity to {len(models) - 1} others"
+        return [(score, evidence) for score in group_consensus(models, aggregate, mode=mode)]
+
+    return ModelRewarder(rewarder_id, aliases, measure, compares=True)
 
 
+_ALL: Final = (powl_equal, powl_footprint, powl_group_consensus, powl_self_consistency, powl_valid)
 POWL_REWARDERS: Final[Mapping[str, Callable[..., ModelRewarder]]] = MappingProxyType(
-    {
-        build.__name__: build
-        for build in (powl_equal, powl_footprint, powl_group_consensus, powl_self_consistency, powl_valid)
-    }
+    {each.__name__: each for each in _ALL}
 )
 """Constructors by name; options are their keyword arguments."""
 
@@ -159,71 +190,19 @@ def _check_reading(mode: Any, aggregate: Any) -> None:
             raise OptionError(f"{name} is {given!r}", ", ".join(accepted))
 
 
-def _model_of(attempt: Attempt, aliases: bool) -> Model | PowlError:
-    known = attempt.metadata.get(MODEL_KEY)
-    if isinstance(known, Activity | Silent | Operator):
-        return known
-    try:
-        return model_in(attempt.output, aliases=aliases)
-    except PowlError as error:
-        return error
-
-
 def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:
-    try:
-        reference = reference_in(context.answer, context.metadata, mode, aliases=aliases)
-    except PowlError as error:
-        raise PowlError(f"the reference cannot be used: {first_line(error)}") from error
-    if reference is None:
+    """Return the footprint of the item's answer, else of its metadata. Raise ``PowlError`` for none that can be used."""
+    listed = (context.metadata[key] for key in REFERENCE_KEYS if context.metadata.get(key))
+    given = context.answer if context.answer.strip() else next(listed, None)
+    if given is None:
         raise PowlError("the item has no reference model")
-    return reference
-
-
-def _similarity(
-    context: RewardContext,
-    models: Sequence[Model],
-    *,
-    aliases: bool,
-    mode: Mode,
-    aggregate: Aggregate,
-    weights: RelationWeights,
-) -> list[_Measured]:
-    reference = _reference(context, mode, aliases)
-    measured: list[_Measured] = []
-    for own in (footprint(model, mode) for model in models):
-        shared = len(set(own.activities) & set(reference.activities))
-        counts = f"{shared} of {len(reference.activities)} activities of the reference, {len(own.activities)} its own"
-        score = footprint_similarity(own, reference, aggregate, weights=weights)
-        measured.append((score, f"{mode}, {aggregate}: {counts}"))
-    return measured
-
-
-def _equality(context: RewardContext, models: Sequence[Model], *, aliases: bool) -> list[_Measured]:
-    reference = _reference(context, "direct", aliases)
-    differences = [_difference(footprint(model, "direct"), reference) for model in models]
-    return [(float(each is None), each or "the behaviour of the reference") for each in differences]
-
-
-def _validity(_: RewardContext, models: Sequence[Model], *, labels: Sequence[str] | None) -> list[_Measured]:
-    errors = [validate(model, allowed_labels=labels).errors for model in models]
-    return [
-        (0.0, "; ".join(map(str, found[:3]))) if found else (1.0, f"valid, {len(labels_of(model))} activities")
-        for model, found in zip(models, errors, strict=True)
-    ]
-
-
-def _coherence(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
-    return [
-        (self_consistency(model), f"{len(labels_of(model))} activities, pairs that are not contradicted")
-        for model in models
-    ]
-
-
-def _agreement(_: RewardContext, models: Sequence[Model], *, mode: Mode, aggregate: Aggregate) -> list[_Measured]:
-    if len(models) < 2:
-        return ["it is the only process model of its group" for _ in models]
-    evidence = f"{mode}, {aggregate}: mean similarity to {len(models) - 1} others"
-    return [(score, evidence) for score in group_consensus(models, aggregate, mode=mode)]
+    try:
+        reference = reference_in(given, aliases=aliases)
+        if isinstance(reference, Footprint) and reference.mode != mode:
+            raise PowlError(f"it is a footprint of mode {reference.mode}, and the mode asked for is {mode}")
+    except PowlError as error:
+        raise PowlError(f"the reference cannot be used: {error.summary}") from error
+    return footprint_of(reference, mode)
 
 
 def _difference(own: Footprint, reference: Footprint) -> str | None:
@@ -240,41 +219,3 @@ def _difference(own: Footprint, reference: Footprint) -> str | None:
     if (own.start_activities, own.end_activities) != (reference.start_activities, reference.end_activities):
         return "other activities at the beginning or the end"
     return None if own.min_trace_length == reference.min_trace_length else "other steps can be skipped"
-
-
-def model_in(answer: str, *, aliases: bool = False) -> Model:
-    """Return the model in an answer with reasoning tags, code fences and, around text, prose. Raises ``PowlError``."""
-    if without_wrapping(answer).lstrip().startswith("{"):
-        return parse_json(answer, fenced=True)
-    return parse_text(answer, aliases=aliases)
-
-
-def reference_in(answer: str, metadata: Mapping[str, Any], mode: Mode, *, aliases: bool = False) -> Footprint | None:
-    """Return the reference footprint: of the item's answer, else of its metadata; None without either.
-
-    Raises ``PowlError`` for a reference that is neither model nor footprint, and for a footprint of another mode.
-    """
-    given = answer if answer.strip() else next((metadata[key] for key in REFERENCE_KEYS if metadata.get(key)), None)
-    if given is None:
-        return None
-    value = given
-    if isinstance(given, str):
-        try:
-            value = json.loads(given)
-        except (ValueError, RecursionError):
-            value = None
-    if not isinstance(value, Mapping):
-        if not isinstance(given, str):
-            raise PowlError(f"{type(given).__name__} is no process model")
-        return footprint(model_in(given, aliases=aliases), mode)
-    if "direct_succession" not in value:
-        return footprint(parse_json(value), mode)
-    reference = footprint_from_value(value)
-    if reference.mode != mode:
-        raise PowlError(f"it is a footprint of mode {reference.mode}, and the mode asked for is {mode}")
-    return reference
-
-
-def first_line(error: PowlError) -> str:
-    """Return position and reason of an error, without the excerpt."""
-    return str(error).split("\n", maxsplit=1)[0]

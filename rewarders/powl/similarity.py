@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from itertools import combinations
-from typing import Final, Literal, NamedTuple, TypeAlias
+from operator import and_
+from typing import Literal, NamedTuple, TypeAlias
 
-from tfgrpo.rewarders.powl.footprints import Footprint, Mode, as_footprint, count_of
+from tfgrpo.rewarders.powl.footprints import Footprint, Mode, Rows, count_of, footprint_from_value, footprint_of
+from tfgrpo.rewarders.powl.json_form import model_in, parse_json
 from tfgrpo.rewarders.powl.model import Model
-from tfgrpo.rewarders.powl.partial_order import bits, predecessors
+from tfgrpo.rewarders.powl.partial_order import predecessors
+from tfgrpo.stores.errors import PowlError
 
 Aggregate: TypeAlias = Literal["pooled", "macro"]
 
@@ -22,19 +28,19 @@ class RelationWeights(NamedTuple):
     exclusive: float = 1.0
 
 
-EVEN: Final = RelationWeights()
-
-
-class Overlap(NamedTuple):
-    """Common pairs of a relation in two footprints, or common activities, and those of either."""
-
-    common: int
-    either: int
-
-    @property
-    def jaccard(self) -> float:
-        """Common ones over those of either; 1 when neither has any."""
-        return self.common / self.either if self.either else 1.0
+def reference_in(given: object, *, aliases: bool = False) -> Model | Footprint:
+    """Return the model or footprint of a reference, as text or as a JSON object. Raise ``PowlError`` for anything else."""
+    value = given
+    if isinstance(given, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(given)
+    if isinstance(value, Mapping) and "direct_succession" in value:
+        return footprint_from_value(value)
+    if isinstance(given, str):
+        return model_in(given, aliases=aliases)
+    if not isinstance(given, Mapping):
+        raise PowlError(f"{type(given).__name__} is no process model")
+    return parse_json(given)
 
 
 def footprint_similarity(
@@ -43,7 +49,7 @@ def footprint_similarity(
     aggregate: Aggregate = "pooled",
     *,
     mode: Mode = "block",
-    weights: RelationWeights = EVEN,
+    weights: RelationWeights = RelationWeights(),  # noqa: B008 - frozen
 ) -> float:
     """Return the similarity from 0 to 1; 1 for equal footprints; symmetric.
 
@@ -56,15 +62,18 @@ def footprint_similarity(
     """
     if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
         raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")
-    relations, activities = _overlaps(as_footprint(a, mode), as_footprint(b, mode))
-    weighted = [*zip(weights, relations, strict=True)]
-    if aggregate == "macro":
-        return sum(weight * overlap.jaccard for weight, overlap in weighted) / sum(weights)
-    if aggregate != "pooled":
+    if aggregate not in ("pooled", "macro"):
         raise ValueError(f"unknown aggregate {aggregate!r}; known: pooled, macro")
-    common = sum(weight * overlap.common for weight, overlap in weighted)
-    either = sum(weight * overlap.either for weight, overlap in weighted)
-    return (common / either if either else 1.0) * activities.jaccard
+    one, other = footprint_of(a, mode), footprint_of(b, mode)
+    if one.mode != other.mode:
+        raise ValueError(f"footprints of different modes cannot be compared: {one.mode} and {other.mode}")
+    labels = set(one.activities) & set(other.activities)
+    activities = _share(len(labels), len({*one.activities, *other.activities}))
+    common = [count_of(map(and_, *both)) for both in zip(_rows_of(one, labels), _rows_of(other, labels), strict=True)]
+    either = [count_of(x) + count_of(y) - shared for x, y, shared in zip(one.rows, other.rows, common, strict=True)]
+    if aggregate == "macro":
+        return _weighted(weights, map(_share, common, either)) / sum(weights)
+    return _share(_weighted(weights, common), _weighted(weights, either)) * activities
 
 
 def self_consistency(given: Model | Footprint) -> float:
@@ -74,13 +83,12 @@ def self_consistency(given: Model | Footprint) -> float:
     happens in ``block`` footprints, which a model is read as, and only where a label is repeated. A model without
     related labels gets 1: the value measures coherence, not quality.
     """
-    rows = as_footprint(given, "block").rows
-    succession = [
-        one | other for one, other in zip(rows.direct_succession, predecessors(rows.direct_succession), strict=True)
-    ]
+    follows, together, never = footprint_of(given, "block").rows
     related = contradicted = 0
-    for index, (first, second, third) in enumerate(zip(succession, rows.concurrency, rows.exclusive, strict=True)):
-        upper = -1 << index  # each pair once, a label with itself too
+    for index, (before, after, second, third) in enumerate(
+        zip(follows, predecessors(follows), together, never, strict=True)
+    ):
+        first, upper = before | after, -1 << index  # each pair once, a label with itself too
         related += ((first | second | third) & upper).bit_count()
         contradicted += ((first & second | first & third | second & third) & upper).bit_count()
     return 1.0 - contradicted / related if related else 1.0
@@ -95,7 +103,7 @@ def group_consensus(
     """
     if len(group) < 2:
         raise ValueError(f"consensus needs at least two candidates, not {len(group)}")
-    footprints = [as_footprint(each, mode) for each in group]
+    footprints = [footprint_of(each, mode) for each in group]
     totals = [0.0] * len(footprints)
     for one, other in combinations(range(len(footprints)), 2):
         similarity = footprint_similarity(footprints[one], footprints[other], aggregate)
@@ -104,30 +112,26 @@ def group_consensus(
     return tuple(total / (len(footprints) - 1) for total in totals)
 
 
-def _overlaps(a: Footprint, b: Footprint) -> tuple[list[Overlap], Overlap]:
-    """Return the overlap of each relation, and of the activities. Raises ``ValueError`` when the modes differ."""
-    if a.mode != b.mode:
-        raise ValueError(f"footprints of different modes cannot be compared: {a.mode} and {b.mode}")
-    index = {label: position for position, label in enumerate(b.activities)}
-    shared = None if a.activities == b.activities else [index.get(label) for label in a.activities]
-    common = len(index) if shared is None else sum(position is not None for position in shared)
-    activities = Overlap(common, len(a.activities) + len(b.activities) - common)
-    return [_overlap(left, right, shared) for left, right in zip(a.rows, b.rows, strict=True)], activities
+def _share(common: float, either: float) -> float:
+    """Return the Jaccard index: common ones over those of either; 1 when neither has any."""
+    return common / either if either else 1.0
 
 
-def _overlap(left: tuple[int, ...], right: tuple[int, ...], positions: list[int | None] | None) -> Overlap:
-    """Count common pairs. ``positions``: of each label of the left one in the right one; None: both have equal labels."""
-    total = count_of(left) + count_of(right)
-    if positions is None:
-        common = sum((mask & other).bit_count() for mask, other in zip(left, right, strict=True))
-        return Overlap(common, total - common)
-    translated: dict[int, int] = {}
-    common = 0
-    for position, mask in zip(positions, left, strict=True):
-        if position is None or not mask or not right[position]:
-            continue
-        if mask not in translated:
-            targets = (positions[bit] for bit in bits(mask))
-            translated[mask] = sum(1 << target for target in targets if target is not None)
-        common += (translated[mask] & right[position]).bit_count()
-    return Overlap(common, total - common)
+def _weighted(weights: RelationWeights, counts: Iterable[float]) -> float:
+    return sum(weight * count for weight, count in zip(weights, counts, strict=True))
+
+
+def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
+    """Return the relations among some of the labels only, as masks over these."""
+    if len(labels) == len(whole.activities):
+        return whole.rows
+    kept = [position for position, label in enumerate(whole.activities) if label in labels]
+    places = [
+        ~position for position in reversed(kept)
+    ]  # of their binary digits, of which the last is that of the first label
+
+    @cache
+    def narrowed(mask: int) -> int:
+        return int("".join(map(f"{mask:0{len(whole.activities)}b}".__getitem__, places)), 2)
+
+    return Rows(*(tuple(narrowed(rows[position]) if rows[position] else 0 for position in kept) for rows in whole.rows))

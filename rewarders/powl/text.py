@@ -1,70 +1,122 @@
-"""Parse a process model from the text answer of a language model.
+"""Process models as text: one expression such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``, bare or in an answer.
 
-Either the whole text is one expression, or an expression is searched in prose: reasoning tags are blanked out, the last
-fenced block with an expression is read alone, and the last of several expressions counts. An expression that is broken,
-or that ends before its last parenthesis, is an error and never skipped in favour of another. Prose alone is no model.
+Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not. A
+label has one of three forms. A bare word ends at white space, a comma or a parenthesis. ``ACTIVITY(label)`` extends to
+its closing parenthesis; the label is trimmed and otherwise kept: commas, quotes, line breaks. ``ACTIVITY["label"]`` is a
+JSON string, which can write every label.
+
+In the answer of a language model, reasoning tags are blanked out, the last fenced block with an expression is read alone,
+and the last of several expressions counts. An expression that is broken, or that ends before its last parenthesis, is an
+error and never skipped in favour of another. Prose alone is no model.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from tfgrpo.rewarders.powl.expression import LEAVES, Parsed, expression_at, meaning_of, no_operator
-from tfgrpo.rewarders.powl.model import OPERATORS, Model
-from tfgrpo.rewarders.powl.source import checked_text, error_at, skip_space
+from tfgrpo.rewarders.powl.model import (
+    MAX_DEPTH,
+    MAX_NODES,
+    OPERATORS,
+    ROOT_ID,
+    Activity,
+    Model,
+    Operator,
+    OperatorKind,
+    Silent,
+    fold,
+)
 from tfgrpo.rewarders.text.fences import fenced_blocks
 from tfgrpo.stores.errors import PowlError
 
-_REASONING: Final = re.compile(
-    r"<(think|thinking|thought|reasoning|reflection|scratchpad)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE
-)
-_REASONING_END: Final = re.compile(r"</(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>", re.IGNORECASE)
+_LEAVES: Final = ("ACTIVITY", "SILENT")
+_NAMES: Final = {name: name for name in (*OPERATORS, *_LEAVES, "ORDER")}
+"""Words before a parenthesis, each with its canonical name."""
+_ALIASES: Final = _NAMES | {
+    "SEQ": "SEQUENCE", "→": "SEQUENCE", "×": "XOR", "AND": "PARALLEL", "∧": "PARALLEL", "↺": "LOOP",
+    "PO": "PARTIAL_ORDER", "TAU": "SILENT",
+}  # fmt: skip
+"""The same with aliases, in capitals."""
+_ARROWS: Final = frozenset("<>=|~+^$`→←↔⇒⇐⇔⟶⟵⟹↦➔➜➝➞")
+"""Signs between activities that Unicode does not class as punctuation."""
+_DECODER: Final = json.JSONDecoder()
+
+MAX_CHARS: Final = 1_000_000
+"""Characters of the longest accepted text."""
+_EXCERPT: Final = 60
+"""Characters shown to the left and to the right of the caret."""
+
+_SPACE: Final = re.compile(r"\s*")
+_WORD: Final = re.compile(r"(?P<name>[^\s,()]+)(?P<call>\s*\()?")
+_QUOTED: Final = re.compile(r'(?P<name>ACTIVITY)\s*\[\s*(?=")', re.IGNORECASE)
+_PARENTHESIS: Final = re.compile(r"[()]")
+_CALL: Final = re.compile(r"(?<!\w)([^\W\d]\w*)\s*\(")
+_STEP: Final = re.compile(r"\s*(?P<child>\d{1,6})\s*(?P<link>->|[,)])?")
+
+_TAGS: Final = "think|thinking|thought|reasoning|reflection|scratchpad"
+_REASONING: Final = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_REASONING_END: Final = re.compile(rf"</(?:{_TAGS})\s*>", re.IGNORECASE)
 _OPENING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(?:[\w+-]+[ \t]*)?")
 _CLOSING: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _FENCE: Final = re.compile(f"^{_OPENING.pattern}$", re.MULTILINE)
 _HEAD: Final = re.compile(
     r"""(?P<line>^[^\S\n]*)?(?<!\w)(?P<name>[^\W\d]\w*|[→×∧↺])(?P<gap>\s*)(?:\(|\[\s*(?="))""", re.MULTILINE
 )
-_PARENTHESIS: Final = re.compile(r"[()]")
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
 _SURPLUS: Final = re.compile(r"[\s,]*(?P<extra>\))[\s,)]*")
 _INDENT: Final = 80
-_SMILEY: Final = re.compile(r"[:;=]-?\Z")
-_LIST_NUMBER: Final = re.compile(r"\n\s*\w{1,2}\Z")
+# What is before the closing parenthesis of a smiley, and of a list number.
+_DECORATED: Final = re.compile(r"(?:[:;=]-?|(?P<number>\n\s*\w{1,2}))\Z")
 _LIST_TEXT: Final = re.compile(r"\)[ \t]+\S")
 _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
-_NOTHING_FOUND: Final = (
-    f"no process model found; expected ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
-)
 
 
-class _Found(NamedTuple):
-    """An expression in prose, or its error."""
+def to_text(model: Model) -> str:
+    """Return one line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
 
-    begin: int
-    end: int
-    result: Parsed | PowlError
-    is_leaf: bool = False
+    A label that cannot be parsed from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
+    """
+    return fold(model, _written)
+
+
+def _written(node: Model, parts: Sequence[str]) -> str:
+    if isinstance(node, Operator):
+        steps = ", ".join(f"{before}->{after}" for before, after in sorted(node.order))
+        return f"{node.kind}({', '.join([*parts, f'ORDER({steps})'] if steps else parts)})"
+    if isinstance(node, Silent):
+        return "SILENT()"
+    label = node.label
+    plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
+    return f"ACTIVITY({label})" if plain else f"ACTIVITY[{json_line(label)}]"
 
 
 def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
     """Parse a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node gets an id.
 
-    ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. A bare word is an activity, and ends at white
-    space; ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))`` counts children from 0. Surplus closing parentheses at the very
-    end are accepted. ``warn`` is called for each child without a comma before it: perhaps a label of two words.
+    ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))``
+    counts children from 0. ``warn`` is called for each child without a comma before it: perhaps a label of two words.
     Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
-    parsed = _alone(whole, aliases) or _in_prose(whole, aliases)
+    found = _expression(whole, skip_space(whole, whole.startswith("\ufeff")), aliases)
+    try:
+        if isinstance(found.result, _Mistake) or skip_space(whole, found.end) < len(whole):
+            found = _in_prose(whole, aliases)
+        if isinstance(found.result, _Mistake):
+            raise found.result
+    except _Mistake as mistake:
+        raise error_at(whole, *mistake.args) from None
     if warn is not None:
-        for position in parsed.loose:
+        for position in found.loose:
             warn(error_at(whole, position, "no comma before this: is it part of the label before it?"))
-    return parsed.model
+    return found.result
 
 
 def without_wrapping(text: str) -> str:
@@ -75,65 +127,225 @@ def without_wrapping(text: str) -> str:
     return _last_block(text, lambda block: block.lstrip().startswith("{"))
 
 
-def _alone(text: str, aliases: bool) -> Parsed | None:
-    """Return the expression that the whole text is, if it is one."""
-    parsed = _read(text, skip_space(text, 1 if text.startswith("\ufeff") else 0), aliases)
-    return parsed if isinstance(parsed, Parsed) and skip_space(text, parsed.end) == len(text) else None
+class _Mistake(Exception):
+    """A position in the text, and what is wrong there."""
 
 
-def _in_prose(original: str, aliases: bool) -> Parsed:
-    _refuse_json(original)
+class _Found(NamedTuple):
+    """An expression, or its first mistake."""
+
+    result: Model | _Mistake
+    begin: int
+    end: int
+    loose: Sequence[int] = ()
+    """Positions of children without a comma before them."""
+    is_leaf: bool = False
+
+
+def _meaning_of(word: str, *, aliases: bool) -> str | None:
+    """Return the canonical name of an operator, a leaf or ORDER; None for any other word."""
+    return _ALIASES.get(word.upper()) if aliases else _NAMES.get(word)
+
+
+def _no_operator(position: int, word: str) -> _Mistake:
+    meant = _meaning_of(word, aliases=True)
+    hint = f"write {meant}" if meant else f"there are {', '.join(OPERATORS)}, and ACTIVITY(label) and SILENT()"
+    return _Mistake(position, f"{shortened(word)} is no operator; {hint}")
+
+
+def _expression(text: str, begin: int, aliases: bool) -> _Found:
+    """Return the expression at a position, up to its closing parenthesis."""
+    parser = _Parser(text, begin, aliases)
+    try:
+        return _Found(parser.node(ROOT_ID), begin, parser.at, parser.loose)
+    except _Mistake as mistake:
+        return _Found(mistake, begin, parser.at)
+
+
+class _Parser:
+    """One pass over an expression. ``at`` is the position of what is read next; a level of the model is two frames."""
+
+    def __init__(self, text: str, at: int, aliases: bool) -> None:
+        self.at = at
+        self.loose: list[int] = []
+        self._text = text
+        self._meaning = partial(_meaning_of, aliases=aliases)
+        self._nodes = 0
+
+    def node(self, identity: str, depth: int = 1) -> Model:
+        """Read a leaf, or an operator with its children."""
+        begin = self.at
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _Mistake(begin, f"the model has more than {MAX_NODES:,} nodes")
+        quoted, word = _QUOTED.match(self._text, begin), _WORD.match(self._text, begin)
+        if quoted and self._meaning(quoted["name"]):
+            label = self._quoted_label(quoted.end())
+        elif word is None or not word["call"]:
+            label = self._bare_label(word["name"] if word else "", depth)
+        else:
+            self.at = word.end()
+            kind = self._meaning(word["name"])
+            if kind in OPERATORS:
+                return self._operator(kind, begin, identity, depth)
+            if kind == "SILENT":
+                self._expect(")", "SILENT() takes nothing; an activity is ACTIVITY(label)")
+                return Silent(id=identity)
+            if kind != "ACTIVITY":
+                raise _no_operator(begin, word["name"])
+            label = self._raw_label(begin)
+        if not label.strip():
+            raise _Mistake(begin, "this activity has no label")
+        return _made(begin, partial(Activity, label, id=identity))
+
+    def _operator(self, kind: OperatorKind, begin: int, identity: str, depth: int) -> Model:
+        """Read children and ORDER, up to the closing parenthesis."""
+        if depth > MAX_DEPTH:
+            raise _Mistake(begin, f"the model has more than {MAX_DEPTH} levels")
+        children: list[Model] = []
+        order: frozenset[tuple[int, int]] = frozenset()
+        comma = False
+        while (sign := self._sign()) != ")":
+            if not sign:
+                raise _Mistake(begin, f"this {kind}( is never closed")
+            if sign == "(":
+                raise _Mistake(self.at, "a parenthesis without the name of an operator before it")
+            if sign == "," and comma:
+                raise _Mistake(self.at, "two commas with nothing between them")
+            word = _WORD.match(self._text, self.at)
+            if sign == ",":
+                self.at += 1
+            elif word and word["call"] and self._meaning(word["name"]) == "ORDER":
+                if order or kind != "PARTIAL_ORDER":
+                    raise _Mistake(self.at, "one ORDER(…) is enough" if order else f"{kind} takes no ORDER(…)")
+                order = self._order(word.end())
+            elif order:
+                raise _Mistake(self.at, "ORDER(…) comes last; a child follows it")
+            else:
+                self.loose += [self.at] if children and not comma else []
+                children.append(self.node(f"{identity}.{len(children)}", depth + 1))
+            comma = sign == ","
+        self.at += 1
+        return _made(begin, partial(Operator, kind, tuple(children), order, id=identity))
+
+    def _sign(self) -> str:
+        """Return the next character that is no white space; empty at the end."""
+        self.at = skip_space(self._text, self.at)
+        return self._text[self.at : self.at + 1]
+
+    def _expect(self, sign: str, otherwise: str) -> None:
+        if self._sign() != sign:
+            raise _Mistake(self.at, otherwise)
+        self.at += 1
+
+    def _bare_label(self, word: str, depth: int) -> str:
+        """Return a bare word, which is no name of an operator and not punctuation alone."""
+        if depth == 1:
+            raise _Mistake(self.at, "expected an operator with its children, or ACTIVITY(label)")
+        if self._meaning(word) is not None:
+            raise _Mistake(self.at, f"{word} stands alone: expected ( behind it")
+        if all(unicodedata.category(character)[0] in "PZC" or character in _ARROWS for character in word):
+            raise _Mistake(self.at, f"{shortened(word)} is no label: write ACTIVITY(label)")
+        self.at += len(word)
+        return word
+
+    def _quoted_label(self, begin: int) -> str:
+        """Return the label of ``ACTIVITY["…"]``."""
+        try:
+            label, self.at = _DECODER.raw_decode(self._text, begin)
+        except json.JSONDecodeError as error:
+            raise _Mistake(error.pos, f"the label in ACTIVITY[…] is no JSON string: {error.msg}") from None
+        self._expect("]", "expected ] after the label")
+        return str(label)
+
+    def _raw_label(self, begin: int) -> str:
+        """Return the label of ``ACTIVITY(…)``, with balanced parentheses."""
+        depth = 1
+        for found in _PARENTHESIS.finditer(self._text, self.at):
+            depth += 1 if found[0] == "(" else -1
+            if depth == 0:
+                for call in _CALL.finditer(self._text, self.at, found.start()):
+                    if self._meaning(call[1]) is not None:
+                        reason = f"{call[1]}( inside ACTIVITY(…): is a parenthesis missing before it?"
+                        raise _Mistake(call.start(), reason)
+                label, self.at = self._text[self.at : found.start()].strip(), found.end()
+                return label
+        raise _Mistake(begin, "this ACTIVITY( is never closed")
+
+    def _order(self, begin: int) -> frozenset[tuple[int, int]]:
+        """Return the pairs of ``ORDER(0->1->2, 0->3)``."""
+        self.at = begin
+        if self._sign() == ")":
+            raise _Mistake(begin, "ORDER has no pairs; leave it out when nothing is ordered")
+        pairs: set[tuple[int, int]] = set()
+        before: int | None = None
+        while step := _STEP.match(self._text, begin):
+            begin, child, link = step.end(), int(step["child"]), step["link"]
+            if before is not None:
+                pairs.add((before, child))
+            if link is None or (before is None and link != "->"):
+                reason = "expected -> and the number of a child, as in ORDER(0->1, 0->2)"
+                raise _Mistake(begin - len(link or ""), reason)
+            if link == ")":
+                self.at = begin
+                return frozenset(pairs)
+            before = child if link == "->" else None
+        raise _Mistake(skip_space(self._text, begin), "expected the number of a child, from 0")
+
+
+def _made(begin: int, make: Callable[[], Model]) -> Model:
+    try:
+        return make()
+    except PowlError as error:
+        raise _Mistake(begin, error.reason) from None
+
+
+def _in_prose(original: str, aliases: bool) -> _Found:
+    if original.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            json.loads(original)
+            raise _Mistake(skip_space(original, 0), "this is JSON: read it with parse_json")
     text = _last_block(original, lambda block: any(_expressions(block, aliases)))
     found = list(_expressions(text, aliases))
     operators = [each for each in found if not each.is_leaf]
     if not found:
-        raise error_at(original, skip_space(text, 0), _NOTHING_FOUND)
+        expected = f"ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
+        raise _Mistake(skip_space(text, 0), f"no process model found; expected {expected}")
     if not operators and len(found) > 1:
-        raise error_at(text, found[1].begin, "several activities and no operator around them")
+        raise _Mistake(found[1].begin, "several activities and no operator around them")
     last = (operators or found)[-1]
-    if isinstance(last.result, PowlError):
-        raise last.result
-    _refuse_loose_ends(text, last, operators[:-1])
-    return last.result
+    if not isinstance(last.result, _Mistake):
+        _refuse_loose_ends(text, last, operators[:-1])
+    return last
 
 
 def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
     """Yield what looks like an expression, from left to right, none inside another."""
     closing = _matches(text)
+    meaning_of = partial(_meaning_of, aliases=aliases)
     first = next((index for index, character in enumerate(text) if character.isalnum()), len(text))
     last = next((index for index in reversed(range(len(text))) if text[index].isalnum()), -1)
     position = 0
     while head := _HEAD.search(text, position):
         begin, position = head.start("name"), head.end()
-        meaning = meaning_of(head["name"], aliases=aliases)
-        closed = closing.get(position - 1)
-        if meaning in OPERATORS or meaning in LEAVES:
+        meaning, closed = meaning_of(head["name"]), closing.get(position - 1)
+        if meaning in OPERATORS or meaning in _LEAVES:
             # With a space before its parenthesis, within a line, it is prose: "a SEQUENCE (in my eyes)".
             if head["gap"] and head["line"] is None:
                 continue
-            result = _read(text, begin, aliases)
-            end = result.end if isinstance(result, Parsed) else max(closed or len(text), position)
+            found = _expression(text, begin, aliases)
+            is_broken = isinstance(found.result, _Mistake)
+            end = max(closed or len(text), position) if is_broken else found.end
             # ``XOR(…)`` in a sentence names the operator and is no broken model, unless it is all there is.
             is_all = begin <= first and last < end
-            if is_all or isinstance(result, Parsed) or any(map(str.isalnum, text[position:end])):
-                yield _Found(begin, end, result, meaning in LEAVES)
+            if is_all or not is_broken or any(map(str.isalnum, text[position:end])):
+                yield found._replace(end=end, is_leaf=meaning in _LEAVES)
             position = end
         elif closed is not None and not head["gap"]:
-            if _holds_a_call(text, position, closed, aliases):
-                yield _Found(begin, closed, error_at(text, begin, no_operator(head["name"])))
+            calls = {meaning_of(call["name"]) for call in _HEAD.finditer(text, position, closed)}
+            if calls - {None, "ORDER"}:
+                yield _Found(_no_operator(begin, head["name"]), begin, closed)
             position = closed
-
-
-def _read(text: str, begin: int, aliases: bool) -> Parsed | PowlError:
-    try:
-        return expression_at(text, begin, aliases=aliases)
-    except PowlError as error:
-        return error
-
-
-def _holds_a_call(text: str, begin: int, end: int, aliases: bool) -> bool:
-    known = (*OPERATORS, *LEAVES)
-    return any(meaning_of(found["name"], aliases=aliases) in known for found in _HEAD.finditer(text, begin, end))
 
 
 def _matches(text: str) -> dict[int, int]:
@@ -154,7 +366,7 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> N
     At the very end it is accepted, unless there are other expressions, of which the chosen one may be a part.
     """
     if others and (gap := _SURPLUS.fullmatch(text, others[-1].end, chosen.begin)):
-        raise error_at(text, gap.start("extra"), _CLOSES_NOTHING)
+        raise _Mistake(gap.start("extra"), _CLOSES_NOTHING)
     if not others and _CLOSERS.fullmatch(text, chosen.end):
         return
     blank = _PARAGRAPH.search(text, chosen.end)
@@ -162,38 +374,64 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> N
     for found in _PARENTHESIS.finditer(text, chosen.end, blank.start() if blank else len(text)):
         depth += 1 if found[0] == "(" else -1
         if depth < 0:
-            if not _is_decoration(text, found.start()):
-                raise error_at(text, found.start(), _CLOSES_NOTHING)
-            depth = 0
-
-
-def _is_decoration(text: str, position: int) -> bool:
-    """Return whether a closing parenthesis is part of a smiley, or of a list number."""
-    before = text[position - _INDENT : position] if position > _INDENT else f"\n{text[:position]}"
-    return bool(_SMILEY.search(before) or (_LIST_NUMBER.search(before) and _LIST_TEXT.match(text, position)))
-
-
-def _refuse_json(text: str) -> None:
-    if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError):
-            return
-        raise error_at(text, skip_space(text, 0), "this is JSON: read it with parse_json")
+            depth, position = 0, found.start()
+            before = text[position - _INDENT : position] if position > _INDENT else f"\n{text[:position]}"
+            decoration = _DECORATED.search(before)
+            if not decoration or (decoration["number"] and not _LIST_TEXT.match(text, position)):
+                raise _Mistake(position, _CLOSES_NOTHING)
 
 
 def _last_block(text: str, is_model: Callable[[str], bool]) -> str:
     """Blank reasoning, and all around the last fenced block that is a model; without one, only the fences."""
-    text = _REASONING.sub(lambda found: _spaces_for(found[0]), text)
+    text = _REASONING.sub(lambda found: _spaces(found[0]), text)
     # Some servers cut off the opening tag: text before a remaining closing tag is reasoning too.
-    left_over = [found.end() for found in _REASONING_END.finditer(text)]
-    if left_over:
-        text = _spaces_for(text[: left_over[-1]]) + text[left_over[-1] :]
+    for left_over in [*_REASONING_END.finditer(text)][-1:]:
+        text = _spaces(text[: left_over.end()]) + text[left_over.end() :]
     for begin, end in reversed([*fenced_blocks(text.replace("\r\n", " \n"), _OPENING, _CLOSING)]):
         if is_model(text[begin:end]):
-            return _spaces_for(text[:begin]) + text[begin:end] + _spaces_for(text[end:])
-    return _FENCE.sub(lambda found: _spaces_for(found[0]), text)
+            return _spaces(text[:begin]) + text[begin:end] + _spaces(text[end:])
+    return _FENCE.sub(lambda found: _spaces(found[0]), text)
 
 
-def _spaces_for(text: str) -> str:
+def _spaces(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
+
+
+def checked_text(text: object) -> str:
+    """Return the text. Raises ``PowlError`` when it is no text, blank or too long."""
+    if text is not None and not isinstance(text, str):
+        raise PowlError(f"expected a text, received {type(text).__name__}")
+    if text is None or not text.strip():
+        raise PowlError("there is no text")
+    if len(text) > MAX_CHARS:
+        raise PowlError(f"the text has {len(text):,} characters; at most {MAX_CHARS:,} are read")
+    return text
+
+
+def skip_space(text: str, position: int) -> int:
+    """Return the first position from here on that is not white space."""
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
+
+
+def error_at(text: str, position: int, reason: str) -> PowlError:
+    """Return the error for a mistake at ``position``: line and column count from 1, a column is a character."""
+    begin, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
+    end = len(text) if end < 0 else end
+    left, right = max(begin, position - _EXCERPT), min(end, position + _EXCERPT)
+    before, after = "…" if left > begin else "", "…" if right < end else ""
+    excerpt = "".join(each if each.isprintable() else " " for each in f"{before}{text[left:right]}{after}").rstrip()
+    caret = " " * (len(before) + position - left) + "^"
+    number = text.count("\n", 0, position) + 1
+    return PowlError(reason, line=number, column=position - begin + 1, excerpt=f"{excerpt}\n{caret}")
+
+
+def shortened(text: str) -> str:
+    """Return a word of the input, quoted for a message."""
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+def json_line(value: Any) -> str:
+    """Return JSON in one line: signs that a reader might take for its end are escaped, and all others with them."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)

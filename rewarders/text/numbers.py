@@ -114,9 +114,10 @@ _MINUS: Final = re.compile(
 )
 _DENIED: Final = re.compile(
     r"""(?:\b(?:not|never|isn't|wasn't|aren't|doubt)|n['’]t\b)(?:[ \t]+(?:that|it|is|be|the|an?|exactly|only|equal|to)){0,4}
-        [ \t]+[$€£*]*[-+]?\d[\d.,/]*[*%]*
-    |[$€£*]*[-+]?\d[\d.,/]*[*%]*(?:[ \t]+[a-z]+)?[ \t]+(?:is|was|would[ ]be)[ \t]+(?:not\b|too\b|wrong|incorrect|false)[^.\n]*
-    |^[^.!?\n]*\bis[ ][^.!?\n]*\?""",
+        [ \t]{1,9}[$€£*]{0,3}[-+]?\d[\d.,/]*[*%]*
+    |(?<![\d.,/])[$€£*]{0,3}[-+]?\d[\d.,/]{0,60}[*%]{0,3}(?:[ \t][a-z]{1,30})?
+        [ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false)[^.\n]*
+    |^[^.!?\n]{0,60}\bis[ ][^.!?\n]{0,200}\?""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 """A number that an output does not state: ``not 42``, ``42 is wrong``, ``Is it 42?``"""

@@ -691,7 +691,7 @@ class ChoicesReference:
         stated = stated_answer(output)
         if stated is None:
             return _nothing(output)
-        text = _MARKUP.sub("", stated.text)
+        text = _MARKUP.sub("", stated.text[:_LONGEST_PART])
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
         if joined is None and _UNCLEAR.search(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")

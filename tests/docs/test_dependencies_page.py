@@ -103,7 +103,6 @@ def test_nothing_is_imported_that_is_not_declared():
             "mcp",
             "pandas",
             "parquet",
-            "pm4py",
             "prices",
             "ray",
             "re2",

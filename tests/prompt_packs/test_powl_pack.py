@@ -7,9 +7,8 @@ import re
 import pytest
 
 from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.rewarders.powl import labels_of, parse_text
+from tfgrpo.rewarders.powl import labels_of, model_in, parse_text
 from tfgrpo.rewarders.powl.model import OPERATORS, Operator, walk
-from tfgrpo.rewarders.powl.scoring import model_in
 from tfgrpo.stores.errors import PowlError
 
 SYSTEM = load_prompt_pack("powl").system_text

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -84,7 +83,7 @@ def test_a_syntax_error_is_one_object_with_its_location(ask):
         "message": "expected text that is not blank, found nothing",
         "pointer": "/children/0/label",
     }
-    answer = json.loads(ask("draw", "--json", given="XOR(a,,b)", code=2).out)
+    answer = json.loads(ask("footprint", "--json", given="XOR(a,,b)", code=2).out)
     assert (answer["row"], answer["column"]) == (1, 7)
 
 
@@ -123,13 +122,12 @@ def test_lines_are_processed_one_by_one_and_errors_have_line_numbers(ask):
     assert ask("parse", "--lines", given=f"{MODEL}\n{MODEL}").out.count("\n") == 2
 
 
-@pytest.mark.parametrize(("action", "begins"), [("draw", "flowchart"), ("footprint", "   a")])
-def test_an_empty_line_ends_each_of_several_pictures(ask, action, begins):
-    said = ask(action, "--lines", given="SEQUENCE(a, b)\nnonsense\nXOR(a, b)\n", code=2)
+def test_an_empty_line_ends_each_of_several_tables(ask):
+    said = ask("footprint", "--lines", given="SEQUENCE(a, b)\nnonsense\nXOR(a, b)\n", code=2)
     parts = said.out.removesuffix("\n\n").split("\n\n")
     assert len(parts) == 2
-    assert all(part.startswith(begins) for part in parts)
-    assert ask(action, given="XOR(a, b)").out == f"{parts[1]}\n"
+    assert all(part.startswith("   a") for part in parts)
+    assert ask("footprint", given="XOR(a, b)").out == f"{parts[1]}\n"
 
 
 def test_a_model_that_is_not_valid_has_exit_code_two(ask):
@@ -183,21 +181,6 @@ def test_scores_are_the_similarity_to_a_reference(ask, tmp_path):
     assert scores == "0.6111\n1.0000\n"
 
 
-@pytest.mark.skipif(find_spec("pm4py") is None, reason="the extra pm4py is not installed: make test-pm4py")
-@pytest.mark.xdist_group("pm4py")
-@pytest.mark.filterwarnings("ignore")
-def test_a_log_is_a_reference_as_well(ask, tmp_path):
-    path = tmp_path / "log.csv"
-    traces = {"1": "abcd", "2": "acbd"}
-    rows = [
-        f"{case},{label},2026-01-0{case}T0{step}:00"
-        for case, trace in traces.items()
-        for step, label in enumerate(trace)
-    ]
-    path.write_text("\n".join(["case:concept:name,concept:name,time:timestamp", *rows]))
-    assert ask("score", "--reference", str(path), "--mode", "direct").out == "1.0000\n"
-
-
 def test_without_a_reference_scores_are_of_consistency_or_of_consensus(ask):
     assert json.loads(ask("score", "--json").out) == {"score": 1.0, "measure": "self_consistency"}
     assert ask("score", given="SEQUENCE(XOR(a, b), a)").out == "0.5000\n"
@@ -211,7 +194,7 @@ def test_without_a_reference_scores_are_of_consistency_or_of_consensus(ask):
     ("arguments", "source"),
     [
         (["parse", "--reference", "x"], "--reference"),
-        (["draw", "--consensus"], "--consensus"),
+        (["footprint", "--consensus"], "--consensus"),
         (["score", "--allow", "a"], "--allow"),
         (["score", "--consensus"], "--consensus"),
         (["score", "--consensus", "--lines"], "--consensus"),
@@ -242,13 +225,6 @@ def test_an_invalid_reference_is_refused_with_its_name(ask, tmp_path, text, mode
     said = ask("score", "--mode", mode, "--reference", str(tmp_path / "reference"), code=2)
     assert f"--reference {tmp_path / 'reference'}" in said.err
     assert reason in said.err
-
-
-def test_a_model_is_drawn(ask):
-    picture = ask("draw").out
-    assert picture.startswith("flowchart LR\n")
-    assert picture.count("-->") == 8
-    assert json.loads(ask("draw", "--json").out) == {"mermaid": picture.rstrip("\n")}
 
 
 def test_a_terminal_gets_a_hint_that_input_is_read(ask):

@@ -12,7 +12,6 @@ import pytest
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
 from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
-from tfgrpo.flows.selection import plan as planning
 from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.plan import plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
@@ -348,12 +347,6 @@ def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
         assert plan(prompt="x", format="powl", reference=f"@{path}").spec.item.answer == text
     path.write_text("prose", encoding="utf-8")
     assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=f"@{path}"))
-
-
-def test_an_event_log_becomes_the_footprint_of_the_model_in_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "read_reference", lambda path, mode: footprint(parse_text(GOOD), mode))
-    planned = plan(prompt="x", format="powl", reference=f"@{tmp_path / 'log.xes'}")
-    assert json.loads(planned.spec.item.answer) == footprint_to_value(footprint(parse_text(GOOD)))
 
 
 # What is rewarded.

@@ -78,6 +78,13 @@ def test_what_is_no_model_is_refused_with_a_pointer(value, pointer, reason):
     assert str(caught.value).startswith(f"at {pointer or 'the root'}: ")
 
 
+def test_of_several_mistakes_the_first_in_the_document_is_named():
+    loop = {"type": "LOOP", "children": [A]}
+    with pytest.raises(PowlError, match="exactly two") as caught:
+        parse_json({"type": "XOR", "children": [{"type": "XOR", "children": [B, loop]}, {"type": "ACTIVITY"}]})
+    assert caught.value.pointer == "/children/0/children/1"
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [('{"type": "XOR",\n  "children": [}', (2, 16)), ("SEQUENCE(a)", (1, 1)), ('{"a": 1} x', (1, 10))],

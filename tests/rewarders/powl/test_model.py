@@ -26,7 +26,6 @@ from tfgrpo.rewarders.powl import (
     self_consistency,
     structural_key,
     to_json,
-    to_mermaid,
     to_text,
     validate,
 )
@@ -99,7 +98,6 @@ def test_a_tree_that_breaks_a_rule_cannot_be_made(make, reason):
     [
         to_text,
         to_json,
-        to_mermaid,
         validate,
         footprint,
         self_consistency,
@@ -130,7 +128,7 @@ def test_models_survive_pickling_and_copying_with_their_ids(model):
 
 
 @pytest.mark.parametrize("kind", ["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"])
-def test_nothing_recurses_into_the_deepest_model(kind, request):
+def test_the_deepest_model_fits_on_a_usual_stack(kind, request):
     model = deepest(kind)
     assert (model.depth, model.size) == (MAX_DEPTH, 2 * MAX_DEPTH + 1)
 
@@ -140,7 +138,6 @@ def test_nothing_recurses_into_the_deepest_model(kind, request):
         assert hash(model)
         assert repr(model)
         assert structural_key(model)
-        assert to_mermaid(model)
         assert validate(model).valid
         for mode in ("block", "direct", "order"):
             assert footprint_similarity(footprint(model, mode), footprint(model, mode)) == 1.0

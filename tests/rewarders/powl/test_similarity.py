@@ -11,12 +11,12 @@ from tfgrpo.rewarders.powl import (
     Activity,
     Operator,
     footprint,
+    footprint_from_value,
     footprint_similarity,
     group_consensus,
     parse_text,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.footprints import footprint_of_pairs
 from tfgrpo.rewarders.powl.similarity import RelationWeights
 
 MODES = st.sampled_from(["block", "direct", "order"])
@@ -102,7 +102,7 @@ def test_a_model_contradicts_itself_where_a_pair_is_in_two_relations():
     assert self_consistency(parse_text("SEQUENCE(XOR(a, b), PARALLEL(a, b))")) == 1 - 1 / 3
     assert self_consistency(parse_text("SEQUENCE(XOR(a, b), a)")) == 1 - 1 / 2
     assert self_consistency(Activity("a")) == 1.0
-    one_way = footprint_of_pairs("block", direct_succession=[("b", "a")], exclusive=[("a", "b"), ("b", "a")])
+    one_way = footprint_from_value({"direct_succession": [("b", "a")], "exclusive": [("a", "b"), ("b", "a")]})
     assert self_consistency(one_way) == 0.0
 
 

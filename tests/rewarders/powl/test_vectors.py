@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rewards.powl_models import shape
+from tests.support.rewards.powl_models import brief, shape
 from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.powl import (
     Activity,
@@ -18,7 +18,6 @@ from tfgrpo.rewarders.powl import (
     labels_of,
     parse_json,
     parse_text,
-    to_text,
     to_value,
     validate,
 )
@@ -42,12 +41,12 @@ def test_text_vectors_are_parsed(case):
 
 def test_open_choices_of_the_text_reader_are_these():
     texts = {case["name"]: case["text"] for case in read_vectors("powl_parse_text") if "accepted" not in case["sane"]}
-    assert to_text(parse_text(texts.pop("prose_mentions_other_op")), brief=True) == "SEQUENCE(a, XOR(b, c))"
+    assert brief(parse_text(texts.pop("prose_mentions_other_op"))) == "SEQUENCE(a, XOR(b, c))"
     for text in texts.values():
         with pytest.raises(PowlError):
             parse_text(text)
-    assert to_text(parse_text(texts["seq_alias"], aliases=True), brief=True) == "SEQUENCE(a, b)"
-    assert to_text(parse_text(texts["lower_activity_in_seq"], aliases=True), brief=True) == "SEQUENCE(a, b)"
+    assert brief(parse_text(texts["seq_alias"], aliases=True)) == "SEQUENCE(a, b)"
+    assert brief(parse_text(texts["lower_activity_in_seq"], aliases=True)) == "SEQUENCE(a, b)"
     assert parse_json(texts["json_instead"]) == Activity("A")
 
 
@@ -82,7 +81,7 @@ def test_block_footprints_are_exact(case):
     assert {name: footprint_to_value(footprint(model))[name] for name in case["footprint"]} == case["footprint"]
     assert list(labels_of(model)) == case["activities"]
     assert label_fingerprint(model) == case["fingerprint"]
-    assert to_text(model, brief=True) == case["text"]
+    assert brief(model) == case["text"]
     assert to_value(model) == case["model_json"]
     assert [finding.node_id for finding in validate(model).errors] == case["violating_ids"]
 

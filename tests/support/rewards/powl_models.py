@@ -24,6 +24,17 @@ def shape(model: Model) -> dict[str, Any]:
     return {"type": model.kind, "children": [shape(child) for child in model.children]}
 
 
+def brief(model: Model) -> str:
+    """Return a model as the vectors write it: labels alone, which need not read back."""
+    if isinstance(model, Activity):
+        return model.label
+    if isinstance(model, Silent):
+        return "SILENT()"
+    order = ", ".join(f"{before}->{after}" for before, after in sorted(model.order))
+    parts = [*map(brief, model.children), *([f"ORDER({order})"] if order else [])]
+    return f"{model.kind}({', '.join(parts)})"
+
+
 def attempt(read: Callable[..., Model], *arguments: Any, **options: Any) -> Model | PowlError:
     """Return the model that a parser reads, or its ``PowlError``; any other exception fails the test."""
     try:

@@ -12,9 +12,8 @@ from functools import cache
 from typing import Final, Self, TypeAlias
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset, shipped_held_out
-from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, parse_text, structural_key, to_text
+from tfgrpo.rewarders.powl import Model, Operator, Silent, labels_of, model_in, parse_text, structural_key, to_text
 from tfgrpo.rewarders.powl.model import OperatorKind, fold, walk
-from tfgrpo.rewarders.powl.scoring import model_in
 from tfgrpo.stores.errors import PowlError
 from tfgrpo.tasks.models.simulated.worlds.data import Template
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Puzzle, Solution, Solver, Turn
