@@ -112,11 +112,10 @@ def proposed_columns(
     named = chosen.get("answer")
     answers = [named] if named else seen.answers(shown)
     found["answer"] = seen.inside(answers[0], _TEXTS) if answers else None
-    chat = ""
+    asked = seen.asked(found["prompt"]) if found["prompt"] is not None else {}
+    chat = found["prompt"] or "" if asked is None else ""
+    found |= asked or {}
     if found["prompt"] is not None and not chosen.get("prompt"):
-        asked = seen.asked(found["prompt"])
-        chat = found["prompt"] if asked is None else ""
-        found |= asked or {}
         found["prompt"] = seen.whole_prompt(found["prompt"], {*found.values(), *answers[:1]})
     read = (*found.values(), options if answers else "")
     used = {first_part(name, columns) for text in read if text for name in columns_of(text)}
@@ -382,10 +381,9 @@ def _options_in_prompts(items: Sequence[Item]) -> Rewards | None:
     read = GroundTruth(match="choice")
     for item in known:
         options = options_of(item.prompt)
-        names_number = (
-            item.answer.strip() in "0123456789" and "1" not in options and item.answer not in options.values()
-        )
-        if len(options) < 2 or names_number or read.unusable(item.as_record()):
+        # Of lettered options a number is the text of one, or an answer of another kind.
+        other = item.answer.strip().isdecimal() and "1" not in options and item.answer not in options.values()
+        if len(options) < 2 or other or read.unusable(item.as_record()):
             return None
     return _with_rank(
         "gt", {"match": "choice"}, f"{pluralize(len(known), 'reference')} read as one of the options in the prompt"

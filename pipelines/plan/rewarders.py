@@ -70,6 +70,8 @@ def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyS
     if entry.options:
         accepted = "no options: the graders are those of the mix"
         raise PipelineError.one(f"{source}: options", ", ".join(sorted(entry.options)), accepted)
+    if not entry.isolate:
+        raise PipelineError.one(f"{source}: isolate", "false", "it at a grader of the mix, in python_graders")
     from tfgrpo.pipelines.mix.items import dataset_graders  # noqa: PLC0415 - as above
 
     return dataset_graders(mix)

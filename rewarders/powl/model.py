@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 class _Leaf:
     """What a node without children has in common with an operator."""
 
-    id: str | None = field(default=None, compare=False, kw_only=True)
+    id: str | None = field(default=None, compare=False, repr=False, kw_only=True)
     children: ClassVar[tuple[Model, ...]] = ()
     depth: ClassVar[int] = 0
     size: ClassVar[int] = 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal, TypeAlias
 
+from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import SEVERAL_LETTERS, JsonReference, is_formula, plain
 from tfgrpo.stores.text import pluralize
@@ -63,7 +64,10 @@ def read_column(references: Sequence[str]) -> ColumnReading:
     if any(re.fullmatch(r"0\d+", text) for text in texts) and all(re.fullmatch(r"\d+", text) for text in texts):
         return ColumnReading("codes", total)
     decimal = decimal_mark(texts)
-    if texts and all(reference_number(text, decimal) is not None for text in texts):
+    # Prose that mentions one number is none: what a reference states, in a mark or at its end, is short.
+    stated = (read.text if (read := stated_answer(text)) else text for text in texts)
+    is_prose = texts and median(len(text.split()) for text in stated) > _LONG
+    if texts and not is_prose and all(reference_number(text, decimal) is not None for text in texts):
         return ColumnReading("numbers", total, decimal)
     if texts and all(re.fullmatch(r"\(?[A-J]\)?\.?", text) for text in texts):
         return ColumnReading("options", total)

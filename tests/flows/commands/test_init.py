@@ -188,3 +188,187 @@ def test_at_a_terminal_it_asks(capsys: pytest.CaptureFixture[str], monkeypatch: 
     said = capsys.readouterr()
     assert "tfgrpo run --pipeline tfgrpo.yaml" in said.out
     assert yaml.safe_load(Path("tfgrpo.yaml").read_text())["dataset"]["fields"] == {"id": None, "prompt": "y"}
+
+
+def read_by_init(
+    capsys: pytest.CaptureFixture[str], rows: list[dict[str, Any]], *arguments: str
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return the fields and the first rewarder that are written for rows, and what is printed."""
+    Path("rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with ChatServer(lambda number, body: "7") as server:
+        command = ["init", "rows.jsonl", "--base-url", server.url, "--model", "m", "--yes", "--force", *arguments]
+        assert cli.main(command) == 0
+    written = yaml.safe_load(Path("tfgrpo.yaml").read_text())
+    fields = {"prompt": "prompt", "answer": "answer", **written["dataset"]["fields"]}
+    printed = capsys.readouterr()
+    return fields, written["rewarders"][0], printed.out + printed.err
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "answer"),
+    [
+        ({"Body": "Jo has {n} pens.", "Question": "How many?", "Answer": 8.0}, "{Body}\n\n{Question}", "Answer"),
+        (
+            {"premise": "He fell {n}.", "question": "cause", "choice1": "a", "choice2": "b", "label": "B"},
+            "{premise}\n\n{question}\n\nA) {choice1}\nB) {choice2}",
+            "label",
+        ),
+        (
+            {"premise": "p {n}", "hypothesis": "h", "label": "neutral"},
+            "premise: {premise}\n\nhypothesis: {hypothesis}",
+            "label",
+        ),
+        (
+            {"sentence1": "a {n}", "sentence2": "b", "label": 0},
+            "sentence1: {sentence1}\n\nsentence2: {sentence2}",
+            "label",
+        ),
+        (
+            {"question": "q {n}", "contexts": ["a", "b"], "ground_truth": "x"},
+            "{contexts}\n\n{question}",
+            "ground_truth",
+        ),
+        ({"question": "q {n}", "final_decision": "yes"}, "question", "final_decision"),
+        ({"claim": "c {n}", "evidence": "e", "label": "REFUTES"}, "{evidence}\n\n{claim}", "label"),
+        ({"messages": [{"role": "user", "content": "q {n}"}], "answer": "7"}, "messages.0.content", "answer"),
+        ({"question": {"stem": "q {n}"}, "exe_ans": 0.5}, "question.stem", "exe_ans"),
+        ({"text": "t {n}", "rating": 4}, "text", "rating"),
+        ({"prompt": "p {n}", "chosen": "Paris", "rejected": "Rome"}, "prompt", "chosen"),
+    ],
+)
+def test_a_prompt_has_all_that_it_is_about_and_the_answer_is_found(
+    capsys: pytest.CaptureFixture[str], row: dict[str, Any], prompt: str, answer: str
+) -> None:
+    rows = [json.loads(json.dumps(row).replace("{n}", str(number))) for number in range(ROWS)]
+    fields, rewarder, _ = read_by_init(capsys, rows)
+    assert (fields["prompt"], fields["answer"], rewarder["name"]) == (prompt, answer, "gt")
+
+
+SQL = {"question": "q", "query": "SELECT a FROM t WHERE a > 1"}
+LONG = "since it is so, as everybody knows who has ever seen one of these from nearby"
+
+
+@pytest.mark.parametrize(
+    ("row", "grades"),
+    [
+        (
+            {"prompt": "def f(x):\n", "canonical_solution": "    return x", "entry_point": "f",
+             "test": "def check(f):\n    assert f(1) == 1"},
+            {"name": "code_tests"},
+        ),
+        ({"text": "Write f", "code": "def f(): ...", "test_list": ["assert f() is None"]}, {"name": "code_tests"}),
+        (
+            {"prompt": "Write.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+            {"name": "ifeval"},
+        ),
+        ({**SQL, "schema": "CREATE TABLE t(a); INSERT INTO t VALUES (2)"}, {"name": "sql_result"}),
+        ({**SQL, "db_id": "x"}, {"name": "judge", "options": {"reference": True}}),
+        ({"prompt": "p", "query": "SELECT a FROM t WHERE a > 1"}, {"name": "judge", "options": {"reference": True}}),
+        ({"prompt": "p", "tests": "none", "answer": "7"}, {"name": "gt", "options": {"match": "numeric"}}),
+    ],
+)  # fmt: skip
+def test_items_are_graded_by_what_they_bring(
+    capsys: pytest.CaptureFixture[str], row: dict[str, Any], grades: dict[str, Any]
+) -> None:
+    asked = "question" if "question" in row else "text" if "text" in row else "prompt"
+    rows = [{**row, asked: f"{row[asked]} # {number}"} for number in range(ROWS)]
+    fields, rewarder, printed = read_by_init(capsys, rows)
+    assert rewarder == grades
+    assert f"rows.jsonl: {grades['name']} grades: " in printed
+    assert ("sql_result compares rows, with the column database" in printed) == ("query" in row and "schema" not in row)
+    assert ("{test_list.0}" in fields["prompt"]) == ("test_list" in row)
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (f"In the year {{n}} they did it, {LONG}", "judge"),
+        (f"We add and add again, {LONG}\n#### {{n}}", "gt"),
+        (f"We add and add again, {LONG}. The answer is {{n}}.", "gt"),
+    ],
+)
+def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(
+    capsys: pytest.CaptureFixture[str], answer: str, name: str
+) -> None:
+    rows = [{"document": f"d{n}", "summary": answer.replace("{n}", str(n))} for n in range(ROWS)]
+    _, rewarder, _ = read_by_init(capsys, rows)
+    assert rewarder["name"] == name
+
+
+def test_a_missing_library_of_the_rewarder_is_named_with_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfgrpo.rewarders.options.find_spec", lambda name: None)
+    row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    Path("d.jsonl").write_text("".join(json.dumps({"prompt": f"p{n}", **row}) + "\n" for n in range(ROWS)))
+    assert cli.main(["init", "d.jsonl", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]) == 2
+    assert 'pip install "tfgrpo[ifeval]"' in capsys.readouterr().err
+    assert not Path("tfgrpo.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "answer", "line"),
+    [
+        (
+            {"label": "yes", "output": "Paris"},
+            "label",
+            "the answer may be in 'output' instead: --answer names its column",
+        ),
+        ({"answer": LONG, "label": "yes"}, "label", "the answer may be in 'answer' instead: --answer names its column"),
+        ({"answer": "7", "category": "sums"}, "answer", ""),
+        ({"response": LONG, "category": "sums"}, "response", ""),
+        ({"ref_x": "7", "note": "n"}, "answer", "no column is surely the answer; 'ref_x' may be: --answer names it"),
+        ({"outcome": "u"}, "answer", "no column is surely the answer; 'outcome' may be: --answer names it"),
+        ({"options": ["a", "b"], "answer": "c"}, "answer", "the prompt is without the options in 'options'"),
+    ],
+)
+def test_other_columns_that_may_hold_the_answer_are_named(
+    capsys: pytest.CaptureFixture[str], row: dict[str, Any], answer: str, line: str
+) -> None:
+    fields, _, printed = read_by_init(capsys, [{"input": f"q{number}", **row} for number in range(ROWS)])
+    assert fields["answer"] == answer
+    assert line in printed
+    assert ("--answer" in printed) == ("--answer" in line)
+
+
+@pytest.mark.parametrize("column", ["messages", "input", "conversations"])
+def test_conversations_are_refused_with_the_command_that_makes_items_and_these_are_read(
+    capsys: pytest.CaptureFixture[str], column: str
+) -> None:
+    form = ("from", "value", "human", "gpt") if column == "conversations" else ("role", "content", "user", "assistant")
+    turns = [[(form[2], "Hello"), (form[3], "Hi"), (form[2], f"How many are {n}?")] for n in range(ROWS)]
+    talks = [[{form[0]: role, form[1]: text} for role, text in talk] for talk in turns]
+    lines = (json.dumps({column: talk, "ideal": str(n)}) for n, talk in enumerate(talks))
+    Path("items.jsonl").write_text("\n".join(lines))
+    command = ["--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--yes"]
+    assert cli.main(["init", "items.jsonl", *command]) == 2
+    error = capsys.readouterr().err
+    assert f"conversations in the column '{column}'" in error
+    assert "`tfgrpo items items.jsonl --to made.jsonl`" in error
+    assert cli.main(["items", "items.jsonl", "--to", "made.jsonl"]) == 0
+    rows = [json.loads(line) for line in Path("made.jsonl").read_text().splitlines()]
+    fields, rewarder, _ = read_by_init(capsys, rows)
+    assert (fields["answer"], rewarder["options"]) == ("ideal", {"match": "numeric"})
+    assert "How many are 0?" in rows[0]["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answers", "match"),
+    [
+        ("Q{n}?\nA) 1\nB) 2\nC) 3", ["1", "2", "3"], "choice"),
+        ("Q{n}?\nA) 1\nB) red\nC) blue", ["2", "3", "4"], "numeric"),
+        ("Q{n}?\na) red\nb) blue", ["a", "b"], "choice"),
+        ("Q{n}?\n1. red\n2. blue", ["1", "2"], "choice"),
+        ("Do:\n1. Take {n}.\n2. Double it.", ["4", "8", "10"], "numeric"),
+        ("Select {n}:\nA) red\nB) blue", ["A", "A, B"], "auto"),
+    ],
+)
+def test_options_in_the_prompt_are_read_if_every_answer_is_one(
+    capsys: pytest.CaptureFixture[str], prompt: str, answers: list[str], match: str
+) -> None:
+    rows = [
+        {"prompt": prompt.replace("{n}", str(number)), "answer": answers[number % len(answers)]}
+        for number in range(ROWS)
+    ]
+    _, rewarder, _ = read_by_init(capsys, rows)
+    assert rewarder["options"]["match"] == match

@@ -290,7 +290,8 @@ def test_a_run_that_was_stopped_in_its_first_batch_shows_what_was_asked_and_answ
     assert summary.status == "stopped"
     listed = json.loads(show("short", "--json", "--out", tmp_path).out)
     assert listed["status"] == "stopped"
-    assert sum(each["made"] for each in listed["items"]) == 16
+    answered = kit.paths(tmp_path, "short").journal.read_text().count("/rollout/")
+    assert sum(each["made"] for each in listed["items"]) == answered > 0  # the stop may cost what is in flight
     assert {name for each in listed["items"] for name in each["outcomes"]} == {"unfinished"}
     said = show("short", listed["items"][0]["item_id"], "--out", tmp_path).out
     assert "no reward: unfinished" in said

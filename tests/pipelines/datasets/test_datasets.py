@@ -334,6 +334,44 @@ def test_names_in_a_template_are_columns_or_paths_into_objects_and_lists(write_j
         assert load_dataset(path, FieldMap(id=None, prompt=template))[0].prompt == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"A": "x", "B": 2, "C": None}, "A) x\nB) 2"),
+        ({"a": "x", "b": "y"}, "A) x\nB) y"),
+        (["A)21", "B)22"], "A) 21\nB) 22"),
+        (["(a) x", "(b) y"], "A) x\nB) y"),
+        (["A. x", "y"], "A) A. x\nB) y"),
+        ({"A": "x", "why": "y"}, '{"A":"x","why":"y"}'),
+    ],
+)
+def test_options_of_a_template_have_one_letter_each(
+    write_jsonl: Callable[..., Path], options: object, shown: str
+) -> None:
+    path = write_jsonl([{"options": options}])
+    assert load_dataset(path, FieldMap(id=None, prompt="{options}"))[0].prompt == shown
+
+
+@pytest.mark.parametrize(
+    ("filled", "answer"),
+    [
+        ({"number": 7}, "7"),
+        ({"number": "0"}, "0"),
+        ({"spans": ["Paris"]}, "Paris"),
+        ({"spans": ["Paris", "Rome"]}, "Paris, Rome"),
+        ({"date": {"day": "3", "month": "May", "year": "1990"}}, "3 May 1990"),
+        ({"date": {"day": "", "month": "May", "year": "1990"}}, "May 1990"),
+        ({}, ""),
+    ],
+)
+def test_an_answer_of_drop_is_what_it_holds(
+    write_jsonl: Callable[..., Path], filled: dict[str, object], answer: str
+) -> None:
+    empty = {"number": "", "spans": [], "date": {"day": "", "month": "", "year": ""}, "hit_id": "h"}
+    path = write_jsonl([{"prompt": "p", "answer": {**empty, **filled}}])
+    assert load_dataset(path, FieldMap(id=None))[0].answer == answer
+
+
 def test_columns_that_a_template_lacks_are_one_error_that_names_them(
     tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:

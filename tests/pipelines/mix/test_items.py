@@ -244,6 +244,10 @@ def test_a_bad_mix_is_one_error_together_with_bad_settings(tmp_path: Path) -> No
     ("rewarders", "told"),
     [
         ('[{"name": "dataset_graders", "options": {"a": 1}}]', "rewarders.0: options: got a; accepted: no options"),
+        (
+            '[{"name": "dataset_graders", "isolate": false}]',
+            "rewarders.0: isolate: got false; accepted: it at a grader",
+        ),
         ('[{"name": "dataset_graders", "weight": 0}]', "no rewarder that counts"),
     ],
 )

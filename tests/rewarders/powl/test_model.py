@@ -199,6 +199,7 @@ def test_nodes_are_walked_from_the_root_and_from_left_to_right():
     assert labels_of(model) == ("a", "b", "a")
     assert (A.depth, A.size) == (0, 1)
     assert repr(model) == "Operator(SEQUENCE, 6 nodes, labels ('a', 'b', 'a'))"
+    assert (repr(Activity("a", id="x")), repr(Silent(id="y"))) == ("Activity(label='a')", "Silent()")
 
 
 def test_an_order_has_a_closure_a_shortest_form_and_an_inverse():

@@ -7,6 +7,8 @@ import pytest
 from tfgrpo.rewarders.graders.builtin.math_verify import formulas_equal
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.scorer import GraderInput
+from tfgrpo.rewarders.text.references import options_of
+from tfgrpo.stores.errors import RewardError
 
 QUESTION = "Which city is the capital of France?\nA) London\nB) Paris\nC) Rome\nD) Madrid"
 RIGHT = [
@@ -245,3 +247,48 @@ def test_what_states_something_else_or_nothing_is_wrong(output, reference):
 @pytest.mark.parametrize(("output", "reference"), UNCLEAR)
 def test_what_has_two_readings_is_not_graded(output, reference):
     assert judged(output, reference) is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options"),
+    [
+        ("Q?\nA) red\nB) blue", {"A": "red", "B": "blue"}),
+        ("Q?\n(A) red\n(B)blue", {"A": "red", "B": "blue"}),
+        ("Q?\na) red\nb) blue", {"A": "red", "B": "blue"}),
+        ("Q? A) red B) dark blue C) green", {"A": "red", "B": "dark blue", "C": "green"}),
+        ("Q? (a) red (b) blue", {"A": "red", "B": "blue"}),
+        ("a ) 38 , b ) 27.6 , c ) 30", {"A": "38", "B": "27.6", "C": "30"}),
+        ("Q?\n1. red\n2. blue", {"1": "red", "2": "blue"}),
+        ("Q?\n1) red\n2) blue", {"1": "red", "2": "blue"}),
+        ("Q? 1) red 2) blue", {"1": "red", "2": "blue"}),
+        ("1. He left.\n2. He stayed.\nQ?\nA. first\nB. second", {"A": "first", "B": "second"}),
+        ("Q?\n2. red\n3. blue", {}),
+        ("Q?\na) red\nc) blue", {}),
+        ("Solve f(a) + g(b) for 1.5 and 2.5.", {}),
+        ("Add 1. Then 2. Then 3.", {}),
+    ],
+)
+def test_options_are_read_from_a_prompt_in_the_forms_that_people_write(prompt: str, options: dict[str, str]) -> None:
+    assert options_of(prompt) == options
+
+
+@pytest.mark.parametrize(
+    "held",
+    [{"A": "red", "B": "blue"}, {"options": {"A": "red", "B": "blue"}}, {"choices": {"text": ["red", "blue"]}},
+     {"choices": ["red", "blue"]}],
+)  # fmt: skip
+def test_options_are_read_from_metadata_where_a_prompt_has_none(held: dict[str, object]) -> None:
+    assert options_of("Q?", held) == {"A": "red", "B": "blue"}
+    assert options_of("Q?\nA) one\nB) two", held) == {"A": "one", "B": "two"}
+
+
+@pytest.mark.parametrize("reference", ["2", "(2)", "blue"])
+def test_an_option_that_is_numbered_is_stated_by_number_or_text(reference: str) -> None:
+    gt = GroundTruth(match="choice")
+    record = {"prompt": "Q?\n1. red\n2. blue\n3. 4", "answer": reference}
+    right = ["2", "(2)", "2. blue", "Option 2", "The answer is blue.", "2. blue fits; 1 (red) does not."]
+    for output, reward in [*((each, 1.0) for each in right), ("1", 0.0), ("red", 0.0), ("3", 0.0), ("4", 0.0)]:
+        verdict = gt.score_one(GraderInput.of("", record, output))
+        assert getattr(verdict, "score", None) == reward, output
+    with pytest.raises(RewardError, match="no number from 1 to 3, and no option"):
+        gt.reference("5", options_of(record["prompt"]))

@@ -287,7 +287,7 @@ def _structures() -> Iterator[Kind]:
         for i in n
     ]
     yield Kind("SQuAD, `answers.text`", "items.jsonl", _jsonl(squad), lasts, "name")
-    none = {"text": [], "answer_start": []}
+    none: dict[str, list[Any]] = {"text": [], "answer_start": []}
     second = [{**row, "answers": none if i == 0 else row["answers"]} for i, row in enumerate(squad)]
     yield Kind("SQuAD v2, the first without an answer", "items.jsonl", _jsonl(second), lasts, "name")
     spans = [{**row, "answers": [{"text": _PEOPLE[i], "answer_start": 7}]} for i, row in enumerate(squad)]
