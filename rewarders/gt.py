@@ -32,20 +32,22 @@ from tfgrpo.rewarders.text.answers import bare_reference, stated_answer
 from tfgrpo.rewarders.text.columns import Kind, decimal_mark, read_column
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
 from tfgrpo.rewarders.text.references import (
-    LETTERS,
     NEEDS_MATH,
+    ExactReference,
+    FormulaReference,
+    NumberReference,
+    read_reference,
+)
+from tfgrpo.rewarders.text.words import (
+    LETTERS,
     TRUTH,
     ChoiceReference,
     Compared,
-    ExactReference,
-    FormulaReference,
     LabelReference,
-    NumberReference,
     Reference,
     TextReference,
     options_of,
     plain,
-    read_reference,
     same_text,
     shown,
 )

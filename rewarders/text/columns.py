@@ -11,7 +11,8 @@ from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark, reference_number
-from tfgrpo.rewarders.text.references import SEVERAL_LETTERS, JsonReference, is_formula, plain
+from tfgrpo.rewarders.text.references import JsonReference, is_formula
+from tfgrpo.rewarders.text.words import SEVERAL_LETTERS, plain
 from tfgrpo.stores.text import pluralize
 
 Kind: TypeAlias = Literal["numbers", "options", "labels", "codes", "formulas", "JSON", "long texts", "texts", "mixed"]

@@ -1,20 +1,19 @@
-"""Compare an output with one reference: a number, a label, an option, a date, a list, JSON, a formula, or text.
+"""Compare an output with one reference of a form: a number, a list, JSON, a formula or a date, and read any reference.
 
-Each kind reads like a careful person. What has two readings is no score: ``compare`` raises ``RewardError``.
+What has two readings is no score: ``compare`` raises ``RewardError``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
-from tfgrpo.rewarders.text.answers import UNSPACED, Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
     DecimalMark,
@@ -25,86 +24,26 @@ from tfgrpo.rewarders.text.numbers import (
     only_number,
     reference_number,
 )
+from tfgrpo.rewarders.text.words import (
+    LATEX_SPACE,
+    QUOTES,
+    SEVERAL_LETTERS,
+    SHOWN,
+    TRUTH,
+    UNCLEAR,
+    ChoiceReference,
+    ChoicesReference,
+    Compared,
+    LabelReference,
+    Reference,
+    TextReference,
+    nothing,
+    parts_of,
+    plain,
+    same_text,
+    shown,
+)
 from tfgrpo.stores.errors import RewardError
-
-_TRIMMED: Final = " \t\n.,;:!?\"'`*_#()[]{}$<>|~=\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
-_SHOWN: Final = 80
-"""Longest value in evidence."""
-_LONGEST_PART: Final = 2_000
-"""Characters of an answer, or of a line, that are searched for a text, a label or an option."""
-_LOOK_BACK: Final = 60
-"""Characters before an occurrence in which it may be denied."""
-_SPACED_COMMAS: Final = re.compile(r" ?([,;]) ?")
-_LATEX_SYMBOLS: Final = {
-    r"\\infty": "∞", r"\\pi": "π", r"\\emptyset|\\varnothing": "∅", r"\\cup": "∪", r"\\cap": "∩", r"\\le(?:q)?": "≤",
-    r"\\ge(?:q)?": "≥", r"\\ne(?:q)?": "≠", r"\\pm": "±", r"\\times": "×", r"\\cdot": "·", r"\\degree|\^\{?\\circ\}?": "°",
-}  # fmt: skip
-_LATEX_TEXT: Final = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname|mbox)[ ]*\{([^{}]*)\}")
-_LATEX_SPACE: Final = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\\(|\\\)|\\\[|\\\]|\$")
-_MARKUP: Final = re.compile(r"\*\*|__|`|<[^<>]{1,20}>")
-_QUOTES: Final = str.maketrans(
-    "\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212", '\'\'"""""------'
-)
-_NEGATION: Final = re.compile(
-    r"(?:\b(?:not|never|neither|nor|no longer|rather than|instead of|other than|except|hardly|barely|nothing|far from"
-    r"|anything but|rule out|whether|excludes?)|n't)(?:\s+\S+){0,2}\s*$"
-)
-_DETERMINER: Final = re.compile(
-    r"(?:(?:so|thus|therefore|hence)[ ,]+)?(?:(?:it|this|that|they|he|she)(?:'s| is| was| are| were| would be)\s+)?"
-    r"(?:the|an?)?\s*"
-)
-_OPTION_MARK: Final = re.compile(r"[(\[]?([A-Ja-j])[).:\]]\s+(?=\S)")
-_ELABORATION: Final = re.compile(r"\s*(?:[(\[;]|,\s+(?=[a-z])|\s-+\s|\b(?:because|since|which|who)\b)")
-
-
-class Compared(NamedTuple):
-    """Whether an output states the reference, and what it states, in one line."""
-
-    right: bool
-    answered: str
-
-
-class Reference(Protocol):
-    """A reference that outputs can be compared with."""
-
-    @property
-    def shown(self) -> str:
-        """The reference as it is read, in one line."""
-        ...
-
-    def compare(self, output: str) -> Compared:
-        """Compare an output. Raises ``RewardError`` for one that has two readings."""
-        ...
-
-
-def plain(text: str) -> str:
-    """Return the comparable form of a text: without markup, letter case, Unicode variants and punctuation around it."""
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold())
-    if "\\" in text or "$" in text:
-        text = _LATEX_SPACE.sub(" ", _LATEX_TEXT.sub(r"\1", text))
-        for pattern, symbol in _LATEX_SYMBOLS.items():
-            text = re.sub(rf"(?:{pattern})(?![a-z])", symbol, text)
-    # Spaces are folded first: the pattern of commas would search a long run of them anew at each place.
-    collapsed = _SPACED_COMMAS.sub(r"\1 ", " ".join(_MARKUP.sub("", text).split()))
-    return collapsed.strip(_TRIMMED) or collapsed
-
-
-def same_text(one: str, other: str) -> bool:
-    """Return whether two texts are the same but for letter case, markup, and white space: ``7!`` is not ``7``."""
-    folded = (
-        " ".join(_MARKUP.sub("", each).translate(_QUOTES).casefold().split()).rstrip(".") for each in (one, other)
-    )
-    return len({*folded}) == 1
-
-
-def shown(text: str) -> str:
-    """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
-
-
-def _nothing(output: str) -> Compared:
-    unfinished = without_reasoning(output) is None
-    return Compared(False, "nothing: its reasoning has no end" if unfinished else "nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +63,7 @@ class ExactReference:
         """Compare the stated answer."""
         stated = stated_answer(output)
         if stated is None:
-            return _nothing(output)
+            return nothing(output)
         read: Callable[[str], str] = plain if self.normalized else str.strip
         return Compared(any(read(each) == read(self.text) for each in stated.candidates), shown(stated.text))
 
@@ -150,7 +89,7 @@ class NumberReference:
             return Compared(True, shown_number(number))
         stated = stated_answer(output)
         if stated is None:
-            return _nothing(output)
+            return nothing(output)
         if same_text(stated.text, self.text):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
@@ -187,7 +126,7 @@ _SHARE: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 def shown_number(number: Number) -> str:
     """Return a number as written, and its value if that looks different."""
     value = format_value(number.value) + ("%" if number.percent else "")
-    return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:_SHOWN]})"
+    return shown(number.text) if number.text == value else f"{shown(number.text)} ({value[:SHOWN]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +154,10 @@ class ListReference:
         """Compare the stated list. Raises ``RewardError`` for the same numbers in another order if none is stated."""
         stated = stated_answer(output)
         if stated is None:
-            return _nothing(output)
-        if _UNCLEAR.search(stated.text):
+            return nothing(output)
+        if UNCLEAR.search(stated.text):
             raise RewardError(f"{shown(stated.text)} denies a list, or has several")
-        found = next((each for each in map(self._read, _parts(stated)) if each is not None), None)
+        found = next((each for each in map(self._read, parts_of(stated)) if each is not None), None)
         if found is None:
             return Compared(same_text(self.text, stated.text), shown(stated.text))
         values, wanted = ([number.value for number in each] for each in (found.numbers, self.numbers))
@@ -233,480 +172,13 @@ class ListReference:
         return (ListReference.of(inside[0], self.decimal) if inside else None) or ListReference.of(text, self.decimal)
 
 
-_UNCLEAR: Final = re.compile(
-    r"\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|[)\]]/", re.IGNORECASE
-)
-
-
 def _list_parts(text: str) -> list[str]:
-    inside = _LATEX_SPACE.sub(" ", text.translate(_QUOTES)).strip(" .\n*`")
+    inside = LATEX_SPACE.sub(" ", text.translate(QUOTES)).strip(" .\n*`")
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
     inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*", "", inside.rstrip("!"))
     inside = re.sub(r"^\\?[(\[{]|\\?[)\]}]$", "", inside)
     parts = [part.strip() for part in re.split(r"[,;]\s+|;|\s+and\s+|,(?!\d{3}(?!\d))", inside)]
     return [part for part in parts if part] if all(re.search(r"\d|^$", part) for part in parts) else []
-
-
-def _parts(stated: Stated, states: Callable[[str], object] = lambda _: None) -> list[str]:
-    """Return the parts of an output that may state its answer, the likeliest first, without what follows very long ones.
-
-    Without a mark that is the last line, then the first; the first alone where only it ``states`` an answer as a whole, as
-    in an answer with a remark below. Raise ``RewardError`` where both do, and differ.
-    """
-    if stated.is_marked:
-        return [stated.text[:_LONGEST_PART]]
-    last, first = (part[:_LONGEST_PART] for part in (stated.text, stated.whole.partition("\n")[0].strip()))
-    if first == last:
-        return [last]
-    one, other = states(first), None if _LISTED.match(last) else states(last)
-    if one is not None and other is not None and one != other:
-        raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, state different answers")
-    return [first] if one is not None and other is None else [last, first]
-
-
-_LISTED: Final = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
-_OPENING: Final = re.compile(
-    r"(?:sure|ok|okay|certainly|of course|alright|well|hello|hi|thanks|great|good|let|let's|here|reasoning|step|analysis"
-    r"|solution|explanation|thinking|first|to|we|i|the question|question|looking|based|given|now|final)\b",
-    re.IGNORECASE,
-)
-_MOST_BARE: Final = 5
-"""Words of a line that is an answer as a whole."""
-
-
-def _is_bare(line: str) -> bool:
-    """Return whether a line may be an answer and nothing else: a few words that open no sentence."""
-    said = line.strip(' *_`"')
-    return (
-        0 < len(said.split()) <= _MOST_BARE
-        and said[-1] not in ":,?!\u2026"
-        and not _OPENING.match(said)
-        and said[0] != "#"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TextReference:
-    """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative."""
-
-    text: str
-
-    @property
-    def shown(self) -> str:
-        """The text."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated text. Raises ``RewardError`` where it may be a part of a longer name or of a list."""
-        stated = stated_answer(output)
-        if stated is None:
-            return _nothing(output)
-        if plain(self.text) == plain(stated.whole):
-            return Compared(True, shown(stated.text))
-        return Compared(self.states(stated), shown(stated.text))
-
-    def states(self, stated: Stated) -> bool:
-        """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
-        parts = _parts(stated)
-        if any(map(self.equals, parts)):
-            return True
-        if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
-            if any(map(self.is_in, parts)):
-                raise RewardError(f"{shown(parts[1])} comes first, and {self.shown} is mentioned below it")
-            return False
-        return any(map(self.is_in, parts))
-
-    def equals(self, part: str) -> bool:
-        """Return whether a part is the text, but for an article before and an explanation behind it."""
-        wanted = plain(self.text)
-        bare = _OPTION_MARK.sub("", part, count=1) if _OPTION_MARK.match(part) else part
-        forms = [bare, _ELABORATION.split(bare)[0]]
-        return any(plain(form) == wanted or _DETERMINER.sub("", plain(form), count=1) == wanted for form in forms)
-
-    def is_in(self, part: str) -> bool:
-        """Return whether a part is a sentence with the text, neither denied nor beside another. Raises as ``compare`` does."""
-        wanted, said = plain(self.text), plain(part)
-        if not re.search(r"\w", wanted):
-            return False
-        places = [*re.finditer(whole_words(wanted), said)]
-        places = [each for each in places if not _is_denied(said, each.start(), each.end())]
-        if not places and wanted in said and re.search(f"[{UNSPACED}]", wanted):
-            if re.search(
-                rf"(?<!不)(?:[是为為は:은는\s「\"]|^)\s*{re.escape(wanted)}(?:です|だ|입니다|이다|[。\s」\"]|$)", said
-            ):
-                return True
-            raise RewardError(f"{shown(part)} holds {shown(self.text)}, in a script without spaces between words")
-        if not places or any(_has_alternative(said, each) for each in places):
-            return False
-        head = plain(_BEGINNING.split(_MARKUP.sub("", part), maxsplit=1)[0])
-        if (
-            head != said
-            and not re.search(whole_words(wanted), head)
-            and len(head.split()) <= 3
-            and not _VERB.search(head)
-        ):
-            raise RewardError(f"{shown(part)} begins with another answer, and mentions {shown(self.text)}")
-        if wanted in _COMMON or _is_part_of_code(wanted, said, places):
-            raise RewardError(f"{shown(part)} may mean something else by {shown(self.text)}")
-        _refuse_longer_name(self.text, part)
-        return True
-
-
-_BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z])|" + _ELABORATION.pattern)
-_VERB: Final = re.compile(r"\b(?:is|are|was|were|be|has|have|says?|means?|equals)\b|'s\b")
-_COMMON: Final = frozenset(
-    [
-        "it",
-        "its",
-        "he",
-        "she",
-        "her",
-        "his",
-        "him",
-        "they",
-        "them",
-        "we",
-        "us",
-        "you",
-        "i",
-        "this",
-        "that",
-        "there",
-        "here",
-        "up",
-        "no",
-        "yes",
-        "not",
-        "so",
-    ]
-)
-"""Words that are in most sentences, whatever they state."""
-
-
-def _is_part_of_code(wanted: str, said: str, places: Sequence[re.Match[str]]) -> bool:
-    """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
-    if not re.search(r"[\\/|$=;{}<>]|\s-\w", wanted):
-        return False
-    around = ((said[: each.start()], said[each.end() :]) for each in places)
-    return all(
-        re.match(r"\s*(?:&&|\|\|?|;|>|<)|\s+-\w", after) or re.search(r"(?:&&|\||;|sudo)\s*$", before)
-        for before, after in around
-    )
-
-
-def whole_words(text: str) -> str:
-    """Return a pattern for a text that is no part of a longer word or number."""
-    return rf"(?<![\w-])(?<!\d[.,:/]){re.escape(text)}(?![\w-]|[.,:/]\d)"
-
-
-def _is_denied(text: str, start: int, end: int) -> bool:
-    """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
-    before, behind = text[max(0, start - _LOOK_BACK) : start], text[end : end + _LOOK_BACK]
-    asked = re.match(r"[^.!?\n]*\?", behind) and re.search(r"(?:^|[.!?]\s+)(?:is|are|was|could)\b[^.!?]*$", before)
-    return bool(_NEGATION.search(before) or _NEGATED_BEHIND.match(behind) or asked)
-
-
-_NEGATED_BEHIND: Final = re.compile(
-    r"\W{0,3}\s*(?:is|are|was|would be|seems)\s+(?:(?:also|clearly|simply|just)\s+)?(?:not\b|wrong|incorrect|false)"
-    r"|\s+(?:isn't|wasn't)\b"
-)
-
-
-def _has_alternative(said: str, place: re.Match[str]) -> bool:
-    """Return whether another answer is offered beside this one: ``Paris or London``, ``Paris/London``."""
-    before, behind = said[max(0, place.start() - 20) : place.start()], said[place.end() : place.end() + 20]
-    return bool(
-        re.match(r"\W{0,2}\s*(?:or|/|vs\.?|and/or)\b\s*\S|\s*/", behind)
-        or re.search(r"(?:\b(?:or|either)|/)\W{0,3}\s*$", before)
-    )
-
-
-def _refuse_longer_name(name: str, part: str) -> None:
-    """Raise ``RewardError`` where every occurrence of a name is a part of a longer one, or the first of a list."""
-    if not name[:1].isupper():
-        _refuse_longer_term(name, part)
-        return
-    words = r"\s+".join(map(re.escape, name.split()))
-    for each in re.finditer(words, part, re.IGNORECASE):
-        before, behind = part[: each.start()], part[each.end() :]
-        longer = re.match(r"[ ][A-Z][a-z]+", behind) or _NAME_BEFORE.search(before)
-        if not longer and not re.match(r"(?:,[ ]|[ ]and[ ])[A-Z]\w", behind):
-            return
-        if re.match(r",[ ][A-Z]", behind) and re.search(r"\b(?:in|is|was|from|of|by|at|to)[ ]$", before):
-            return  # in Paris, France
-    if re.search(words, part, re.IGNORECASE):
-        raise RewardError(f"{shown(part)} may state a longer name or a list, of which {shown(name)} is a part")
-
-
-_NAME_BEFORE: Final = re.compile(
-    r"(?:^|(?<=[a-z,:*] )|\*\*)(?!(?:The|A|An|In|It|At|So|Is|By|On|To|Of|For|Option|Answer)\b)[A-Z][a-z]+[ ]$"
-)
-
-
-def _refuse_longer_term(term: str, part: str) -> None:
-    """Raise ``RewardError`` where a few words without a verb are the term and others beside it: ``cell wall`` for ``cell``."""
-    head = _DETERMINER.sub("", plain(_ELABORATION.split(part)[0]), count=1)
-    rest = [each for each in re.sub(whole_words(plain(term)), " ", head).split() if each.isalpha()]
-    if rest and len(head.split()) <= 3 and not _VERB.search(head) and not {*rest} & _BETWEEN and term.isascii():
-        raise RewardError(f"{shown(part)} may state a longer term, of which {shown(term)} is a part")
-
-
-_BETWEEN: Final = frozenset(
-    ["a", "an", "the", "or", "and", "in", "of", "for", "to", "with", "answer", "final", "so", "thus", "option"]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelReference:
-    """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
-
-    text: str
-    labels: tuple[str, ...]
-    synonyms: Mapping[str, str] = field(default_factory=dict)
-    """Plain texts that are read as a label, to the label."""
-
-    @property
-    def shown(self) -> str:
-        """The label."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated label. Raises ``RewardError`` for a text without a mark that has several."""
-        denying = any(re.match(r"not?\b.", label) for label in self._known)
-        stated = stated_answer(output, denied=denying)
-        if stated is None:
-            return _nothing(output)
-        parts = _parts(stated, self._whole)
-        if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
-            parts.append(stated.whole[-_LONGEST_PART:])
-        for part in parts:
-            found = self._label_of(part)
-            if isinstance(found, str):
-                return Compared(found == self._key(self.text), shown(part))
-            if found and stated.is_marked:
-                return Compared(False, shown(part))  # an answer that hedges
-            if found:
-                raise RewardError(f"{shown(part)} names {' and '.join(sorted(found))}")
-        return Compared(False, f"{shown(stated.text)}, which names no label")
-
-    def _label_of(self, part: str) -> str | frozenset[str]:
-        """Return the label that a text states, else the set of labels that it names."""
-        known = self._known
-        said = plain(re.sub(rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])", " ", part))
-        if said in known:
-            return known[said]
-        either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        pattern = re.compile(rf"(?<!\w')(?<![a-z0-9_-])(?:{either})(?![a-z0-9_-]|'[a-z])")
-        first = pattern.match(said)
-        if first and re.match(r"\s*(?:[,.;:!)]|-+\s|because\b|since\b|as\b)", said[first.end() :]):
-            return known[first[0]]
-        bold = {
-            known[plain(each)]
-            for pair in re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
-            for each in pair
-            if plain(each) in known
-        }
-        if len(bold) == 1:
-            return bold.pop()
-        named: set[str] = set()
-        denied: set[str] = set()
-        for place in pattern.finditer(said):
-            if place[0] == "no" and re.match(r"\s+[a-z]", said[place.end() :]):
-                continue  # no idea
-            (denied if _is_denied(said, *place.span()) else named).add(known[place[0]])
-        others = {self._key(label) for label in self.labels} - denied
-        if not named and denied and len(others) == 1:
-            return others.pop()  # of two labels, not the one is the other
-        return named.pop() if len(named) == 1 else frozenset(named or denied)
-
-    @property
-    def _known(self) -> dict[str, str]:
-        labels = {plain(label): self._key(label) for label in self.labels}
-        spaced = {re.sub("[_-]", " ", name): key for name, key in labels.items()}
-        return {**_SPELLED.get(frozenset(labels), {}), **spaced, **labels, **self.synonyms}
-
-    def _whole(self, line: str) -> str | None:
-        """Return the label that a line is and nothing else."""
-        return self._known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or self._known.get(plain(line))
-
-    def _key(self, label: str) -> str:
-        return self.synonyms.get(plain(label), plain(label))
-
-
-_SPELLED: Final[Mapping[frozenset[str], Mapping[str, str]]] = {
-    frozenset({"t", "f"}): {"true": "t", "false": "f"},
-    frozenset({"y", "n"}): {"yes": "y", "no": "n"},
-    frozenset({"pos", "neg"}): {"positive": "pos", "negative": "neg"},
-}
-"""What else labels of one letter are called."""
-
-
-TRUTH: Final = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "correct": "yes", "incorrect": "no"}
-"""Readings of the labels of a yes-no question."""
-
-_LETTER: Final = re.compile(
-    r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
-    (?:(?P<upper>[A-J])
-      |(?:(?<=[(\[])|(?<=option[ ])|(?<=choice[ ])|(?<=answer[ ])|(?<=letter[ ]))(?P<lower>[a-j]))[)\]."':,;!*]*(?=\s|$)""",
-    re.VERBOSE,
-)
-_OPTION_LINE: Final = re.compile(
-    r"^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[ ]?[)\]][ \t]*)(\S.*?)[ \t]*$", re.MULTILINE
-)
-
-
-LETTERS: Final = "ABCDEFGHIJ"
-_NUMBERS: Final = "123456789"
-_OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), _NUMBERS)
-
-
-def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the options of a multiple-choice question by letter: as its prompt shows them, else as its metadata does.
-
-    A prompt has them as lines, or one after the other within a line. Those that it numbers are by number: ``1``, ``2``.
-    Metadata has a column for each letter, or ``choices`` or ``options``: a list, an object with a list ``text``, or an object
-    of letters.
-    """
-    lines = _OPTION_LINE.findall(prompt)
-    for signs in _OPTION_SIGNS:
-        options = {sign: text for sign, text in lines if sign in signs}
-        in_order = signs is LETTERS or "".join(sorted(options)) == signs[: len(options)]
-        if len(options) > 1 and signs[0] in options and in_order:
-            return {sign.upper(): text for sign, text in options.items()}
-    within = next((found for line in reversed(prompt.splitlines()) if (found := _options_within(line))), {})
-    return within or _options_of_metadata(metadata if isinstance(metadata, Mapping) else {})
-
-
-def _options_within(line: str) -> dict[str, str]:
-    """Return the options that a line has one after the other: ``A) red B) blue``."""
-    for signs in _OPTION_SIGNS:
-        ends = r"(?:[.:][ ]+|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*"
-        places: list[re.Match[str]] = []
-        for sign in signs:
-            mark = re.compile(rf"(?<![^\s,;])[(\[]?{sign}{ends}(?=\S)")
-            place = mark.search(line, places[-1].end() if places else 0)
-            if place is None:
-                break
-            places.append(place)
-        if len(places) > 1:
-            ends_at = [*(place.start() for place in places[1:]), len(line)]
-            texts = (line[place.end() : end].strip(" ,;|\t") for place, end in zip(places, ends_at, strict=True))
-            return dict(zip(signs.upper(), texts, strict=False))
-    return {}
-
-
-def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
-    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
-    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
-        options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
-        if len(options) > 1 and "A" in options:
-            return options
-    texts = listed.get("text", ()) if isinstance(listed, Mapping) else listed
-    return dict(zip(LETTERS, map(str, texts), strict=False)) if isinstance(texts, list | tuple) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceReference:
-    """The letter of an option. Right when the output states this letter, or the text of the option."""
-
-    letter: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the options by letter; empty when the prompt shows none."""
-
-    @property
-    def shown(self) -> str:
-        """The letter, and the option if it is known."""
-        option = self.options.get(self.letter)
-        return shown(self.letter if option is None else f"{self.letter}) {option}")
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated option. Raises ``RewardError`` for a text without a mark that names several."""
-        stated = stated_answer(output)
-        if stated is None:
-            return _nothing(output)
-        for part in _parts(stated, self._whole):
-            letters = self._letters(part)
-            if len(letters) == 1:
-                return Compared(letters == {self.letter}, shown(part))
-            if letters and stated.is_marked:
-                return Compared(False, shown(part))
-            if letters:
-                raise RewardError(f"{shown(part)} names the options {' and '.join(sorted(letters))}")
-        return Compared(False, f"{shown(stated.text)}, which names no option")
-
-    def _whole(self, line: str) -> str | None:
-        """Return the letter that a line is, alone or with its option, or whose option it is."""
-        bare = plain(line)
-        if len(bare) == 1 and "a" <= bare <= "j":
-            return bare.upper()
-        marked = _OPTION_MARK.match(_MARKUP.sub("", line).strip())
-        if marked and plain(self.options.get(marked[1].upper(), "")) == plain(line[line.index(marked[1]) + 1 :]):
-            return marked[1].upper()
-        return next((letter for letter, option in self.options.items() if plain(option) == bare), None)
-
-    def _letters(self, part: str) -> set[str]:
-        whole = self._whole(part)
-        if whole is not None:
-            return {whole}
-        text = re.sub(
-            rf"(?<=[{UNSPACED}])(?=[A-J])|(?<=[A-J])(?=[{UNSPACED}。])|\$", " ", _MARKUP.sub("", part)
-        ).strip()
-        named = [found for found in _LETTER.finditer(text) if not _is_word(text, found)]
-        letters = {
-            (found["upper"] or found["lower"]).upper() for found in named if not _is_denied(text.lower(), *found.span())
-        }
-        if named and named[0].start() == 0 and _LETTER_FIRST.match(text):
-            return {(named[0]["upper"] or named[0]["lower"]).upper()}
-        if len(letters) == 1:
-            return letters
-        held = {letter: plain(option) for letter, option in self.options.items() if _holds(part, option)}
-        # Of options within each other the longest is meant: ``both A and B``, ``rises and then falls``.
-        longest = {letter for letter, text in held.items() if not any(text in each != text for each in held.values())}
-        return longest if len(longest) == 1 or not letters else letters
-
-
-_LETTER_FIRST: Final = re.compile(r"[(\[]?[A-Ja-j](?:[).\]:]|,(?!\s*(?:and\s+)?[A-J]\b)|\s+(?:because|since|as)\b)")
-
-
-def _holds(part: str, option: str) -> bool:
-    try:
-        return TextReference(option).equals(part) or TextReference(option).is_in(part)
-    except RewardError:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class ChoicesReference:
-    """The letters of several options, in any order: ``A, C``."""
-
-    letters: frozenset[str]
-
-    @property
-    def shown(self) -> str:
-        """The letters."""
-        return shown(", ".join(sorted(self.letters)))
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated letters. Raises ``RewardError`` where some are denied, or letters may be words."""
-        stated = stated_answer(output)
-        if stated is None:
-            return _nothing(output)
-        text = _MARKUP.sub("", stated.text[:_LONGEST_PART])
-        joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
-        if joined is None and _UNCLEAR.search(text):
-            raise RewardError(f"{shown(text)} denies an option, or has several answers")
-        found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
-        letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
-        return Compared(letters == self.letters, shown(stated.text))
-
-
-def _is_word(text: str, found: re.Match[str]) -> bool:
-    """Return whether a letter is an article or a pronoun: ``A good answer``, ``I think``, but not ``A is correct``."""
-    return found[0].strip() in _LETTER_WORDS and bool(_NO_VERB.match(text, found.end()))
-
-
-_LETTER_WORDS: Final = ("A", "I")
-_NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -732,7 +204,7 @@ class JsonReference:
         """Compare the JSON of the answer. Raises ``RewardError`` for several different values."""
         rest = without_reasoning(output)
         if rest is None:
-            return _nothing(output)
+            return nothing(output)
         try:
             value = json_in(rest)
         except ValueError as error:
@@ -773,10 +245,10 @@ class FormulaReference:
         """Compare the stated formula. Raises ``RewardError`` where it is written otherwise and nothing knows algebra."""
         stated = stated_answer(output)
         if stated is None:
-            return _nothing(output)
+            return nothing(output)
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer)
-        if _UNCLEAR.search(stated.text) and not _UNCLEAR.search(self.text):
+        if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
             raise RewardError(f"{shown(stated.text)} denies a formula, or has several")
         if _formula(answer) == _formula(bare_reference(self.text)) or (
             plain(answer) == plain(self.text) and _edges(answer) == _edges(self.text)
@@ -793,13 +265,13 @@ class FormulaReference:
 
 def _edges(text: str) -> tuple[bool, bool]:
     """Return whether an interval is closed on either side."""
-    bare = _LATEX_SPACE.sub("", text).strip()
+    bare = LATEX_SPACE.sub("", text).strip()
     return bare.startswith("["), bare.endswith("]")
 
 
 def _formula_in(stated: Stated) -> str:
     """Return the formula of a text without a mark: between dollars or in bold, else what follows the words of a line."""
-    for part in _parts(stated):
+    for part in parts_of(stated):
         written = _WRITTEN.findall(part)
         if written:
             return "".join(written[-1]).strip(_AROUND_FORMULA)
@@ -819,7 +291,7 @@ NEEDS_MATH: Final = 'comparing formulas needs math-verify: pip install "tfgrpo[m
 
 
 def _formula(text: str) -> str:
-    text = re.sub(r"\\[dtc]frac", r"\\frac", _LATEX_SPACE.sub("", text))
+    text = re.sub(r"\\[dtc]frac", r"\\frac", LATEX_SPACE.sub("", text))
     text = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", text)
     return re.sub(r"\s+|\\text\{[^{}]*\}$|\.$", "", re.sub(r"^[A-Za-z]=", "", text.replace(" ", "")))
 
@@ -879,7 +351,7 @@ class MomentReference:
         stated = stated_answer(output)
         if text.right or stated is None:
             return text
-        for part in _parts(stated):
+        for part in parts_of(stated):
             readings = _dates(plain(part)) if self.is_date else _times(plain(part))
             if len(readings) == 1:
                 (found,) = readings
@@ -931,9 +403,6 @@ def read_reference(
         or ListReference.of(bare, decimal)
         or (FormulaReference(text, equal) if is_formula(text) else TextReference(bare))
     )
-
-
-SEVERAL_LETTERS: Final = re.compile(r"\(?[A-J]\)?(?:(?:, ?|;|\s+and\s+)\(?[A-J]\)?)+")
 
 
 def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:

@@ -12,7 +12,8 @@ from tfgrpo.rewarders.graders.base import answer_or_completion
 from tfgrpo.rewarders.graders.builtin.number_match import stated_text
 from tfgrpo.rewarders.options import Flag, Options, Texts, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
-from tfgrpo.rewarders.text.references import LabelReference, Reference, TextReference, label_reference, options_of
+from tfgrpo.rewarders.text.references import label_reference
+from tfgrpo.rewarders.text.words import LabelReference, Reference, TextReference, options_of
 
 _LABELS: Final = "a list of texts; quote what YAML would read as a number or a truth value"
 

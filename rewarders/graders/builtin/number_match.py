@@ -18,7 +18,8 @@ from tfgrpo.rewarders.options import Flag, NonNegative, Options, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer, field_of, references
 from tfgrpo.rewarders.text.answers import stated_answer
 from tfgrpo.rewarders.text.numbers import DecimalMark, Number, reference_number
-from tfgrpo.rewarders.text.references import NumberReference, same_text, shown
+from tfgrpo.rewarders.text.references import NumberReference
+from tfgrpo.rewarders.text.words import same_text, shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.numeric import is_finite
 

@@ -19,7 +19,7 @@ from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
 from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict, answer_text, references
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
-from tfgrpo.rewarders.text.references import shown, whole_words
+from tfgrpo.rewarders.text.words import shown, whole_words
 from tfgrpo.stores.errors import PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates

@@ -7,7 +7,7 @@ import pytest
 from tfgrpo.rewarders.graders.builtin.math_verify import formulas_equal
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.scorer import GraderInput
-from tfgrpo.rewarders.text.references import options_of
+from tfgrpo.rewarders.text.words import options_of
 from tfgrpo.stores.errors import RewardError
 
 QUESTION = "Which city is the capital of France?\nA) London\nB) Paris\nC) Rome\nD) Madrid"
