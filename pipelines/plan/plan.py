@@ -153,11 +153,7 @@ def build_plan(
     reading = ReferenceReading.of(settings, rewarders[0], every, named=named)
     settings = reading.settings
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
-    learning, actors = settings.tfgrpo, settings.gate.group_size
-    if sealed:
-        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
-    else:
-        evaluation = draw_evaluation(data[0].split.held_out, settings=learning, actors=actors, nightly=nightly)
+    evaluation = _evaluation(data[0], settings, nightly=nightly, sealed=sealed)
     ahead, groups = _ahead(base, data[0], evaluation, measuring=measuring, sealed=sealed)
     if measuring is None and not sealed:
         ahead = _corrected(ahead, paths[0], base.models, settings)
@@ -182,6 +178,14 @@ def build_plan(
         paths=paths[0],
         opens_sealed=sealed,
     )
+
+
+def _evaluation(data: RunData, settings: Settings, *, nightly: bool, sealed: bool) -> Cohort:
+    """Return the items of the sweep."""
+    learning, actors = settings.tfgrpo, settings.gate.group_size
+    if sealed:
+        return sealed_cohort(data.sealed, settings=learning, actors=actors)
+    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, nightly=nightly)
 
 
 def _ahead(
