@@ -1,0 +1,279 @@
+"""One posterior of what each lesson is worth, from differences between the random halves of groups.
+
+A *row* is the difference of two mean rewards at one item: ``one`` side carried some lessons that the ``other`` did not, and
+the other way round. The mean of a row is the sum of the effects of the first minus the sum of the effects of the second:
+
+``difference = sum(effect[one]) - sum(effect[other]) + noise``, with ``effect = word * support + own``
+
+``support`` is what reflections say of a lesson, ``word`` is what their saying so is worth with this model and these tasks,
+and ``own`` is what is special about the lesson. Word and own effects have normal priors, so this is one ridge regression
+(Hoerl & Kennard 1970), or Bayesian linear regression with a shared slope (Lindley & Smith 1972): with a model whose
+reflections are noise the rows say so, and the word goes to zero.
+
+Rewards are shares of their declared range, from 0 to 1. Effects are in *points*, hundredths of it.
+
+Example:
+    >>> import numpy as np
+    >>> half = np.array([[1, 1, -1]])  # the first side carried lessons 0 and 1, the second carried lesson 2
+    >>> rows = evidence(np.repeat(half, 200, axis=0), np.full(200, 0.06), np.full(200, row_weight(2, 2)))
+    >>> effects = posterior(rows, support(np.array([8.0, 3.0, 1.0])))
+    >>> effects.total([0, 1]).likely > effects.total([2]).likely
+    True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tfgrpo.rewarders.statistics.summary import Floats, Interval
+
+POINTS: Final = 100.0
+"""Points in the range of a reward."""
+_PRIOR_FREEDOM: Final = 4.0
+"""Degrees of freedom that the first variance counts for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Every constant of learning. Points unless said otherwise; none of them is a setting."""
+
+    designs: int = 3
+    """Divisions of the lessons into two halves in one batch: few, so that prompts keep a common beginning."""
+    contrasts: int = 2
+    """Most contrasts of one group."""
+    across: float = 0.5
+    """Support of a judgement on two attempts of different halves."""
+
+    net_scale: float = 10.0
+    """Net contrasts in favour of a lesson that are one unit of support."""
+    most_support: float = 1.5
+    most_net: float = 20.0
+    """Net contrasts that are carried over to the next night, in either direction."""
+    net_memory: float = 0.8
+    """Share of the net contrasts that is left one night later."""
+
+    word_mean: float = 1.5
+    """Of one unit of support, before any row."""
+    word_sd: float = 2.0
+    own_mean: float = -0.3
+    """The price of carrying any lesson."""
+    own_sd: float = 0.75
+    row_memory: float = 0.9
+    """Weight of a row one night later."""
+    first_variance: float = 0.12
+    """Of one attempt around the mean of its item and prompt, in squared shares of the range, before any night."""
+    least_variance: float = 0.02
+
+    held_sd: float = 3.0
+    """Of the gain on held-out items, before any sweep."""
+    held_drift: float = 0.5
+    """Standard deviation of the change of that gain in one night."""
+
+    slots: int = 12
+    """Lessons on trial, the best ones, whether or not they are worth more than nothing: else they would never get a row."""
+    sure: float = 0.5
+    """Standard deviations above zero of a lesson that needs no slot: a probability of 7 in 10."""
+    most_on_trial: int = 40
+    enter: float = 0.84
+    """Standard deviations above zero of the total of a library that comes into force: a probability of 4 to 1."""
+    enter_held: float = 0.5
+    """The same of the gain on held-out items."""
+
+
+RULES: Final = Rules()
+
+
+class Effect(NamedTuple):
+    """A normal distribution of an effect, in points."""
+
+    mean: float
+    sd: float
+
+    @property
+    def z(self) -> float:
+        """Mean over standard deviation; 0 where nothing is in question."""
+        return self.mean / self.sd if self.sd else 0.0
+
+    @property
+    def likely(self) -> float:
+        """Probability that the effect is above zero."""
+        return NormalDist().cdf(self.z)
+
+    def interval(self, attempts: int, confidence: float = 0.95) -> Interval:
+        """Return the central interval of that probability; ``attempts`` is how many were compared."""
+        half = self.sd * NormalDist().inv_cdf(0.5 + confidence / 2)
+        return Interval(self.mean, self.mean - half, self.mean + half, attempts, confidence)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Sums over rows, by lesson: all that a posterior needs of them."""
+
+    gram: Floats
+    """Weighted products of memberships, shape ``(lessons, lessons)``."""
+    moment: Floats
+    """Weighted products of memberships and differences, shape ``(lessons,)``."""
+
+    @classmethod
+    def none(cls, lessons: int) -> Evidence:
+        """Return the evidence of no rows."""
+        return cls(np.zeros((lessons, lessons)), np.zeros(lessons))
+
+    def __add__(self, other: Evidence) -> Evidence:
+        return Evidence(self.gram + other.gram, self.moment + other.moment)
+
+    def aged(self, nights: int = 1, rules: Rules = RULES) -> Evidence:
+        """Return what is left of it some nights later."""
+        left = rules.row_memory**nights
+        return Evidence(left * self.gram, left * self.moment)
+
+    def of(self, lessons: Sequence[int]) -> Evidence:
+        """Return the evidence about these lessons alone, in this order. The others must be in no row."""
+        return Evidence(self.gram[np.ix_(lessons, lessons)], self.moment[list(lessons)])
+
+
+def row_weight(one: int, other: int) -> float:
+    """Return the weight of the difference of the means of so many attempts: its inverse variance, in attempts.
+
+    Raises ``ValueError`` for a side without a scored attempt: that is no row.
+    """
+    if one < 1 or other < 1:
+        raise ValueError(f"{one} and {other} scored attempts: a row needs at least one on each side")
+    return 1.0 / (1.0 / one + 1.0 / other)
+
+
+def evidence(membership: Floats, differences: Floats, weights: Floats) -> Evidence:
+    """Return the evidence of rows, in any order.
+
+    ``membership`` has the shape ``(rows, lessons)``: 1 where only the first side carried the lesson, -1 where only the
+    second did, else 0. ``differences`` are shares of the range, first side minus second. ``weights`` are of ``row_weight``,
+    times ``Rules.row_memory`` to the power of the nights since.
+    """
+    weighted = membership.T * weights
+    return Evidence(np.asarray(weighted @ membership, dtype=np.float64), np.asarray(weighted @ differences))
+
+
+def support(net: Floats, rules: Rules = RULES) -> Floats:
+    """Return the support of lessons with so many net contrasts in their favour."""
+    return np.clip(net / rules.net_scale, -rules.most_support, rules.most_support)
+
+
+def aged_net(net: Floats, rules: Rules = RULES) -> Floats:
+    """Return the net contrasts that are left one night later."""
+    return rules.net_memory * np.clip(net, -rules.most_net, rules.most_net)
+
+
+def attempt_variance(sides: Iterable[Sequence[float]], rules: Rules = RULES) -> float:
+    """Return the variance of one attempt around the mean of its item and prompt, pooled.
+
+    ``sides`` are the scored rewards of equal item and prompt. A side of one attempt says nothing about it.
+    """
+    squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
+    for rewards in sides:
+        if len(rewards) > 1:
+            mean = fmean(rewards)
+            squares += math.fsum((reward - mean) ** 2 for reward in rewards)
+            freedom += len(rewards) - 1
+    return max(rules.least_variance, squares / freedom)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """The effects of all lessons, jointly normal, in points."""
+
+    mean: Floats
+    """Shape ``(lessons,)``."""
+    covariance: Floats
+    word: Effect
+    """Of one unit of support: near zero where reflections are noise."""
+
+    def total(self, lessons: Sequence[int]) -> Effect:
+        """Return the sum of the effects of these lessons: what a library of them is worth over no lessons."""
+        chosen = list(lessons)
+        variance = float(self.covariance[np.ix_(chosen, chosen)].sum())
+        return Effect(float(self.mean[chosen].sum()), math.sqrt(max(0.0, variance)))
+
+    def effects(self) -> list[Effect]:
+        """Return the effect of each lesson."""
+        deviations = np.sqrt(np.diag(self.covariance))
+        return [Effect(*one) for one in zip(self.mean.tolist(), deviations.tolist(), strict=True)]
+
+
+def posterior(rows: Evidence, supported: Floats, variance: float | None = None, rules: Rules = RULES) -> Posterior:
+    """Return the posterior of the effects after these rows, with the support of each lesson.
+
+    ``variance`` is that of one attempt, from ``attempt_variance``; None before any.
+    """
+    noise = POINTS**2 * (rules.first_variance if variance is None else variance)
+    lessons = len(supported)
+    # From (word, own effects) to effects: a column of support beside the identity.
+    to_effects = np.hstack([supported[:, None], np.eye(lessons)])
+    precision = np.full(lessons + 1, rules.own_sd**-2.0)
+    precision[0] = rules.word_sd**-2.0
+    prior_mean = np.full(lessons + 1, rules.own_mean)
+    prior_mean[0] = rules.word_mean
+    information = to_effects.T @ (rows.gram / noise) @ to_effects + np.diag(precision)
+    covariance = np.linalg.inv(information)
+    mean = covariance @ (to_effects.T @ (POINTS * rows.moment / noise) + precision * prior_mean)
+    word = Effect(float(mean[0]), math.sqrt(float(covariance[0, 0])))
+    return Posterior(to_effects @ mean, to_effects @ covariance @ to_effects.T, word)
+
+
+def on_trial(effects: Posterior, net: Floats, subjects: Sequence[int], rules: Rules = RULES) -> list[int]:
+    """Return the positions of the lessons on trial, the best first.
+
+    These are the best lessons with support or a mean above zero, up to the slots, and beyond them each one that is surely
+    worth more than nothing: where many lessons help, many are on trial. Lessons of equal ``subjects`` are opposites, of
+    which the better is on trial. Would be in force: those of them with a mean above zero.
+    """
+    deviations = np.sqrt(np.diag(effects.covariance))
+    better: dict[int, int] = {}
+    for at in np.argsort(-effects.mean, kind="stable").tolist():
+        if max(net[at], effects.mean[at]) > 0.0:
+            better.setdefault(subjects[at], at)
+    best = list(better.values())
+    beyond = [at for at in best[rules.slots :] if effects.mean[at] > rules.sure * deviations[at]]
+    return [*best[: rules.slots], *beyond][: rules.most_on_trial]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The gain over no lessons on held-out items: a normal distribution that follows the sweeps, in points."""
+
+    mean: float
+    variance: float
+
+    @classmethod
+    def before(cls, rules: Rules = RULES) -> HeldOut:
+        """Return it before any sweep."""
+        return cls(0.0, rules.held_sd**2)
+
+    @property
+    def gain(self) -> Effect:
+        """Return it as an effect."""
+        return Effect(self.mean, math.sqrt(self.variance))
+
+    def after(self, differences: Sequence[float], rules: Rules = RULES) -> HeldOut:
+        """Return it one night later, after a sweep with these differences by item, shares of the range; none for no sweep."""
+        variance = self.variance + rules.held_drift**2
+        if not len(differences):
+            return HeldOut(self.mean, variance)
+        swept = POINTS * fmean(differences)
+        spread = POINTS**2 * max(rules.least_variance, float(np.var(differences)))
+        share = variance / (variance + spread / len(differences))
+        return HeldOut(self.mean + share * (swept - self.mean), (1.0 - share) * variance)
+
+
+def comes_into_force(total: Effect, held_out: Effect, *, served: bool, rules: Rules = RULES) -> bool:
+    """Return whether a library is in force tomorrow: likely better than none, where held-out items agree.
+
+    ``served`` is whether anything is in force: then both need only stay above zero.
+    """
+    all_rows, held = (0.0, 0.0) if served else (rules.enter, rules.enter_held)
+    return total.z > all_rows and held_out.z > held

@@ -1,0 +1,233 @@
+"""Credit of lessons: closed forms, the normal equations, coverage of the intervals, who is on trial, what is in force."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from tfgrpo.rewarders.statistics.credit import (
+    POINTS,
+    RULES,
+    Effect,
+    Evidence,
+    HeldOut,
+    Posterior,
+    Rules,
+    aged_net,
+    attempt_variance,
+    comes_into_force,
+    evidence,
+    on_trial,
+    posterior,
+    row_weight,
+    support,
+)
+
+NO_WORD = replace(RULES, word_mean=0.0, word_sd=1e-9)
+"""Rules under which support is worth nothing, so that lessons are independent before any row."""
+NOISE = POINTS**2 * 0.2
+
+
+def rows(generator, count, lessons):
+    """Random rows: memberships, differences, weights."""
+    membership = generator.choice([-1.0, 0.0, 1.0], size=(count, lessons))
+    return membership, generator.normal(0.0, 0.4, count), generator.choice([0.5, 0.75, 1.0], size=count)
+
+
+def normals(mean, sd):
+    """A posterior of independent lessons."""
+    return Posterior(np.array(mean), np.diag(np.square(sd)), Effect(0.0, 1.0))
+
+
+# --- known answers
+
+
+def test_without_rows_the_posterior_is_the_prior():
+    effects = posterior(Evidence.none(2), np.array([1.0, 0.0]))
+    assert effects.mean == pytest.approx([1.5 - 0.3, -0.3])
+    assert [one.sd for one in effects.effects()] == pytest.approx([math.hypot(2.0, 0.75), 0.75])
+    assert effects.word == pytest.approx((1.5, 2.0))
+    assert posterior(Evidence.none(0), np.array([])).total([]) == Effect(0.0, 0.0)
+
+
+def test_one_lesson_has_the_posterior_of_a_normal_mean():
+    effects = posterior(evidence(np.ones((30, 1)), np.full(30, 0.05), np.ones(30)), np.zeros(1), 0.2, NO_WORD)
+    precision = 30 / NOISE + 1 / 0.75**2
+    assert effects.mean[0] == pytest.approx((30 * 5.0 / NOISE - 0.3 / 0.75**2) / precision)
+    assert effects.effects()[0].sd == pytest.approx(precision**-0.5)
+
+
+def test_two_lessons_of_opposite_halves_share_the_difference_and_their_sum_stays_as_unknown_as_it_was():
+    effects = posterior(
+        evidence(np.array([[1.0, -1.0]] * 400), np.full(400, 0.04), np.ones(400)), np.zeros(2), 0.2, NO_WORD
+    )
+    own = 2 * 0.75**2  # of the difference of two, of which the rows are; the sum is independent of it
+    left = 1 / (400 / NOISE + 1 / own)
+    difference, total = effects.mean[0] - effects.mean[1], effects.total([0, 1])
+    assert difference == pytest.approx(left * 400 * 4.0 / NOISE)
+    assert total == (pytest.approx(-0.6), pytest.approx(math.sqrt(own)))
+    assert effects.effects()[0].sd == pytest.approx(math.sqrt((own + left) / 4))
+
+
+def test_the_word_of_reflections_is_learned_from_rows_of_supported_lessons():
+    membership, supported = np.array([[1.0, 1.0, -1.0]] * 900), np.array([1.0, 1.0, 0.0])
+    heard, noise = (
+        posterior(evidence(membership, np.full(900, gain), np.ones(900)), supported).word for gain in (0.08, 0.0)
+    )
+    assert heard.mean > 2.0
+    assert noise.mean < 0.5
+    assert heard.sd < RULES.word_sd
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_posterior_agrees_with_the_normal_equations_of_every_row_and_prior(seed):
+    generator = np.random.default_rng(seed)
+    membership, differences, weights = rows(generator, 200, 7)
+    supported = generator.uniform(-1.5, 1.5, 7)
+    effects = posterior(evidence(membership, differences, weights), supported, 0.17)
+    # Least squares of (word, own effects): whitened rows, and one row more for each prior.
+    scale = np.sqrt(weights / (POINTS**2 * 0.17))
+    design = np.vstack(
+        [
+            scale[:, None] * np.hstack([(membership @ supported)[:, None], membership]),
+            np.diag([1 / 2.0, *[1 / 0.75] * 7]),
+        ]
+    )
+    target = np.concatenate([scale * POINTS * differences, [1.5 / 2.0, *[-0.3 / 0.75] * 7]])
+    solved, *_ = np.linalg.lstsq(design, target, rcond=None)
+    assert effects.mean == pytest.approx(solved[0] * supported + solved[1:])
+    assert effects.word.mean == pytest.approx(solved[0])
+    combined = np.hstack([supported[:, None], np.eye(7)]) @ np.linalg.inv(design.T @ design)
+    assert effects.covariance == pytest.approx(combined @ np.hstack([supported[:, None], np.eye(7)]).T)
+
+
+def test_the_order_of_rows_and_how_they_are_summed_changes_nothing():
+    generator = np.random.default_rng(1)
+    membership, differences, weights = rows(generator, 90, 5)
+    order = generator.permutation(90)
+    whole = evidence(membership, differences, weights)
+    shuffled = evidence(membership[order], differences[order], weights[order])
+    parts = [evidence(membership[part], differences[part], weights[part]) for part in (slice(0, 40), slice(40, 90))]
+    for other in (shuffled, parts[0] + parts[1]):
+        assert other.gram == pytest.approx(whole.gram)
+        assert other.moment == pytest.approx(whole.moment)
+
+
+def test_a_lesson_of_no_row_can_be_left_out():
+    membership, differences, weights = rows(np.random.default_rng(2), 50, 4)
+    membership[:, 1] = 0.0
+    whole, supported = evidence(membership, differences, weights), np.array([0.5, 1.0, -0.5, 0.2])
+    rest = [3, 0, 2]
+    assert posterior(whole.of(rest), supported[rest]).mean == pytest.approx(posterior(whole, supported).mean[rest])
+
+
+def test_older_rows_weigh_less_and_old_support_is_bounded_and_forgotten():
+    membership, differences, weights = rows(np.random.default_rng(3), 50, 4)
+    weighed = evidence(membership, differences, weights * RULES.row_memory**3)
+    assert evidence(membership, differences, weights).aged(3).gram == pytest.approx(weighed.gram)
+    assert aged_net(np.array([10.0, 100.0, -100.0])) == pytest.approx([8.0, 16.0, -16.0])
+    assert support(np.array([5.0, 40.0, -40.0, 0.0])) == pytest.approx([0.5, 1.5, -1.5, 0.0])
+
+
+def test_the_weight_of_a_row_is_its_inverse_variance_in_attempts_and_a_side_without_attempts_is_no_row():
+    assert (row_weight(1, 1), row_weight(2, 2), row_weight(2, 3)) == pytest.approx((0.5, 1.0, 1.2))
+    with pytest.raises(ValueError, match="0 and 2 scored attempts"):
+        row_weight(0, 2)
+
+
+def test_the_variance_of_an_attempt_is_pooled_within_sides():
+    # Squares 1/2 and 2/3 with one and two degrees of freedom, and four more of 0.12; sides of one attempt say nothing.
+    assert attempt_variance([(0.0, 1.0), (1.0,), (), (0.0, 1.0, 1.0)]) == pytest.approx((0.5 + 2 / 3 + 0.48) / 7)
+    assert attempt_variance([]) == pytest.approx(RULES.first_variance)
+    assert attempt_variance([(0.5, 0.5)] * 500) == RULES.least_variance
+
+
+def test_an_effect_is_likely_by_its_normal_distribution():
+    effect = Effect(1.5, 1.0)
+    interval = effect.interval(80)
+    assert effect.likely == pytest.approx(NormalDist().cdf(1.5))
+    assert (interval.low, interval.high) == (pytest.approx(1.5 - 1.959964), pytest.approx(1.5 + 1.959964))
+    assert (interval.n, interval.confidence) == (80, 0.95)
+    assert Effect(0.0, 0.0).likely == 0.5
+
+
+# --- coverage
+
+
+@pytest.mark.parametrize("attempts", [2, 4, 5])
+def test_intervals_of_single_lessons_cover_in_95_percent_of_simulated_nights(attempts):
+    generator, lessons, inside = np.random.default_rng(attempts), 10, []
+    for _ in range(200):
+        supported = generator.uniform(-0.5, 1.5, lessons)
+        word = generator.normal(RULES.word_mean, RULES.word_sd)
+        truth = word * supported + generator.normal(RULES.own_mean, RULES.own_sd, lessons)
+        total, sides = Evidence.none(lessons), []
+        for _ in range(4):  # nights of 150 items in 18 divisions; effects are those of the whole month
+            for _ in range(18):
+                membership = generator.choice([-1.0, 1.0], lessons)
+                items, first = generator.beta(2.0, 2.0, 8), attempts // 2
+                rewards = [
+                    generator.random((size, 8)) < np.clip(items + side.astype(float) @ truth / POINTS, 0.0, 1.0)
+                    for size, side in ((first, membership > 0), (attempts - first, membership < 0))
+                ]
+                sides += [tuple(one) for side in rewards for one in side.T.astype(float).tolist()]
+                differences = rewards[0].mean(axis=0) - rewards[1].mean(axis=0)
+                weights = np.full(8, row_weight(first, attempts - first))
+                total += evidence(np.tile(membership, (8, 1)), differences, weights)
+        variance = attempt_variance(sides) if attempts > 2 else 0.2
+        for effect, true in zip(posterior(total, supported, variance).effects(), truth, strict=True):
+            interval = effect.interval(1)
+            inside.append(interval.low <= true <= interval.high)
+    assert 0.93 <= np.mean(inside) <= 0.97
+
+
+# --- on trial, in force
+
+
+def test_the_best_supported_lessons_are_on_trial_even_when_none_is_worth_more_than_nothing():
+    effects = normals([-0.1 * at for at in range(1, 31)], [0.5] * 30)
+    assert on_trial(effects, np.ones(30), range(30)) == list(range(RULES.slots))
+    assert on_trial(effects, -np.ones(30), range(30)) == []
+
+
+def test_of_two_opposites_only_the_better_is_on_trial():
+    effects = normals([0.2, 0.4, -0.1, -0.3], [0.5] * 4)
+    assert on_trial(effects, np.array([3.0, 1.0, 2.0, 4.0]), [0, 0, 1, 1]) == [1, 2]
+
+
+def test_beyond_the_slots_only_lessons_that_are_surely_worth_more_than_nothing_are_on_trial():
+    effects = normals([2.0] * 15 + [0.2] * 5, [0.5] * 20)
+    assert on_trial(effects, np.ones(20), range(20)) == list(range(15))
+    many = normals([2.0] * 60, [0.5] * 60)
+    assert len(on_trial(many, np.ones(60), range(60))) == RULES.most_on_trial
+
+
+def test_the_gain_on_held_out_items_follows_the_sweeps_and_drifts_between_them():
+    before = HeldOut.before()
+    after = before.after([0.5, -0.5, 0.5, 0.5])
+    variance, error = 3.0**2 + 0.5**2, POINTS**2 * 0.1875 / 4
+    assert after.mean == pytest.approx(25.0 * variance / (variance + error))
+    assert after.variance == pytest.approx(1 / (1 / variance + 1 / error))
+    assert before.after([]) == HeldOut(0.0, variance)
+    # Equal differences are no certainty: the variance of one is at least that of the rules.
+    assert before.after([0.1] * 4).variance == pytest.approx(1 / (1 / variance + 4 / (POINTS**2 * 0.02)))
+
+
+def test_a_library_comes_into_force_where_both_agree_and_stays_while_both_are_above_zero():
+    sure, held, weak = Effect(2.0, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
+    assert comes_into_force(sure, held, served=False)
+    assert not comes_into_force(weak, held, served=False)
+    assert not comes_into_force(sure, weak, served=False)
+    assert comes_into_force(weak, weak, served=True)
+    assert not comes_into_force(Effect(-0.1, 1.0), held, served=True)
+    assert not comes_into_force(sure, Effect(-0.1, 1.0), served=True)
+    assert not comes_into_force(Effect(0.0, 0.0), held, served=True)  # an empty library
+
+
+def test_the_constants_are_those_of_the_rules():
+    assert posterior(Evidence.none(1), np.zeros(1), rules=replace(RULES, own_mean=-2.0)).mean == pytest.approx([-2.0])
+    assert all(field.default is not None for field in fields(Rules))
