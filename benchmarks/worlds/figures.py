@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.worlds.engine import Course, run
-from benchmarks.worlds.table import POLICIES
-from benchmarks.worlds.world import WORLDS
+from benchmarks.worlds.table import COMPARED, POLICIES
+from benchmarks.worlds.world import VARIANTS, WORLDS
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 
 SEEDS: Final = 30
@@ -67,13 +67,18 @@ Table = Mapping[str, Mapping[str, Sequence[Course]]]
 """Courses by world and policy, in the order of the seeds."""
 
 
-def measure(executor: Executor, seeds: int = SEEDS, worlds: Sequence[str] = tuple(WORLDS)) -> Table:
-    """Run every policy in these worlds. The executor's processes share the work by world, policy and seed."""
-    jobs = [(world, policy, seed) for world in worlds for policy in POLICIES for seed in range(seeds)]
+def measure(
+    executor: Executor,
+    seeds: int = SEEDS,
+    worlds: Sequence[str] = tuple(WORLDS),
+    policies: Sequence[str] = tuple(POLICIES),
+) -> Table:
+    """Run these policies in these worlds. The executor's processes share the work by world, policy and seed."""
+    jobs = [(world, policy, seed) for world in worlds for policy in policies for seed in range(seeds)]
     courses = iter(list(executor.map(_course, jobs, chunksize=seeds)))
-    return {world: {policy: [next(courses) for _ in range(seeds)] for policy in POLICIES} for world in worlds}
+    return {world: {policy: [next(courses) for _ in range(seeds)] for policy in policies} for world in worlds}
 
 
 def _course(job: tuple[str, str, int]) -> Course:
     world, policy, seed = job
-    return run(WORLDS[world], POLICIES[policy], seed)
+    return run({**WORLDS, **VARIANTS}[world], {**POLICIES, **COMPARED}[policy], seed)

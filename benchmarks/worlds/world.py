@@ -91,6 +91,27 @@ WORLDS: Final[Mapping[str, World]] = {
     )
 }
 
+VARIANTS: Final[Mapping[str, World]] = {
+    world.name: world
+    for world in (
+        World(
+            "many",
+            "thirty rules, each for a tenth of the items and of larger effect, and thirty idle habits",
+            rules=30,
+            idle=30,
+            effect=2.2,
+            share=0.1,
+        ),
+        World(
+            "little insight",
+            "as plain; reflections name what matters three times as often as what does not",
+            insight=3.0,
+        ),
+        World("no insight", "as plain; reflections name any habit that differs", insight=1.0),
+    )
+}
+"""Worlds of the comparison with credit."""
+
 
 class Truth:
     """One world of one seed: items, effects, and what really helps."""

@@ -15,14 +15,15 @@ import pytest
 from benchmarks.learning import promotions
 from benchmarks.learning.worlds import measure as measure_rows
 from benchmarks.worlds import service
-from benchmarks.worlds.__main__ import lines
+from benchmarks.worlds.__main__ import credit_lines, lines
+from benchmarks.worlds.credit import Credit
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
 from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
 from benchmarks.worlds.policies import FirstForm
 from benchmarks.worlds.second_form import Accounts, Effects, TestThenLearn
 from benchmarks.worlds.service import serve, service_lines
-from benchmarks.worlds.table import LOOP, POLICIES
-from benchmarks.worlds.world import NOTHING, WORLDS, Items, Truth
+from benchmarks.worlds.table import COMPARED, CREDIT, LOOP, POLICIES
+from benchmarks.worlds.world import NOTHING, VARIANTS, WORLDS, Items, Truth
 from tests.support.models.players import with_lessons
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
@@ -45,11 +46,11 @@ def arena(world=PLAIN, seed=0, items=200):
 # --- worlds
 
 
-@pytest.mark.parametrize("name", [name for name in WORLDS if name != "unlearnable"])
-def test_right_lessons_help_and_their_opposites_harm(name):
+@pytest.mark.parametrize("world", [w for w in (*WORLDS.values(), *VARIANTS.values()) if w.effect], ids=lambda w: w.name)
+def test_right_lessons_help_and_their_opposites_harm(world):
     gains, losses = [], []
     for seed in range(5):
-        truth = Truth(WORLDS[name], seed)
+        truth = Truth(world, seed)
         pack, nothing = right(truth), truth.success(NOTHING)
         gains.append(truth.success(pack) - nothing)
         losses.append(truth.success(frozenset((rule, not show) for rule, show in pack)) - nothing)
@@ -148,13 +149,55 @@ def test_items_come_again_only_when_all_have_come():
     assert len(set(bases[:40].tolist())) == 40
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, CREDIT])
 def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
-    first, again = (run(PLAIN, POLICIES[policy], 1, nights=3) for _ in range(2))
+    made = {**POLICIES, **COMPARED}[policy]
+    first, again = (run(PLAIN, made, 1, nights=3) for _ in range(2))
     assert first == again
     assert 0.8 * 3 * ROLLOUTS_A_NIGHT <= first.rollouts <= 3 * ROLLOUTS_A_NIGHT
     assert first.learner_calls > 0
-    assert first != run(PLAIN, POLICIES[policy], 2, nights=3)
+    assert first != run(PLAIN, made, 2, nights=3)
+
+
+@pytest.mark.parametrize("attempts", [2, 3, 5])
+def test_credit_learns_from_groups_of_any_size(attempts):
+    policy = type("Sized", (Credit,), {"attempts": attempts})
+    courses = [run(PLAIN, policy, seed, nights=4) for seed in range(2)]
+    assert all(course.gain[-1] > 8.0 for course in courses)
+    assert max(course.rollouts for course in courses) <= 4 * ROLLOUTS_A_NIGHT
+
+
+def test_credit_has_almost_nothing_in_force_where_nothing_can_be_learned():
+    gains = [gain for seed in range(8) for gain in run(WORLDS["unlearnable"], Credit, seed, nights=10).gain]
+    assert sum(gain != 0.0 for gain in gains) <= 2
+    assert statistics.mean(gains) >= -0.05
+
+
+def test_credit_takes_a_library_back_when_its_rules_turn_round_and_learns_them_anew():
+    world = replace(PLAIN, drift_after=4)
+    courses = [run(world, Credit, seed, nights=9) for seed in range(2)]
+    assert all(course.gain[4] < course.gain[3] - 5.0 for course in courses)
+    assert all(course.gain[-1] > course.gain[3] - 5.0 for course in courses)
+
+
+def test_where_no_lesson_is_worth_more_than_nothing_the_best_are_on_trial_all_the_same():
+    _, ground = arena(WORLDS["tempting"], items=300)
+    policy = Credit()
+    policy.night(ground)
+    policy.rules = replace(policy.rules, own_mean=-50.0)
+    effects = policy._posterior()
+    assert policy._worthwhile(effects) == []
+    assert len(policy._on_trial(effects)) == policy.rules.slots
+
+
+def test_where_many_lessons_help_more_are_in_force_than_there_are_slots():
+    policy = Credit()
+    truth, ground = arena(VARIANTS["many"], items=300)
+    for _ in range(6):
+        ground.left = ROLLOUTS_A_NIGHT
+        policy.night(ground)
+    assert len(policy.serving) > policy.rules.slots
+    assert truth.success(policy.serving) > truth.success(NOTHING) + 10.0
 
 
 def test_the_loop_promotes_nothing_where_nothing_can_be_learned():
@@ -238,6 +281,25 @@ def test_the_table_has_every_policy_and_marks_the_best_of_a_night():
     assert rows.keys() == {"policy", *POLICIES}
     assert "| **+0.0** |" in rows[LOOP]
     assert "**" not in rows["keep everything (the paper)"]
+
+
+def test_the_table_of_credit_has_the_paired_difference_from_the_loop():
+    others = [policy for policy in COMPARED if policy not in {CREDIT, LOOP}]
+    courses = {CREDIT: [course(*[3.0] * 20)] * 2, LOOP: [course(*[1.0] * 20)] * 2} | {
+        policy: [course(*[0.0] * 20)] * 2 for policy in others
+    }
+    heading, _, row = credit_lines({"plain": courses})
+    assert [cell.strip() for cell in heading.split("|")[2:-3]] == [
+        "credit",
+        *(one for one in COMPARED if one != CREDIT),
+    ]
+    assert row.startswith("| plain | +3.0 ± 0.0 |")
+    assert row.endswith("| +2.0 ± 0.0 | 3.0 / 3.0 / 3.0 / 3.0 / 3.0 |")
+
+
+def test_the_page_has_a_row_of_credit_for_every_world():
+    block = PAGE.read_text(encoding="utf-8").split("<!-- credit -->")[1].split("<!-- end -->")[0]
+    assert re.findall(r"^\| ([a-z ]+) \| [+-]\d", block, re.MULTILINE) == [*WORLDS, *VARIANTS]
 
 
 def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
