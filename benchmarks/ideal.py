@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BATCH_ITEM = "batch"
-_MEASURED = ("drawn", "complement")
+_SWEPT = ("library", "none")
 
 
 @dataclass(slots=True)
@@ -54,16 +54,14 @@ def journal_keys(path: Path) -> Iterator[str]:
 def batches_of(keys: Iterable[str], batch_item: str = BATCH_ITEM) -> list[BatchCalls]:
     """Sort calls into batches. ``batch_item`` names calls of a whole batch.
 
-    All arms of a phase share its batches: the halves of a learning group, both libraries of a sweep, and both halves of
-    the measured share, which is attempted before the sweep.
+    All arms of an epoch share its batches: both sides of a learning group, and both sides of a sweep.
     """
-    split = [key.rpartition("#")[0].split("/") for key in keys]
-    learning = {epoch for epoch, arm, *_ in split if arm == "train"}
-    batches: defaultdict[tuple[str, bool, str], BatchCalls] = defaultdict(BatchCalls)
-    for epoch, arm, batch, item, rollout, _, role, _ in split:
-        calls = batches[epoch, arm in _MEASURED, batch]
-        # A learning group is one, whichever lessons its attempts have; in a sweep each library has a group of its own.
-        group = item if epoch in learning else f"{arm}/{item}"
+    batches: defaultdict[tuple[str, str], BatchCalls] = defaultdict(BatchCalls)
+    for key in keys:
+        epoch, arm, batch, item, rollout, _, role, _ = key.rpartition("#")[0].split("/")
+        calls = batches[epoch, batch]
+        # A learning group is one, whichever lessons its attempts have; in a sweep each side has a group of its own.
+        group = f"{arm}/{item}" if arm in _SWEPT else item
         if item == batch_item:
             calls.curation += 1
         elif role == "rollout":

@@ -16,7 +16,7 @@ picture() {
 }
 
 run --run-id picture
-picture report tfgrpo-learning/runs/picture "${SIZE:-1100,1000}"
+picture report tfgrpo-learning/runs/picture "${SIZE:-1100,900}"
 for night in 1 2 3 4 5 6; do
   drift=$([ "$night" -gt 3 ] && echo 3 || echo 99)
   run --task-id nights --run-id "night-$night" --sample-size 40 --set simulated.effect=25 --set tfgrpo.seed=3 --set simulated.drift="$drift"

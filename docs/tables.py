@@ -61,19 +61,19 @@ def our_metrics() -> str:
     rows = [
         (_code(metric.name), metric.kind, _code(metric.unit), _keys(metric), metric.description)
         for metric in all_metrics()
-        if metric.convention is None
+        if not metric.name.startswith("gen_ai.")
     ]
     return markdown(("metric", "kind", "unit", "attributes", "what"), rows)
 
 
 def convention_metrics() -> str:
-    """Instruments of the GenAI conventions, by the setting that chooses them."""
+    """Instruments of the GenAI conventions."""
     rows = [
-        (_code(metric.name), _code(metric.convention), metric.kind, _code(metric.unit), _keys(metric))
+        (_code(metric.name), metric.kind, _code(metric.unit), _keys(metric))
         for metric in all_metrics()
-        if metric.convention is not None
+        if metric.name.startswith("gen_ai.")
     ]
-    return markdown(("metric", "`telemetry.genai_metrics`", "kind", "unit", "attributes"), rows)
+    return markdown(("metric", "kind", "unit", "attributes"), rows)
 
 
 def metric_values() -> str:
@@ -85,7 +85,7 @@ def metric_values() -> str:
         ("outcome", "tool calls", get_args(ToolOutcome)),
         ("outcome", "`tfgrpo.dataserver.grades`", ("scored", "ungraded")),
         ("signal", "groups", get_args(Signal)),
-        ("op", "operations on the library", get_args(ExperienceOp)),
+        ("op", "operations on lessons", get_args(ExperienceOp)),
         ("token_type", "tokens; `total` for those of tools", get_args(TokenType)),
     )
     rows = [(_code(KEYS[name]), where, ", ".join(map(_code, values))) for name, where, values in sets]

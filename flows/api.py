@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -11,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Unpack
+
+from pydantic import ValidationError
 
 from tfgrpo.flows.arguments import (
     Items,
@@ -27,21 +30,22 @@ from tfgrpo.flows.orchestration.environment import API_URL, check_prefect_home, 
 from tfgrpo.flows.orchestration.local_server import start_server
 from tfgrpo.flows.orchestration.named_server import in_background
 from tfgrpo.flows.result import Result
-from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named, task_named
+from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import Prepared
-from tfgrpo.flows.run.resume import settings_of
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
 from tfgrpo.pipelines.plan.plan import Plan, load_pack
 from tfgrpo.pipelines.problems import python_names
+from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import Problem, RunAborted, SettingsError
-from tfgrpo.stores.experiences.library import in_force, promotions
+from tfgrpo.stores.errors import CorruptFile, Problem, RunAborted, SettingsError
+from tfgrpo.stores.experiences.decisions import in_force, read_decisions
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.runs.manifest import ManifestFile
 
 __all__ = ["Selected", "alearn", "learn", "plan", "prompt", "select"]
 _POLL_S: Final = 0.2
@@ -51,7 +55,7 @@ logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless t
 
 @lists_options(RunOptions)
 def learn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
-    """Learn lessons on items, compare them on held-out items, and return the gate's decision. Works in a notebook too.
+    """Learn lessons on items, compare them with none, and return what was decided. Works in a notebook too.
 
     ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. ``agent``, ``tools`` and ``rewarders``
     are callables or names. Other keywords are named like the options of ``tfgrpo run``; ``settings`` sets any other setting by
@@ -135,14 +139,11 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
 
 
 @python_names()
-def prompt(task_id: str, *, item: str | None = None, out: str | os.PathLike[str] | None = None) -> str:
-    """Return the system prompt of a task: its prompt pack with the lessons that the gate promoted.
+def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
+    """Return the system prompt of a task: its prompt pack with the lessons in force.
 
-    ``item``: the text that the model will be asked. If more lessons are in force than a prompt has slots, they are chosen
-    for it, as in the run that compared them; without it the most valuable ones stand in for them.
-
-    Before any promotion it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without runs,
-    ``StoreError`` for files that cannot be read.
+    While none is in force it is the pack of the newest run, without lessons. Raises ``SettingsError`` for a task without
+    runs, ``StoreError`` for files that cannot be read.
 
     Examples:
         >>> messages = [{"role": "system", "content": tfgrpo.prompt("my-task")}, {"role": "user", "content": "…"}]
@@ -152,11 +153,14 @@ def prompt(task_id: str, *, item: str | None = None, out: str | os.PathLike[str]
     if newest is None:
         known = ", ".join(known_tasks(task.root.parent)) or "there is none"
         raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {known}")
-    settings = settings_of(newest)
-    promoted = in_force(promotions(task.promotions))
-    simulated = promoted is not None and promoted.simulated
+    try:
+        settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read().get("settings")))
+    except ValidationError as error:
+        raise CorruptFile(f"{newest.manifest}: has no settings that this version knows") from error
+    decision = in_force(read_decisions(task.promotions))
+    simulated = decision is not None and decision.simulated
     pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
-    text, _ = lessons_of(task, pack, item, simulated=simulated)
+    text, _ = lessons_of(task, pack, simulated=simulated)
     return text.system
 
 

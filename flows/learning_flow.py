@@ -208,7 +208,7 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
     resume: Optional[str] = None,
     request: SkipJsonSchema[RunRequest | None] = None,
 ) -> State[dict[str, object]]:
-    """Learn: epochs of groups, lessons, the held-out sweep and the gate.
+    """Learn: epochs of groups, lessons, the held-out sweep and the decision.
 
     Ends ``Completed`` (named ``StoppedEarly`` at a budget cap or an interrupt) or ``Failed`` with one clear message.
 

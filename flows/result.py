@@ -13,17 +13,18 @@ from typing import Any, Final
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.report.nights import decisions_until
-from tfgrpo.flows.run.champion import promoted_library
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
+from tfgrpo.flows.run.lessons import decided_library
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.experiences.library import in_force
+from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.decision import CONFIDENCE
 
 _FIRST_COLUMNS: Final = ("item_id", "epoch", "arm", "index", "outcome", "reward", "reason", "output")
 """What a notebook shows of a wide frame are its first and last columns."""
@@ -78,11 +79,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A learning run: the gate's decision, the lessons in force, and where its files are.
+    """A learning run: what was decided and why, the lessons in force, and where its files are.
 
     Examples:
         >>> result = tfgrpo.load_run("latest", task_id="my-task")
-        >>> result.decision, result.interval.low, [lesson.text for lesson in result.lessons]
+        >>> result.decision, result.likely, [lesson.text for lesson in result.lessons]
     """
 
     run_id: str
@@ -93,13 +94,16 @@ class Result:
     message: str
     """The reason for the decision, or for the end of a run that was stopped."""
     decision: str | None
-    """``promote``, ``reject`` or ``undecided``; None when the run ended before the gate."""
-    interval: Interval | None
-    """Mean reward of the new lessons minus the old ones, over held-out items; None without a comparison."""
+    """``in force``, ``not yet`` or ``taken back``; None when the run ended before the decision."""
     gain: Interval | None
-    """Mean reward with lessons minus that without any, over the learning batches; None before there are lessons."""
+    """What the lessons gain over none, in points (hundredths of the reward's range), by all attempts so far; None without
+    a lesson that is likely to help."""
+    held_out: Interval | None
+    """The same on held-out items alone; None before any was compared."""
+    likely: float | None
+    """Probability that the gain is above zero; None without a gain."""
     lessons: tuple[Lesson, ...]
-    """What is in force after the run: promoted by it, or by one before; none before the first promotion."""
+    """What is in force after the run."""
     usage: Usage
     report: Path | None
     """Page for people; None when it was not written."""
@@ -115,20 +119,20 @@ class Result:
         run = RunPaths(run.root.resolve())
         manifest = ManifestFile(run.manifest).read()
         with expected_shape(run.root):
-            gate = manifest.get("gate") or {}
+            decision = manifest.get("decision") or {}
             task = TaskPaths(run.root.parent.parent).original()
-            promoted = in_force(decisions_until(task, manifest))
-            library = promoted_library(ExperienceStore(task.experiences, approved={}), promoted)
-            difference, evidence = gate.get("difference"), gate.get("evidence") or {}
-            gain, confidence = evidence.get("gain"), manifest["settings"]["gate"]["confidence"]
+            last = in_force(decisions_until(task, manifest))
+            library = decided_library(ExperienceStore(task.experiences, approved={}), last)
+            total, held_out = decision.get("total"), decision.get("held_out")
             return cls(
                 run_id=manifest["run_id"],
                 task_id=manifest["task_id"],
                 status=manifest["status"],
                 message=manifest.get("message") or "",
-                decision=gate.get("decision"),
-                interval=difference and Interval(**difference, n=gate["pairs"], confidence=confidence),
-                gain=gain and Interval(**gain, n=evidence["learned_items"], confidence=confidence),
+                decision=decision.get("decision"),
+                gain=total and _interval(total, decision["attempts"]),
+                held_out=held_out and _interval(held_out, decision["pairs"]),
+                likely=total and total["likely"],
                 lessons=tuple(Lesson(each.experience_id, each.polarity, each.summary32) for each in library.entries),
                 usage=Usage.of_ledger(manifest.get("ledger") or {}),
                 report=run.report if run.report.is_file() else None,
@@ -177,6 +181,10 @@ class Result:
             ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
             lines = (("run", ended), ("look at", str(error)))
         return [(label, visible(text)) for label, text in lines]
+
+
+def _interval(gain: Mapping[str, float], compared: int) -> Interval:
+    return Interval(gain["mean"], gain["low"], gain["high"], compared, CONFIDENCE)
 
 
 def _html_row(cells: tuple[str, str]) -> str:

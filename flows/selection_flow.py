@@ -49,7 +49,7 @@ def tfgrpo_select(  # noqa: PLR0913 - Prefect's form has a field for each
         reference: The same, or `@` and the file that holds it.
         rewarders: What grades, as NAME or NAME=WEIGHT. Empty: those of the pipeline file, or what the stage rewards.
         pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: the defaults.
-        task_id: Task whose promoted lessons are used, and whose history is kept. Empty: nothing is read or written.
+        task_id: Task whose lessons in force are used, and whose history is kept. Empty: nothing is read or written.
         model: Model that answers, as the endpoint calls it. Empty: the pipeline's.
         base_url: OpenAI-compatible root, usually ending in `/v1`. Empty: `OPENAI_BASE_URL` of the worker, or the pipeline's.
         k: Candidates. Empty: the pipeline's, or 4.

@@ -18,23 +18,27 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError, Problem
-from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.text import MAX_WORDS, check_identifier
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_SOURCE_BYTES = 256 * 1024
-TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair"]
-ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair")
+TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
+ROLES: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten", "repair", "lessons")
+LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
+"""What each lesson's line in a prompt begins with."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 _STRAY = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
 TEMPLATE_FIELDS: Mapping[TemplateRole, frozenset[str]] = {
     "reflect": frozenset({"max_lessons", "max_words"}),
-    "curate": frozenset({"capacity", "edit_budget", "max_words"}),
+    "curate": frozenset({"max_words"}),
     "shorten": frozenset({"max_chars", "max_words"}),
     "repair": frozenset({"max_words"}),
+    "lessons": frozenset(),
 }
-"""Fields of each learning role. A template must use all of them, so that no limit is missing."""
+"""Fields of each template. It must use all of them, so that no limit is missing."""
 
 
 def check_source_name(value: str) -> str:
@@ -68,12 +72,13 @@ class _Strict(BaseModel):
 
 
 class TemplateFiles(_Strict):
-    """The source of each learning role."""
+    """The source of each template: those of the learning roles, and what introduces the lessons in a prompt."""
 
     reflect: SourceName
     curate: SourceName
     shorten: SourceName
     repair: SourceName
+    lessons: SourceName
 
 
 class PromptPackManifest(_Strict):
@@ -133,11 +138,9 @@ class LoadedPack:
     system_text: str
     inject_texts: tuple[str, ...]
     templates: Mapping[str, str]
-    """By role: ``reflect``, ``curate``, ``shorten``, ``repair``; with placeholders."""
+    """By role: ``reflect``, ``curate``, ``shorten`` and ``repair``, with placeholders; ``lessons``."""
     words_allowed: int = MAX_WORDS
     """Longest lesson in words that the run allows; see ``max_words``."""
-    max_chars: int = MAX_CHARS
-    """Longest lesson in characters."""
 
     @property
     def max_words(self) -> int:

@@ -1,8 +1,8 @@
 """Screen a lesson before it is stored or shown to an actor: clean it, then accept it or reject it with a reason.
 
 Lessons come from a model that read untrusted output. The rules cover instructions to the reader, secrets, addresses,
-prompt markup and given-away answers (patterns: ``screening.yaml``). They are a filter, not a proof: the prompt also
-quotes every lesson as data.
+prompt markup, given-away answers and the words of a single item (patterns: ``screening.yaml``). They are a filter, not a
+proof.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
-Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "long", "negated"]
+Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "prompt", "long", "negated"]
 _SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
 """Word lists and patterns of the screening."""
 _INVISIBLE = re.compile(
@@ -32,9 +32,15 @@ _INVISIBLE = re.compile(
 _MAX_SCREENED = 4000
 """Most characters of a candidate that are screened; longer ones are too long anyway."""
 _RUN = 8
+_RUN_OF_PROMPT = 6
+_GERMAN = re.compile(r"(?s)\b(?:der|das|dem|ein|eine|einen)\b.*\b(?:und|ist|mit|von|zu|wie|wird|werden|nicht|im)\b")
+"""Function words of the language whose ordinary nouns have capitals, too."""
+_ORDINARY_NAMES = frozenset(_SCREENING["ordinary_names"])
 _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
+_TOKEN = re.compile(r"[^\W_](?:[\w.,:/-]*[^\W_])?")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[\s\"'(\[*\u2022-]*$")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _SPELLED = {word: Decimal(value) for word, value in _SCREENING["spelled"].items()}
 _KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in _SCREENING["units"].items()}
@@ -161,36 +167,54 @@ class Rejection:
     rule: Rule
 
 
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Prompts that a lesson may not repeat."""
+
+    own: tuple[str, ...] = ()
+    """Of the items that the lesson comes from."""
+    batch: tuple[str, ...] = ()
+    """Of the batch: what several of them say belongs to no single item."""
+    ordinary: str = ""
+    """Text whose words belong to no item, such as that of the pack."""
+
+
 def screen_lesson(
-    text: str, *, answers: Sequence[str] = (), max_words: int = MAX_WORDS, max_chars: int = MAX_CHARS
+    text: str,
+    *,
+    answers: Sequence[str] = (),
+    prompts: Prompts | None = None,
+    max_words: int = MAX_WORDS,
 ) -> ScreenedLesson | Rejection:
-    """Clean and screen a lesson. Limits are at most the general ones (32 words, 280 characters).
+    """Clean and screen a lesson. Limits are ``max_words``, at most 32, and 280 characters.
 
     ``answers`` are the reference answers of its items. Screening a screened text changes nothing.
     """
-    words_limit, chars_limit = min(max_words, MAX_WORDS), min(max_chars, MAX_CHARS)
+    words_limit = min(max_words, MAX_WORDS)
     if len(text) > _MAX_SCREENED:
-        return Rejection(f"{len(text)} characters; at most {chars_limit}", "long")
+        return Rejection(f"{len(text)} characters; at most {MAX_CHARS}", "long")
     if _HIDDEN_RUN.search(text):
         return Rejection(_HIDDEN_REASON, "markup")
     cleaned = clean_text(_INVISIBLE.sub("", text))
     words = count_words(cleaned)
-    if rejection := _rejected_content(cleaned, answers):
+    if rejection := _rejected_content(cleaned, answers, prompts):
         return rejection
     if words > words_limit:
         return Rejection(f"{words} words; at most {words_limit}", "long")
-    if len(cleaned) > chars_limit:
-        return Rejection(f"{len(cleaned)} characters; at most {chars_limit}", "long")
+    if len(cleaned) > MAX_CHARS:
+        return Rejection(f"{len(cleaned)} characters; at most {MAX_CHARS}", "long")
     return ScreenedLesson(cleaned, words)
 
 
-def _rejected_content(cleaned: str, answers: Sequence[str]) -> Rejection | None:
+def _rejected_content(cleaned: str, answers: Sequence[str], prompts: Prompts | None) -> Rejection | None:
     if not any(character.isalpha() for character in cleaned):
         return Rejection("no words in it", "empty")
     if attack := attack_in(cleaned):
         return attack
     if gives_away(cleaned, answers):
         return Rejection("gives away the answer of an item", "answer")
+    if prompts is not None and (repeated := words_of_item(cleaned, prompts)):
+        return Rejection(f"repeats words of its item: {repeated}", "prompt")
     return None
 
 
@@ -341,3 +365,76 @@ def _words_given(lesson: Sequence[str], answer: Sequence[str]) -> bool:
         return False
     runs = {tuple(lesson[at : at + size]) for at in range(len(lesson) - size + 1)}
     return any(tuple(answer[at : at + size]) in runs for at in range(len(answer) - size + 1))
+
+
+def words_of_item(text: str, prompts: Prompts) -> str:
+    """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
+
+    - Six words in a row (in scripts without spaces twelve characters) that no other prompt of the batch has.
+    - A number of two or more digits, unless it is common knowledge (``60 minutes``); a code of letters with digits or
+      underscores; a name: a capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
+
+    What ``Prompts.ordinary`` has belongs to no item.
+    """
+    batch = tuple(dict.fromkeys((*prompts.batch, *prompts.own)))
+    common = max(2, -(-len(batch) // 5))
+    return next(_own_runs(text, prompts, batch), "") or next(
+        (
+            token
+            for token, pattern in _rare_tokens(text, prompts, batch)
+            if any(map(pattern.search, prompts.own))
+            and not pattern.search(prompts.ordinary)
+            and sum(pattern.search(prompt) is not None for prompt in batch) < common
+        ),
+        "",
+    )
+
+
+def _own_runs(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[str]:
+    words = _spaced(text).split()
+    size = 2 * _RUN_OF_PROMPT if _UNSPACED.search(text) else _RUN_OF_PROMPT
+    for at in range(len(words) - size + 1):
+        run = f" {' '.join(words[at : at + size])} "
+        own = any(run in _spaced(prompt) for prompt in prompts.own) and run not in _spaced(prompts.ordinary)
+        if own and sum(run in _spaced(prompt) for prompt in batch) < 2:
+            yield run.strip()
+
+
+@lru_cache(256)
+def _spaced(text: str) -> str:
+    """Return the words of a text, folded, with a space before and after each; in scripts without spaces the characters."""
+    return f" {' '.join(_WORD.findall(_UNSPACED.sub(lambda sign: f' {sign.group()} ', _folded(text))))} "
+
+
+def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield numbers, codes and names of a lesson, each with the pattern by which prompts have it."""
+    folded = _folded(text)
+    for match in _NUMBER.finditer(folded):
+        value = Decimal(match.group().replace(",", ""))
+        if sum(map(str.isdigit, match.group())) > 1 and not _common_knowledge(folded, *match.span(), value):
+            whole, _, rest = f"{value:f}".partition(".")
+            grouped = rf"{int(whole):,}".replace(",", ",?")
+            fraction = rf"\.{rest.rstrip('0')}0*" if rest.strip("0") else r"(?:\.0+)?"
+            yield match.group(), re.compile(rf"(?<![\w.]){grouped}{fraction}(?![\d]|\.\d)")
+    nouns_are_capitalised = any(_GERMAN.search(prompt) for prompt in prompts.own)
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        as_it_is = rf"(?<!\w){re.escape(token)}(?!\w)"
+        if any(map(str.isalpha, token)) and any(sign.isdigit() or sign == "_" for sign in token):
+            yield token, re.compile(as_it_is, re.IGNORECASE)
+        elif not nouns_are_capitalised and _is_name(text, match, (*batch, prompts.ordinary)):
+            yield token, re.compile(as_it_is)
+
+
+def _is_name(text: str, match: re.Match[str], others: Sequence[str]) -> bool:
+    """Return whether a word is capitalised where no sentence begins, in its text or another, and is nowhere in lower case."""
+    word = match.group()
+    if not (any(map(str.isupper, word)) and any(map(str.islower, word))) or word.casefold() in _ORDINARY_NAMES:
+        return False
+    lower = re.compile(rf"(?<!\w){re.escape(word.lower())}(?!\w)")
+    if any(map(lower.search, (text, *others))):
+        return False
+    written = [(text, match.start())]
+    exactly = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+    written += [(other, found.start()) for other in others for found in exactly.finditer(other)]
+    return any(not _SENTENCE_START.search(within[max(0, at - 80) : at]) for within, at in written)

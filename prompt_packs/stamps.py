@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfgrpo.prompt_packs.models import (
+    LEADS,
     MANIFEST,
     TEMPLATE_FIELDS,
     LoadedPack,
@@ -126,10 +127,14 @@ class StampVerifier:
         return ()
 
     def template_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return the templates with other placeholders than those of their role."""
+        """Return the templates with other placeholders than those of their role, or with a lesson in the introduction."""
         problems: list[Problem] = []
         for role, name in self.manifest.template_names.items():
             problems += template_problems(bodies[name], TEMPLATE_FIELDS[role], str(self.directory / name))
+        name = self.manifest.templates.lessons
+        if any(line.startswith(tuple(LEADS.values())) for line in bodies[name].split("\n")):
+            accepted = "what introduces the lessons, without any of them"
+            problems.append(Problem(str(self.directory / name), "a line that reads as a lesson", accepted))
         return tuple(problems)
 
 

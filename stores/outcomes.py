@@ -14,10 +14,10 @@ from tfgrpo.stores.frozen_json import FrozenDict
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
 Phase: TypeAlias = Literal["train", "eval", "measure"]
 """``measure``: groups at the training temperature that teach nothing."""
-Arm: TypeAlias = Literal["train", "baseline", "champion", "candidate", "measure", "drawn", "complement", "control"]
-"""Whose lessons are in the prompt. ``train``: a learning group, whose rollouts have an arm of their own if it is split;
-``measure``: one that measures, with a random half of the lessons (``drawn``) and the other half (``complement``), or with
-the champion and a ``control``."""
+Arm: TypeAlias = Literal["group", "one", "other", "library", "none", "control"]
+"""Whose lessons are in the prompt. ``group``: a learning or measuring group, whose attempts are on side ``one`` or ``other`` if
+it has two; ``library`` and ``none``: the sweep, with what would be in force and without lessons; ``control``: the other side
+of a comparison on demand."""
 Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
 """What the rewards of a group are like. ``lost``: fewer than two scored rollouts, so no comparison is possible."""
 
@@ -52,9 +52,7 @@ class GroupKey:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
         """Return the key of a line of ``groups.jsonl``, without the run; raise ``KeyError`` if a field is missing."""
-        phase: Phase = row.get("phase") or ("train" if row["arm"] == "train" else "eval")
-        # Runs from before draws with replacement have no draw.
-        return cls(row["epoch"], phase, row["arm"], row["batch"], row["item_id"], row.get("draw", 0))
+        return cls(row["epoch"], row["phase"], row["arm"], row["batch"], row["item_id"], row["draw"])
 
     @property
     def draw_id(self) -> str:

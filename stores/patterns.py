@@ -29,6 +29,10 @@ HEADING: Final = "Previously successful process patterns (avoid exact duplicatio
 SCHEMA_VERSION: Final = 1
 MAX_TEXT_CHARS: Final = 2_000
 """Longest structure that is remembered; a longer one would fill a prompt."""
+MAX_PATTERNS: Final = 1_000
+"""Structures kept of one scope, far more than a prompt shows; the least frequent and oldest are dropped first."""
+HALF_LIFE: Final = 50.0
+"""Rounds after which an observation has half its weight: lessons and models change, and old rounds prove less."""
 _SLACK: Final = 256
 _FOREIGN: Final = 4_000
 """Lines of other scopes that a compaction keeps, the newest."""
@@ -75,18 +79,18 @@ class PatternStats:
     total: float
     """Sum of their rewards."""
 
-    def faded(self, now: int, half_life: float) -> PatternStats:
-        """Return the statistics at a later round: observations ``half_life`` rounds ago have half their weight."""
-        factor = 0.5 ** (max(0, now - self.round) / half_life)
+    def faded(self, now: int) -> PatternStats:
+        """Return the statistics at a later round: observations ``HALF_LIFE`` rounds ago have half their weight."""
+        factor = 0.5 ** (max(0, now - self.round) / HALF_LIFE)
         return replace(self, weight=self.weight * factor, weighted=self.weighted * factor, round=max(now, self.round))
 
 
-def with_observation(before: PatternStats | None, seen: Observation, now: int, half_life: float) -> PatternStats:
+def with_observation(before: PatternStats | None, seen: Observation, now: int) -> PatternStats:
     """Return the statistics after one more observation in round ``now``."""
     if before is None:
         none_yet = PatternStats(seen.structure, seen.label, "", 0, 0.0, 0.0, -math.inf, 0.0, 0.0, now, 0, 0.0)
-        return with_observation(none_yet, seen, now, half_life)
-    faded = before.faded(now, half_life)
+        return with_observation(none_yet, seen, now)
+    faded = before.faded(now)
     success = seen.reward >= SUCCESS
     count = before.count + 1
     deviation = seen.reward - before.mean
@@ -117,12 +121,12 @@ class Ranked:
     """All, by weight and last round."""
 
 
-def rank_patterns(patterns: Sequence[PatternStats], now: int, half_life: float) -> Ranked:
+def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
     """Rank structures by their fading means, each shrunk towards the mean of all by two observations.
 
     Ties are ordered by weight, then by last round, then by key.
     """
-    current = [pattern.faded(now, half_life) for pattern in patterns]
+    current = [pattern.faded(now) for pattern in patterns]
     latest = {pattern.structure: pattern.round for pattern in patterns}
     weight = math.fsum(pattern.weight for pattern in current)
     overall = math.fsum(pattern.weighted for pattern in current) / weight if weight else 0.0
@@ -229,11 +233,10 @@ class Remembered:
     """Rounds that were remembered."""
     skipped: int = 0
     """Lines that were changed, are of another version of the pack, or are not JSON objects."""
-    half_life: float = 50.0
 
     def ranked(self) -> Ranked:
         """Return structures to follow, to avoid, and tried."""
-        return rank_patterns(self.patterns, self.round, self.half_life)
+        return rank_patterns(self.patterns, self.round)
 
     def averages(self) -> LabelAverages:
         """Return running averages of the successes, by labels."""
@@ -246,9 +249,6 @@ class PatternMemory:
 
     path: Path
     scope: MemoryScope
-    max_patterns: int = 1_000
-    half_life: float = 50.0
-    """Rounds after which an observation has half its weight."""
     clock: Clock = utc_now
 
     def read(self) -> Remembered:
@@ -275,8 +275,8 @@ class PatternMemory:
             ]
             patterns = {pattern.structure: pattern for pattern in before.patterns}
             for each in kept:
-                patterns[each.structure] = with_observation(patterns.get(each.structure), each, now, self.half_life)
-            after = Remembered(self._capped(patterns, now), now, before.skipped, self.half_life)
+                patterns[each.structure] = with_observation(patterns.get(each.structure), each, now)
+            after = Remembered(self._capped(patterns, now), now, before.skipped)
             if len(known) + len(fresh) <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
                 append_lines(self.path, fresh)
             else:
@@ -285,11 +285,11 @@ class PatternMemory:
         return after
 
     def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
-        if len(patterns) <= self.max_patterns:
+        if len(patterns) <= MAX_PATTERNS:
             return tuple(patterns.values())
-        weights = {name: pattern.faded(now, self.half_life).weight for name, pattern in patterns.items()}
+        weights = {name: pattern.faded(now).weight for name, pattern in patterns.items()}
         heaviest = sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))
-        kept = set(heaviest[: self.max_patterns])
+        kept = set(heaviest[:MAX_PATTERNS])
         return tuple(pattern for name, pattern in patterns.items() if name in kept)
 
     def _folded(self, lines: Iterable[str]) -> tuple[Remembered, list[str]]:
@@ -311,7 +311,7 @@ class PatternMemory:
                 continue
             now = max(now, value["round"])
             self._take(value, patterns)
-        return Remembered(self._capped(patterns, now), now, skipped, self.half_life), foreign
+        return Remembered(self._capped(patterns, now), now, skipped), foreign
 
     def _take(self, value: Mapping[str, Any], patterns: dict[str, PatternStats]) -> None:
         name = value["structure"]
@@ -319,7 +319,7 @@ class PatternMemory:
             patterns[name] = PatternStats(**{key: value[key] for key in _STATS})
             return
         seen = Observation(name, value["label"], value["text"], value["reward"])
-        patterns[name] = with_observation(patterns.get(name), seen, value["round"], self.half_life)
+        patterns[name] = with_observation(patterns.get(name), seen, value["round"])
 
     def _line(self, kind: str, content: Mapping[str, Any], at: str) -> str:
         line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}

@@ -1,11 +1,10 @@
-"""The steps of a run: rollouts, groups, learning, evaluation and gate, and the actors and models they use."""
+"""The steps of a run: rollouts, groups, learning, the decision, and the actors and models they use."""
 
 __all__ = [
     "actors",
     "collector",
-    "evaluation",
+    "decision",
     "exports",
-    "gate",
     "gateway",
     "group",
     "learning",

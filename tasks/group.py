@@ -1,8 +1,8 @@
 """Run one group: G rollouts of an item, score them, reflect if their rewards differ.
 
-A split group (``GroupSpec.first_half``) is scored and reflected on as a whole: better attempts are contrasted with worse ones,
-whichever library they had, and the reflections are told which. Ranks and advantages stay within a half, unless one has a
-single attempt.
+A group with two sides (``GroupSpec.first_half``) is scored and reflected on as a whole: better attempts are contrasted with
+worse ones, whichever lessons they carried, and the reflections see which. Ranks and advantages stay within a side, unless
+one has a single attempt.
 
 It writes no file and does not end the run: a refused budget or a dead endpoint is reported in the result.
 """
@@ -68,7 +68,7 @@ class _Graded:
     comparison: GroupComparison
     """Of all attempts with each other."""
     halves: tuple[GroupComparison, ...]
-    """Of each half in itself; empty for a group that is not split."""
+    """Of each side in itself; empty for a group with one side."""
     judging: Spend
 
 
@@ -110,6 +110,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         proposals=reflection.proposals,
         rejected=reflection.rejected,
         judgements=reflection.judgements,
+        contrasts=reflection.contrasts,
         reflection_failure=learning.failure,
         learning=learning.usage,
         judging=judging.usage,
@@ -170,11 +171,8 @@ async def _graded(spec: GroupSpec, runtime: Runtime) -> _Graded:
 def _compared(
     spec: GroupSpec, rewards: Mapping[str, float], runtime: Runtime
 ) -> tuple[GroupComparison, tuple[GroupComparison, ...]]:
-    """Compare all attempts, and those of each half of a split group."""
-    least, score_range = runtime.context.settings.tfgrpo.min_spread, UNIT
-    # Runs of older learning rules keep the signals of 0 to 1.
-    if runtime.context.rules >= 3 and any(each.weight > 0 for each in runtime.rewarders):
-        score_range = total_range(runtime.rewarders)
+    """Compare all attempts, and those of each side of a group with two."""
+    least, score_range = runtime.context.settings.tfgrpo.min_spread, total_range(runtime.rewarders)
     halves = ([rollout_id_of(spec, index) for index in half.indices] for half in spec.halves if spec.first_half)
     each = ({name: rewards[name] for name in names if name in rewards} for names in halves)
     return compare(rewards, least, score_range), tuple(compare(half, least, score_range) for half in each)
@@ -215,11 +213,11 @@ def _outcome(verdicts: Sequence[Verdict], rewarders: Sequence[Weighted], reward:
 
 
 async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Reflection:
-    comparison, settings = graded.comparison, runtime.context.settings.tfgrpo
-    # Different rewards teach, and, if that is set, failures whose right answer may be shown.
-    failures = settings.learn_from == "failures_too" and settings.show_ground_truth and bool(spec.item.answer)
-    teaching = {"mixed", "all_fail"} if failures and runtime.context.rules > 3 else {"mixed"}
-    if not spec.reflect or comparison.signal not in teaching:
+    comparison = graded.comparison
+    # Different rewards teach, and failures whose right answer may be shown.
+    shown = runtime.context.settings.tfgrpo.show_ground_truth and bool(spec.item.answer)
+    failures = spec.failures_teach and shown
+    if not spec.reflect or comparison.signal not in ({"mixed", "all_fail"} if failures else {"mixed"}):
         return Reflection()
     ranked = [
         RankedAttempt(rollout, comparison.rewards[name], comparison.ranks[name], graded.scores[name], half)
@@ -230,7 +228,8 @@ async def _reflection(spec: GroupSpec, graded: _Graded, runtime: Runtime) -> Ref
     # Queued behind waiting rollouts: the longest chain of a batch is a rollout with its reflection.
     async with runtime.slots:
         with runtime.telemetry.span("tfgrpo.extract", **_span_attributes(spec)):
-            return await reflect_on_group(spec, ranked, comparison.spread or 0.0, runtime)
+            spread = (comparison.spread or 0.0) if comparison.signal == "mixed" else 0.0
+            return await reflect_on_group(spec, ranked, spread, runtime)
 
 
 def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime: Runtime) -> RolloutRecord:
@@ -246,9 +245,7 @@ def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime:
         advantage=own.advantages.get(name),
         relative_rank=own.ranks.get(name),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
-        summary=summarize_trajectory(
-            rollout.frames, rollout.output, max_words=runtime.max_words, max_chars=runtime.max_chars
-        ),
+        summary=summarize_trajectory(rollout.frames, rollout.output, max_words=runtime.max_words),
         tools=rollout.tools,
         usage=rollout.usage,
         latency_s=rollout.latency_s,

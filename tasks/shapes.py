@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.stores.experiences.accounts import Judgement
 from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import Arm, GroupKey, Outcome, RewardScore, Signal
@@ -112,7 +111,7 @@ class Attempts(NamedTuple):
 class GroupSpec:
     """Specification of one group; the argument of the mapped Prefect task.
 
-    With a ``first_half`` the group is split: its first ``size // 2`` attempts run under that text, the others under ``pack``.
+    With a ``first_half`` the group has two sides: its first ``split`` attempts run under that text, the others under ``pack``.
     """
 
     group_id: str
@@ -125,9 +124,14 @@ class GroupSpec:
     reflect: bool
     """False in the evaluation sweep and when the feature flag is off."""
     first_half: PackText | None = None
-    """Text of the first half; None for a group that is not split."""
-    arms: tuple[Arm, Arm] = ("baseline", "candidate")
-    """Arms of the two halves, in the keys of their rollouts."""
+    """Text of the first side; None for a group with one side."""
+    split: int = 0
+    """Attempts of the first side."""
+    failures_teach: bool = True
+    """Whether attempts that all fail are held against the reference answer. Not in the first batch of a run, which may show
+    that nothing can be right."""
+    arms: tuple[Arm, Arm] = ("one", "other")
+    """Arms of the two sides, in the keys of their rollouts."""
     failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
     """Rewarders that failed when the run first reached a rollout, by rollout id; their verdicts stay."""
 
@@ -136,7 +140,7 @@ class GroupSpec:
         """The attempts by text, in the order of their indices; one entry for a group that is not split."""
         if self.first_half is None:
             return (Attempts(self, range(self.size)),)
-        texts, first = (self.first_half, self.pack), self.size // 2
+        texts, first = (self.first_half, self.pack), self.split
         return tuple(
             Attempts(replace(self, key=replace(self.key, arm=arm), pack=pack, first_half=None), indices)
             for arm, pack, indices in zip(self.arms, texts, (range(first), range(first, self.size)), strict=True)
@@ -173,35 +177,48 @@ class RolloutRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """A lesson proposed by the reflection on one group; not yet curated, stamped or stored."""
+class Contrast:
+    """Attempts of one group that were held against each other, and why they ended differently."""
 
-    text: str
-    polarity: Polarity
     group_id: str
     item_id: str
+    number: int
+    """Among those of the group, from 0: each is evidence by itself."""
     evidence: tuple[str, ...]
-    """Rollout ids of the attempts that were contrasted, best first."""
+    """Rollout ids of the attempts, better ones first."""
     best_reward: float
     best_rank: float
     spread: float
+    """Of the group's rewards; 0 if all attempts failed, and were held against the reference answer."""
     cause: str = ""
-    """Why the attempts ended differently, as the reflection put it."""
-    unconfirmed: bool = False
-    """From attempts that all failed, by the reference answer alone: counts nothing until a mixed group says the same."""
-    contrast: int = 0
-    """Which contrast of the group, from 0: each is evidence of its own."""
+    """As the reflection put it; empty if it named none, or nothing fit to be stored."""
+
+    @property
+    def amount(self) -> float:
+        """Support of what it says: two groups in which all attempts fail count as one."""
+        return 1.0 if self.spread else 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A lesson that a contrast proposes; not yet curated, stamped or stored."""
+
+    text: str
+    polarity: Polarity
+    contrast: Contrast
+    said: Literal["taught", "recurs"] = "taught"
+    """``recurs``: the causes of several groups of a batch name it, this contrast among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LessonJudgement:
-    """What the reflection on one group says of a lesson that its attempts were given."""
+    """What a contrast says of a lesson in the prompts of its attempts."""
 
     experience_id: str
-    judgement: Judgement
-    why: str = ""
-    contrast: int = 0
+    judgement: Literal["helped", "misled", "unused"]
+    contrast: Contrast
     weight: float = 1.0
+    """Less where only one of the contrasted attempts may have had the lesson."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +276,8 @@ class GroupResult:
     halves: tuple[HalfResult, ...] = ()
     """Empty for a group that is not split."""
     judgements: tuple[LessonJudgement, ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
+    """Those whose reflection was answered."""
 
     @property
     def reflected(self) -> bool:

@@ -59,12 +59,9 @@ UNTRACED_GROUPS = {"deployments", "install", "prefect"}
 UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
-    "tests/flows/run/loop/test_learn.py",
-    "tests/flows/run/loop/test_measuring.py",
     "tests/flows/run/test_close.py",
     "tests/flows/run/test_execution.py",
     "tests/flows/run/test_index.py",
-    "tests/flows/run/test_open.py",
     "tests/flows/run/test_replay.py",
     "tests/flows/run/test_saturation.py",
     "tests/flows/test_cli",

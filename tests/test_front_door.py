@@ -54,9 +54,8 @@ def test_the_keywords_are_the_fields_of_the_requests():
 def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd):
     result = tfgrpo.learn(dry_run=True, sample_size=10, batch_size=5, task_id="t")
     assert (result.status, result.task_id, result.simulated) == ("finished", "t", True)
-    assert result.decision in {"promote", "reject", "undecided"}
-    assert result.interval.low <= result.interval.estimate <= result.interval.high
-    assert result.decision == "promote" or result.lessons == (), "what is only under test is not in force"
+    assert result.decision in {"in force", "not yet"}
+    assert result.decision == "in force" or result.lessons == (), "what is only on trial is not in force"
     assert result.usage.calls > 0
     assert result.usage.cost_usd > 0
     assert result.report.is_file()
@@ -67,7 +66,7 @@ def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capf
     assert result.run_id in said[0]
     assert said[-1].startswith("     next  tfgrpo experiences ")
     assert len(said) <= 10
-    assert "held-out reward" in result._repr_html_()
+    assert "held out</td>" in result._repr_html_()
     assert "<td>" not in result._repr_html_(), "Jupyter aligns a cell without a style as a number, to the right"
     assert capfd.readouterr() == ("", "")
 
@@ -91,7 +90,9 @@ def test_rows_are_the_rollouts_and_a_frame_of_them_names_what_it_needs(monkeypat
 def test_html_of_a_result_cannot_be_steered_by_a_lesson():
     lesson = tfgrpo.Lesson("exp-1", "do", "<script>alert(1)</script>")
     usage = tfgrpo.Usage(None, None, None, "unknown")
-    result = tfgrpo.Result("r", "t", "finished", "<b>", None, None, None, (lesson,), usage, None, Path(), False, ())
+    result = tfgrpo.Result(
+        "r", "t", "finished", "<b>", None, None, None, None, (lesson,), usage, None, Path(), False, ()
+    )
     assert "<script>" not in result._repr_html_()
     assert "&lt;b&gt;" in result._repr_html_()
 
@@ -236,7 +237,7 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
             epoch=3,
             epochs="x",
             seed=[1],
-            settings={"nope": 1, "gate.confidence": 7},
+            settings={"nope": 1, "gate.group_size": 0},
         )
     said = str(caught.value)
     assert isinstance(caught.value, DatasetError)
@@ -248,7 +249,7 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
         "epochs: got 'x'; accepted: a whole number",
         "seed: got ",
         "settings['nope']: got an unknown setting",
-        "settings['gate.confidence']: got '7'",
+        "settings['gate.group_size']: got '0'",
     ):
         assert part in said
     with pytest.raises(SettingsError, match="dataset: got an unknown option; accepted: items"):
@@ -318,23 +319,24 @@ def test_a_run_on_items_is_found_resumed_and_replayed_without_its_task_being_nam
     assert tfgrpo.learn(replay="latest").status == "finished"
 
 
-def test_the_promoted_prompt_holds_the_lessons():
+def test_the_prompt_holds_the_lessons_in_force_and_the_result_what_they_gain_and_how_likely():
     with pytest.raises(SettingsError, match="a task with runs under out: there is none"):
         tfgrpo.prompt("t")
     result = tfgrpo.learn(dry_run=True, task_id="t", sample_size=60, batch_size=20)
     text = tfgrpo.prompt("t")
-    assert result.decision == "promote"
+    assert result.decision == "in force"
+    for interval in (result.gain, result.held_out):
+        assert interval.low < interval.estimate < interval.high
+        assert (interval.n > 0, interval.confidence) == (True, 0.95)
+    assert result.likely > 0.8
     assert result.lessons
     assert {lesson.polarity for lesson in result.lessons} <= {"do", "avoid"}
     assert all(lesson.text in text for lesson in result.lessons)
     assert result.lessons[0].text in result._repr_html_()
     assert tfgrpo.load_run("latest", task_id="t").lessons == result.lessons
     manifest = result.folder / "manifest.json"
-    older = json.loads(whole := manifest.read_text())
-    older["settings"]["model"] = {"reflection_name": older["settings"]["model"]["reflection"]["name"]}
-    manifest.write_text(json.dumps(older))
-    assert tfgrpo.prompt("t") == text, "a run from before the setting was renamed"
-    manifest.write_text(json.dumps({**older, "tfgrpo": 5, "settings": {"model": 5}}))
+    damaged = {**json.loads(whole := manifest.read_text()), "tfgrpo": 5, "settings": {"model": 5}}
+    manifest.write_text(json.dumps(damaged))
     with pytest.raises(StoreError, match="no settings that this version knows"):
         tfgrpo.prompt("t")
     assert f"look at  {result.folder}: not of the expected shape" in str(result)
@@ -358,7 +360,7 @@ def test_progress_is_shown_when_asked_for(capfd):
     tfgrpo.learn(ROWS, agent=double, progress=True, **SMALL)
     said = capfd.readouterr()
     assert said.out == ""
-    assert "gate: UNDECIDED" in said.err
+    assert "\nNot yet: " in said.err
     assert "epoch 1/3 train" in said.err
 
 

@@ -1,1 +1,1 @@
-"""What is learned and promoted where the truth is known."""
+"""What is learned and comes into force where the truth is known."""

@@ -1,7 +1,7 @@
 """Gains of learning policies in worlds of known truth, in a few seeds: ``python -m benchmarks.learning.worlds``.
 
-The product itself learns on the simulated service, in fewer seeds still. The whole tables, with every policy, night and
-interval, are made by ``python -m benchmarks.worlds`` and ``python -m benchmarks.worlds service``.
+The product itself learns on the simulated service, in fewer seeds still. The whole tables, with intervals, are made by
+``python -m benchmarks.worlds credit`` and ``python -m benchmarks.worlds service``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from benchmarks.table import Row, table
 from benchmarks.worlds.figures import Table, area
 from benchmarks.worlds.figures import measure as measure_policies
 from benchmarks.worlds.service import DRIFT, Served, measure_service
-from benchmarks.worlds.table import LOOP
+from benchmarks.worlds.table import CREDIT
 from benchmarks.worlds.world import WORLDS
 
 SEEDS, SERVED_SEEDS = 10, 3
 
 
 def measure(seeds: int = SEEDS, worlds: Sequence[str] = tuple(WORLDS), served: int = SERVED_SEEDS) -> list[Row]:
-    """Run every policy and state what the loop that ships loses against the best other one; then run the product."""
-    with ProcessPoolExecutor(os.cpu_count()) as executor:
+    """Run every policy and state what credit loses against the best other one; then run the product."""
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as executor:
         rows = list(_rows(measure_policies(executor, seeds, worlds)))
         return rows + (list(_product(measure_service(executor, served))) if served else [])
 
@@ -40,11 +40,11 @@ def _product(table: Mapping[str, Sequence[Served]]) -> Iterator[Row]:
 def _rows(courses: Table) -> Iterator[Row]:
     for world, policies in courses.items():
         areas = {policy: statistics.mean(map(area, of_policy)) for policy, of_policy in policies.items()}
-        other = max((policy for policy in areas if policy != LOOP), key=areas.__getitem__)
-        lost = areas[other] - areas[LOOP]
+        other = max((policy for policy in areas if policy != CREDIT), key=areas.__getitem__)
+        lost = areas[other] - areas[CREDIT]
         yield Row(f"worlds: {world}, lost to the best", lost, "points", note=f"{other}: {WORLDS[world].description}")
-    worst = min(min(course.gain) for course in courses["unlearnable"][LOOP])
-    yield Row("worlds: below no lessons where nothing is learned", -worst, "points", 0.0, "worst night of all seeds")
+    lost = 0.0 - statistics.mean(map(area, courses["unlearnable"][CREDIT]))
+    yield Row("worlds: below no lessons where nothing is learned", lost, "points", 0.1, "mean of all nights and seeds")
 
 
 def main() -> None:

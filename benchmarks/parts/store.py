@@ -1,7 +1,8 @@
-"""Time of ``record_batch`` of 100 records, in an empty store and in one of 100,000.
+"""Time of ``record_batch`` of 100 records, in an empty store and in one of 10,000, and of ``fetch_top`` from the latter.
 
 Both stores are open before the clock runs. Each turn stores one batch in a new store, after a first one that opens it,
 and one in the large store; the ratio is that of the medians. What opening the large store costs is a row of its own.
+The first fetch is by a new object, which reads the file and checks every stamp.
 
 ``python -m benchmarks.parts.store``
 """
@@ -19,7 +20,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import append_lines
 
-STORED, BATCH, REPEATS = 100_000, 100, 25
+STORED, BATCH, REPEATS = 10_000, 100, 25
 SAME = 1.25
 """Ratio up to which two medians on a busy machine count as the same; a cost that grew with the store would be 1,000."""
 PACK = PackStamp("arithmetic", "a" * 64, "2026-01-01T00:00:00+00:00")
@@ -66,6 +67,19 @@ def seconds(store: ExperienceStore, records: list[ExperienceRecord]) -> float:
     return time.perf_counter() - start
 
 
+def fetch_seconds(folder: Path, repeats: int) -> tuple[float, float]:
+    """Median wall time of the first fetch of ten by a new object, and of one after it."""
+    first: list[float] = []
+    again: list[float] = []
+    for _ in range(max(1, repeats // 5)):
+        store = open_store(folder)
+        for samples in (first, *[again] * 5):
+            start = time.perf_counter()
+            store.fetch_top("arithmetic", 10)
+            samples.append(time.perf_counter() - start)
+    return statistics.median(first), statistics.median(again)
+
+
 def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
     """Fill the large store, then take turns."""
     small: list[float] = []
@@ -85,12 +99,15 @@ def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
             pairs = [(empty, small), (full, large)]
             for store, samples in pairs if turn % 2 else reversed(pairs):
                 samples.append(seconds(store, records))
+        first, again = fetch_seconds(folder / "large", repeats)
     ratio = statistics.median(large) / statistics.median(small)
     return [
         Row(f"store: batch of {BATCH}, full / empty", ratio, "x", SAME, f"{stored:,} records against none"),
         Row("store: batch in the empty one", 1e3 * statistics.median(small), "ms"),
         Row(f"store: batch in one of {stored:,}", 1e3 * statistics.median(large), "ms"),
         Row(f"store: opening one of {stored:,}", 1e3 * opening, "ms", note="once per process, with the first batch"),
+        Row(f"store: first fetch of ten of {stored:,}", first, "s", 4.0, "reads the file, checks every stamp"),
+        Row("store: fetch of ten, again", 1e3 * again, "ms", 1.0),
     ]
 
 

@@ -141,7 +141,7 @@ async def _measure(port: int, load: Load, journal: Journal | None) -> Round:
 
 
 async def _ask(model: ChatModel, number: int) -> None:
-    await model.complete(_request(number), CallKey(GroupKey(1, "train", "train", 0, f"q{number}"), 0, 0, "rollout"))
+    await model.complete(_request(number), CallKey(GroupKey(1, "train", "group", 0, f"q{number}"), 0, 0, "rollout"))
 
 
 def _rounds(port: int, load: Load, count: int, *, journalled: bool) -> list[Round]:

@@ -1,6 +1,6 @@
 """Cost of a whole run over the model's own time: CPU per call, wall time against the ideal, memory.
 
-Three epochs of 100 items in groups of 5: two that learn, one that tries champion and candidate on 100 held-out items.
+Three epochs of 100 items in groups of 5: two that learn, one that tries lessons and no lessons on 100 held-out items.
 The simulated model answers from another process after 200 ms, Prefect's server is a third process, journal and metrics
 are on. CPU and wall time are the flow's own, from opening the run to its closed books, as its manifest states them; a
 second row holds the CPU of the whole process, imports and start-up included. The ideal is that of ``ideal``. One more

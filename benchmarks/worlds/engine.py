@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.worlds.world import NOTHING, Bools, Floats, Items, Lesson, Pack, Truth, World
 
 ROLLOUTS_A_NIGHT = 800
-TRAIN_ITEMS, HELD_OUT_ITEMS = 300, 100
 NIGHTS = 20
 
 
@@ -36,15 +35,16 @@ class Group:
     """The attempts at one item under one prompt."""
 
     habits: Bools
-    """Shape ``(attempts, habits)``."""
+    """Shape ``(attempts, habits)``; lost attempts are left out."""
     rewards: tuple[float, ...]
     plausible: Floats
     """Shape ``(habits,)``: what a reflection looks at, see ``Truth.plausible``. Not for policies."""
+    lost: int = 0
 
     @property
     def flat(self) -> bool:
-        """Whether all rewards are equal, so that there is no contrast."""
-        return min(self.rewards) == max(self.rewards)
+        """Whether there is no contrast, since all rewards are equal."""
+        return len(set(self.rewards)) < 2
 
     @property
     def mean(self) -> float:
@@ -59,16 +59,21 @@ class Arena:
         self.train, self.held_out, self.random = train, held_out, random
         self.left = ROLLOUTS_A_NIGHT
         self.learner_calls = 0
-        self._truth = truth
+        self.truth = truth
+        """Not for policies."""
 
-    def attempt(self, items: Items, pack: Pack, count: int) -> list[Group]:
-        """Return a group of ``count`` attempts for each item. Raises ``ValueError`` beyond the budget of the night."""
+    def attempt(self, items: Items, pack: Pack, count: int, late: Bools | None = None) -> list[Group]:
+        """Return a group of ``count`` attempts for each item. Raises ``ValueError`` beyond the budget of the night.
+
+        ``late``: for each item, whether these come after the other half of its group; None where there is no other half.
+        """
         self.left -= count * len(items)
         if self.left < 0:
             raise ValueError(f"{-self.left} rollouts more than the {ROLLOUTS_A_NIGHT} of a night")
-        habits, rewards = self._truth.attempts(items, pack, count, self.random)
-        plausible = self._truth.plausible(items)
-        return [Group(*one) for one in zip(habits, map(tuple, rewards.tolist()), plausible, strict=True)]
+        habits, rewards = self.truth.attempts(items, pack, count, self.random, late)
+        plausible = self.truth.plausible(items)
+        groups = [Group(*one) for one in zip(habits, map(tuple, rewards.tolist()), plausible, strict=True)]
+        return [_kept(group) for group in groups] if self.truth.world.losing else groups
 
     def draw(self, count: int) -> Items:
         """Return some of the items to learn on, without repetition."""
@@ -117,7 +122,7 @@ class Arena:
             return None
         habit = bisect_right(weights, self.random.random() * weights[-1])
         show = of_best[habit]
-        return habit, show != (self.random.random() < self._truth.world.misjudged)
+        return habit, show != (self.random.random() < self.truth.world.misjudged)
 
     def judge(self, group: Group, pack: Pack) -> Iterator[Lesson]:
         """Yield what the same reflection says of the lessons in the prompt: a lesson if it helped, its opposite if it misled.
@@ -131,7 +136,7 @@ class Arena:
         for habit, _ in sorted(pack):
             shown = of_best[habit]
             if shown != of_worst[habit] and self.random.random() < likely[habit]:
-                yield habit, shown != (self.random.random() < self._truth.world.misjudged)
+                yield habit, shown != (self.random.random() < self.truth.world.misjudged)
 
     def _extremes(self, group: Group) -> tuple[int, int]:
         """Return the positions of one of the best and one of the worst attempts."""
@@ -145,14 +150,23 @@ class Arena:
         return positions[int(self.random.random() * len(positions))]
 
 
+def _kept(group: Group) -> Group:
+    """Return a group without the attempts that were lost."""
+    scored = [at for at, reward in enumerate(group.rewards) if not math.isnan(reward)]
+    rewards = tuple(group.rewards[at] for at in scored)
+    return Group(group.habits[scored], rewards, group.plausible, len(group.rewards) - len(scored))
+
+
 @dataclass(frozen=True, slots=True)
 class Course:
     """What a policy did in one world of one seed, night by night."""
 
     gain: tuple[float, ...]
     """True success of what is served, in points above no lessons."""
+    served: tuple[Pack, ...]
+    """The lessons in force."""
     wrong: tuple[int, ...]
-    """Lessons in force that do not help."""
+    """How many of them do not help."""
     rollouts: int
     learner_calls: int
     changes_for_the_worse: int
@@ -161,12 +175,14 @@ class Course:
 
 def run(world: World, policy: Callable[[], Policy], seed: int, nights: int = NIGHTS) -> Course:
     """Return the course of one policy. All policies meet the same world of a seed."""
-    truth = Truth(world, seed)
+    truth, days = Truth(world, seed), np.random.default_rng([seed, 5])
     drawn = np.random.default_rng([seed, 3])
-    train, held_out = Items.drawn(world, TRAIN_ITEMS, drawn), Items.drawn(world, HELD_OUT_ITEMS, drawn)
+    train = Items.drawn(world, world.learned, drawn, learned=True)
+    held_out = Items.drawn(world, world.held_out, drawn)
     learner = policy()
-    gains, wrong, rollouts, calls, worse = [], [], 0, 0, 0
+    gains, served, wrong, rollouts, calls, worse = [], [], [], 0, 0, 0
     for night in range(1, nights + 1):
+        truth.today = world.day * days.standard_normal()
         arena = Arena(truth, train, held_out, np.random.default_rng([seed, 4, night]))
         before = truth.success(learner.serving)
         learner.night(arena)
@@ -175,6 +191,7 @@ def run(world: World, policy: Callable[[], Policy], seed: int, nights: int = NIG
         after = truth.success(learner.serving)
         worse += after < before
         gains.append(after - truth.success(NOTHING))
+        served.append(learner.serving)
         wrong.append(truth.wrong(learner.serving))
         truth.after_night(night)
-    return Course(tuple(gains), tuple(wrong), rollouts, calls, worse)
+    return Course(tuple(gains), tuple(served), tuple(wrong), rollouts, calls, worse)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.worlds.engine import Course, run
-from benchmarks.worlds.table import COMPARED, POLICIES
+from benchmarks.worlds.table import POLICIES
 from benchmarks.worlds.world import VARIANTS, WORLDS
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 
@@ -70,7 +70,7 @@ Table = Mapping[str, Mapping[str, Sequence[Course]]]
 def measure(
     executor: Executor,
     seeds: int = SEEDS,
-    worlds: Sequence[str] = tuple(WORLDS),
+    worlds: Sequence[str] = (*WORLDS, *VARIANTS),
     policies: Sequence[str] = tuple(POLICIES),
 ) -> Table:
     """Run these policies in these worlds. The executor's processes share the work by world, policy and seed."""
@@ -81,4 +81,4 @@ def measure(
 
 def _course(job: tuple[str, str, int]) -> Course:
     world, policy, seed = job
-    return run({**WORLDS, **VARIANTS}[world], {**POLICIES, **COMPARED}[policy], seed)
+    return run({**WORLDS, **VARIANTS}[world], POLICIES[policy], seed)

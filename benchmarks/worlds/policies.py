@@ -1,14 +1,14 @@
-"""Policies of the proving ground: this project's loop as it ships, and others as their sources describe them.
+"""Policies that credit is compared with, as their sources describe them.
 
-All work on habits instead of text, with the same idealised reflection. What a policy is retold from stands in its
-docstring; where a package can be had, ``adapters`` runs the package itself.
+All work on habits instead of text, with the same idealised reflection. The docstring of a policy names its source and what
+is left out; ``benchmarks/peers`` runs the packages themselves, where there are any.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -16,9 +16,6 @@ import numpy as np
 
 from benchmarks.worlds.engine import Arena, Group
 from benchmarks.worlds.world import NOTHING, SLOTS, Items, Lesson, Pack
-from tfgrpo.pipelines.settings.learning import GateSettings
-from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
-from tfgrpo.tasks.gate import decide_gate
 
 BATCH: Final = 25
 """Items between two changes of a library."""
@@ -65,65 +62,6 @@ class KeepEverything:
         """Spend all rollouts on learning."""
         for items in arena.batches(arena.left // self.group_size, BATCH):
             self._counts += proposals(arena, arena.attempt(items, self.serving, self.group_size))
-
-
-class FirstForm:
-    """The first form of the loop: two learning epochs, then a sweep over held-out items and the shipped gate.
-
-    An undecided or rejected candidate is dropped, and the next night starts from the champion. The curation is retold: it
-    confirms without a trace, adds the best supported lessons within the edit budget, and lets a contradiction through
-    only if it has more support than the lesson in force. The gate is the product's own ``decide_gate``.
-    """
-
-    group_size, batch, budgets = 2, 50, (12, 6)
-    """Attempts of a group, items of a batch, and changes that a batch of each learning epoch may make."""
-    capacity = 18
-    """Lessons of a library; the best supported of them are served."""
-
-    def __init__(self) -> None:
-        self._library: dict[Lesson, int] = {}
-
-    @property
-    def serving(self) -> Pack:
-        """The champion."""
-        return _best_supported(self._library)
-
-    def night(self, arena: Arena) -> None:
-        """Learn a candidate and let the gate decide."""
-        candidate = dict(self._library)
-        sweep = 2 * self.group_size * len(arena.held_out)
-        items = (arena.left - sweep) // self.group_size // len(self.budgets)
-        for budget in self.budgets:
-            for batch in arena.batches(items, self.batch):
-                groups = arena.attempt(batch, _best_supported(candidate), self.group_size)
-                self._curate(candidate, proposals(arena, groups), budget)
-                arena.learner_calls += 1
-        if self._promoted(_best_supported(candidate), arena):
-            self._library = candidate
-
-    def _curate(self, library: dict[Lesson, int], proposed: Counter[Lesson], budget: int) -> None:
-        """Change the library by the best supported proposals."""
-        for lesson, support in proposed.most_common():
-            against = library.get(opposite(lesson), 0)
-            full = len(library) >= self.capacity and not against
-            if budget and lesson not in library and not full and support > against:
-                library.pop(opposite(lesson), None)
-                library[lesson] = support
-                budget -= 1
-
-    def _promoted(self, candidate: Pack, arena: Arena) -> bool:
-        if candidate == self.serving:
-            return False
-        decision = decide_gate(self._evidence(candidate, arena), GateSettings())
-        return decision.decision == "promote"
-
-    def _evidence(self, candidate: Pack, arena: Arena) -> PairedEvidence:
-        before, after = (arena.attempt(arena.held_out, pack, self.group_size) for pack in (self.serving, candidate))
-        pairs = (
-            ItemPair(f"{number:03d}", one.rewards, other.rewards)
-            for number, (one, other) in enumerate(zip(before, after, strict=True))
-        )
-        return PairedEvidence(tuple(pairs), lost_pairs=(), identical=False)
 
 
 class _Pool:
@@ -291,10 +229,6 @@ def joined(groups: Sequence[Group]) -> Group:
         tuple(chain.from_iterable(group.rewards for group in groups)),
         np.add.reduce([group.plausible for group in groups]) / len(groups),
     )
-
-
-def _best_supported(library: Mapping[Lesson, int]) -> Pack:
-    return frozenset(sorted(library, key=lambda lesson: library[lesson], reverse=True)[:SLOTS])
 
 
 def _with(pack: Pack, lesson: Lesson, arena: Arena) -> Pack:

@@ -55,7 +55,8 @@ class Served:
     lessons: tuple[int, ...]
     wrong: tuple[int, ...]
     """Lessons that name the wrong direction, or nothing that matters."""
-    promotions: int
+    in_force: int
+    """Nights after which lessons are in force."""
     calls: int
 
 
@@ -64,7 +65,7 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
     dials = dict(_WORLDS[world])
     settings = {f"simulated.{name}": value for name, value in (dials | {"seed": seed}).items()}
     nothing = render_pack(load_prompt_pack("arithmetic"))
-    gains, lessons, wrong, promotions, calls = [], [], [], 0, 0
+    gains, lessons, wrong, in_force, calls = [], [], [], 0, 0
     with tempfile.TemporaryDirectory() as out:
         for night in range(nights):
             result = tfgrpo.learn(
@@ -82,9 +83,9 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
             taught = lessons_in(served)
             lessons.append(len(taught))
             wrong.append(sum(not _helps(lesson.polarity, lesson.text, truth) for lesson in taught))
-            promotions += result.decision == "promote"
+            in_force += result.decision == "in force"
             calls += result.usage.calls or 0
-    return Served(tuple(gains), tuple(lessons), tuple(wrong), promotions, calls)
+    return Served(tuple(gains), tuple(lessons), tuple(wrong), in_force, calls)
 
 
 def _success(system: str, truth: SimulatedOptions) -> float:
@@ -128,11 +129,17 @@ def _served(job: tuple[str, int, int]) -> Served:
 def service_lines(table: Mapping[str, Sequence[Served]]) -> Iterator[str]:
     """Yield the lines of the table."""
     nights = range(len(next(iter(table.values()))[0].gain))
-    headings = [*(f"night {night + 1}" for night in nights), "lessons", "of them wrong", "promotions", "calls a night"]
+    headings = [
+        *(f"night {night + 1}" for night in nights),
+        "lessons",
+        "of them wrong",
+        "nights in force",
+        "calls a night",
+    ]
     yield f"| world | {' | '.join(headings)} |"
     yield f"|{' --- |' * (len(headings) + 1)}"
     for world, courses in table.items():
         gains: list[Figure] = [figure(one.gain[night] for one in courses) for night in nights]
-        last = [[one.lessons[-1], one.wrong[-1], one.promotions, one.calls / len(nights)] for one in courses]
-        lessons, wrong, promoted, calls = (sum(column) / len(courses) for column in zip(*last, strict=True))
-        yield f"| {world} | {' | '.join(map(str, gains))} | {lessons:.1f} | {wrong:.1f} | {promoted:.1f} | {calls:.0f} |"
+        last = [[one.lessons[-1], one.wrong[-1], one.in_force, one.calls / len(nights)] for one in courses]
+        lessons, wrong, in_force, calls = (sum(column) / len(courses) for column in zip(*last, strict=True))
+        yield f"| {world} | {' | '.join(map(str, gains))} | {lessons:.1f} | {wrong:.1f} | {in_force:.1f} | {calls:.0f} |"

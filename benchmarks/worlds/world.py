@@ -3,7 +3,7 @@
 An attempt shows or omits each of some dozens of habits. The *rules* among them raise or lower the logit of success on the
 items that they matter for; *idle* habits do nothing; *tempting* ones accompany lucky attempts and harm when they are
 followed. A lesson makes the actor show a habit, or omit it, nine times in ten, and every lesson in the prompt costs
-attention. Rewards are 0 or 1, and a share of them may be wrong.
+attention. Rewards are 0 or 1, and a share of them may be wrong or lost; in some worlds they are graded.
 
 All figures are in logits unless said otherwise. The true success of a prompt is computed over items and habits of its own,
 the same for all policies of a seed.
@@ -32,6 +32,9 @@ _OBEYED: Final = 0.9
 """Share of attempts that follow a lesson of the prompt."""
 _SCALE_ITEMS: Final = 1_500
 """Items over which true success is computed."""
+_LOST: Final = 0.3
+_JUDGES: Final = 0.3
+"""Standard deviation of a graded reward around the probability of success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,19 @@ class World:
     """Mean logit of an item."""
     unequal: float = 1.5
     """Standard deviation of the items' logits."""
+    learned: int = 300
+    held_out: int = 100
+    """Items to learn on, and for sweeps."""
+    memorised: bool = False
+    """Whether rules matter for the items to learn on alone."""
+    late: float = 0.0
+    """Share of the wrong attempts of a group's second half that are right because they come later."""
+    day: float = 0.0
+    """Standard deviation of what a night adds to the logit of every attempt."""
+    graded: float | None = None
+    """Width of the range of graded rewards around 0.5; None for rewards of 0 and 1."""
+    losing: frozenset[Lesson] = NOTHING
+    """Lessons under which three tenths of the wrong attempts are lost."""
 
     @property
     def habits(self) -> int:
@@ -108,6 +124,7 @@ VARIANTS: Final[Mapping[str, World]] = {
             insight=3.0,
         ),
         World("no insight", "as plain; reflections name any habit that differs", insight=1.0),
+        World("graded", "as plain; judges grade from 0.4 to 0.6 on a range that is declared as 0 to 1", graded=0.2),
     )
 }
 """Worlds of the comparison with credit."""
@@ -124,6 +141,8 @@ class Truth:
         self._natural = self._random.uniform(0.3, 0.7, size=world.habits)
         self._turned = np.zeros(world.rules, dtype=bool)
         self._success: dict[Pack, float] = {}
+        self.today = 0.0
+        """What this night adds to every logit."""
         self._scale = _Scale.drawn(world, np.random.default_rng([seed, 2]))
 
     def after_night(self, night: int) -> None:
@@ -175,16 +194,31 @@ class Truth:
         scale = self._scale
         habits = (scale.draws < self._tempted(pack, scale.luck))[:, None, :]
         logits = self.logits(scale.items, habits, scale.luck[:, None], pack)
-        return float(100.0 * _sigmoid(logits).mean())
+        return float(100.0 * sigmoid(logits).mean())
 
-    def attempts(self, items: Items, pack: Pack, count: int, random: np.random.Generator) -> tuple[Bools, Floats]:
-        """Return habits and rewards of ``count`` attempts at each item under one prompt."""
-        luck = self.world.luck * random.standard_normal((len(items), count)) if self.world.tempting else None
+    def attempts(
+        self, items: Items, pack: Pack, count: int, random: np.random.Generator, late: Bools | None = None
+    ) -> tuple[Bools, Floats]:
+        """Return habits and rewards of ``count`` attempts at each item under one prompt; the reward of a lost one is NaN.
+
+        ``late``: whether these are the second half of the item's group; None for a whole group.
+        """
+        world = self.world
+        luck = world.luck * random.standard_normal((len(items), count)) if world.tempting else None
         luck = np.zeros((len(items), count)) if luck is None else luck
-        habits = random.random((len(items), count, self.world.habits)) < self._tempted(pack, luck)
-        solved = random.random((len(items), count)) < _sigmoid(self.logits(items, habits, luck, pack))
-        wrong = random.random((len(items), count)) < self.world.label_noise
-        return habits, (solved ^ wrong).astype(np.float64)
+        habits = random.random((len(items), count, world.habits)) < self._tempted(pack, luck)
+        chances = sigmoid(self.logits(items, habits, luck, pack) + self.today)
+        if world.graded is not None:
+            quality = np.clip(chances + random.normal(0.0, _JUDGES, chances.shape), 0.0, 1.0)
+            return habits, 0.5 + world.graded * (quality - 0.5)
+        solved = random.random((len(items), count)) < chances
+        if world.late and late is not None:
+            solved |= late[:, None] & (random.random(solved.shape) < world.late)
+        wrong = random.random((len(items), count)) < world.label_noise
+        rewards = (solved ^ wrong).astype(np.float64)
+        if world.losing & pack:
+            rewards[(rewards == 0.0) & (random.random(rewards.shape) < _LOST)] = np.nan
+        return habits, rewards
 
     def wrong(self, pack: Pack) -> int:
         """Return the lessons that do not help: against a rule, tempting, or about nothing."""
@@ -239,7 +273,7 @@ class Truth:
         ]
         if free:
             probabilities = np.broadcast_to(probabilities, (*luck.shape, self.world.habits)).copy()
-            probabilities[..., free] = _sigmoid(1.5 * luck)[..., None]
+            probabilities[..., free] = sigmoid(1.5 * luck)[..., None]
         return probabilities
 
 
@@ -256,12 +290,12 @@ class Items:
         return len(self.base)
 
     @classmethod
-    def drawn(cls, world: World, count: int, random: np.random.Generator) -> Items:
-        """Draw items."""
+    def drawn(cls, world: World, count: int, random: np.random.Generator, *, learned: bool = False) -> Items:
+        """Draw items, to learn on or others."""
         return cls(
             random.integers(FAMILIES, size=count),
             random.normal(world.base, world.unequal, size=count),
-            random.random((count, world.rules)) < world.share,
+            random.random((count, world.rules)) < (world.share if learned or not world.memorised else 0.0),
         )
 
     def some(self, which: Sequence[int] | npt.NDArray[np.int64]) -> Items:
@@ -284,5 +318,6 @@ class _Scale:
         return cls(items, random.random((_SCALE_ITEMS, world.habits)), luck)
 
 
-def _sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: Floats) -> Floats:
+    """Return the probabilities of these logits."""
     return np.asarray(1.0 / (1.0 + np.exp(-logits)), dtype=np.float64)

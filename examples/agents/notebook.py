@@ -11,7 +11,7 @@ def agent(prompt, chat):
 
 # %% The simulated model answers items that ship. For yours: tfgrpo.learn("items.jsonl", agent=agent, model=…, base_url=…)
 result = tfgrpo.learn(agent=agent, dry_run=True, sample_size=44, batch_size=22, task_id="notebook")
-print(result.decision, result.interval, result.usage)
+print(result.decision, result.gain, result.usage)
 
 # %%
 for lesson in result.lessons:

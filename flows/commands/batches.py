@@ -1,6 +1,6 @@
-"""``tfgrpo export`` converts groups of rollouts for a trainer; ``tfgrpo import`` checks those that other programs collected.
+"""``tfgrpo export``: convert groups of rollouts for a trainer.
 
-Both write a new file, or one that they wrote before; never a record of a run.
+Writes a new file, or one that it wrote before; never a record of a run.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -20,11 +19,9 @@ from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions, ExportReport, Target
 from tfgrpo.tasks.exports.exporting import export_groups, report_path
-from tfgrpo.tasks.exports.importing import ImportForm, import_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"
@@ -34,8 +31,6 @@ _TAKEN_BY: Final[dict[str, tuple[Target, ...]]] = {
     "min_reward": ("trl-kto", "trl-sft"),
 }
 """Options that mean something for some targets only."""
-_MAX_LINE_BYTES: Final = 1 << 26
-"""Most bytes of a first line that are looked at: another kind of file may be a single line."""
 
 
 class _Source(NamedTuple):
@@ -95,7 +90,7 @@ def _source(options: argparse.Namespace, console: Console) -> _Source:
     path = Path(options.run)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
-            raise SettingsError.one("RUN", options.run, "a .jsonl file of groups, as `tfgrpo import` writes it")
+            raise SettingsError.one("RUN", options.run, "a .jsonl file of groups")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
     run = run_of(options, console)
     facts = facts_of_run(run)
@@ -139,25 +134,3 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
             wrap=False,
         )
         console.text(report.file)
-
-
-def import_file(options: argparse.Namespace, console: Console) -> None:
-    """Check everything, then write in one step a file that ``export`` takes; a file with any fault is refused whole."""
-    if options.file is None:
-        raise SettingsError.one("--file", "nothing", "the .jsonl file to write")
-    source, target = Path(options.source), Path(options.file)
-    if target.suffix != ".jsonl" or target.resolve() == source.resolve():
-        raise SettingsError.one("--file", options.file, "a .jsonl file other than the one that is read")
-    check_output_file(target, _is_groups_file, "one of rollout groups; or remove that one first")
-    form: ImportForm = options.form or ("jsonl" if source.suffix == ".jsonl" else "lists")
-    groups, rollouts = import_groups(source, form, target)
-    if not console.as_json:
-        console.say(f"{pluralize(rollouts, 'rollout')} in {pluralize(groups, 'group')}", wrap=False)
-    console.answer({"file": str(target), "groups": groups, "rollouts": rollouts}, str(target))
-
-
-def _is_groups_file(path: Path) -> bool:
-    """Return whether the first line of a file is a group as we write it."""
-    with suppress(OSError), path.open("rb") as file:
-        return mapping_of(json_of(file.readline(_MAX_LINE_BYTES))).get("kind") == "group"
-    return False

@@ -1,4 +1,4 @@
-"""``tfgrpo gateway``: serve the endpoint with the promoted lessons of a task to live traffic."""
+"""``tfgrpo gateway``: serve the endpoint with the lessons in force of a task to live traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
-from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -82,7 +82,6 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
         TelemetryOptions(
             service_version=installed_version(),
             task_id=settings.task_id,
-            genai_metrics=settings.telemetry.genai_metrics,
             content=settings.telemetry.content,
         ),
         os.environ,
@@ -93,7 +92,7 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
 
     for warning in telemetry.warnings:
         report(f"warning: {warning}")
-    lessons = PromotedLessons(
+    lessons = ServedLessons(
         TaskPaths.of(settings.out, settings.task_id),
         Path(settings.packs_root) if settings.packs_root else None,
         report,
@@ -152,7 +151,7 @@ def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
 
 
 def _welcome(
-    url: str, options: argparse.Namespace, checked: _Checked, lessons: PromotedLessons, console: Console
+    url: str, options: argparse.Namespace, checked: _Checked, lessons: ServedLessons, console: Console
 ) -> None:
     found = lessons.facts()
     facts: dict[str, Any] = {

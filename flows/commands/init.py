@@ -39,6 +39,7 @@ _FIRST_ROWS: Final = 100
 """Rows that decide what is in a column."""
 _SAMPLE: Final = 100
 _BATCH: Final = 25
+_ACCEPTED: Final = "items with one question each"
 
 
 class _Asked(NamedTuple):
@@ -132,7 +133,7 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
-        raise _no_items(data, "traces")
+        raise DatasetError.one(data, "traces", _ACCEPTED)
     if not columns:
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
     chosen = {field: getattr(options, field) for field in ("id", "prompt", "answer")}
@@ -146,7 +147,7 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
     first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, Row)]
     found = proposed_columns(columns, first, chosen)
     if found.chat:
-        raise _no_items(data, f"conversations in the column {found.chat!r}")
+        raise DatasetError.one(data, f"conversations in the column {found.chat!r}", _ACCEPTED)
     if found.fields["prompt"] is None:
         prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
         if not _is_known(prompt, columns):
@@ -154,12 +155,6 @@ def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) 
             raise SettingsError.one("--prompt", given, 'its name, or a template such as "{question} {context}"')
         found = proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return found
-
-
-def _no_items(data: str, given: str) -> ConfigError:
-    target = "items.jsonl" if Path(data).name != "items.jsonl" else "made.jsonl"
-    makes = f"`tfgrpo items {shlex.quote(data)} --to {target}` makes them"
-    return DatasetError.one(data, given, f"items with one question each; {makes}")
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""``tfgrpo mcp``: an MCP server whose one tool returns the promoted lessons of a task, for agents that cannot be proxied."""
+"""``tfgrpo mcp``: an MCP server whose one tool returns the lessons in force of a task, for agents that cannot be proxied."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tfgrpo.flows.commands.options import asked_settings, with_used_task
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.library import in_force, promotions
+from tfgrpo.stores.experiences.decisions import in_force, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 
 
@@ -30,12 +30,11 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     def say(text: str) -> None:
         console.say(f"[mcp] {text}", wrap=False)  # to people: standard output is the protocol's
 
-    def lessons(task: str) -> str:
-        """Return notes from earlier attempts that fit a task. Call it first, with the text of the task, and weigh them."""
-        promoted = in_force(promotions(paths.promotions))
-        simulated = promoted is not None and promoted.simulated
-        found = PromotedLessons(paths, packs_root, say, simulated=simulated).block(task)
-        return found or "There are no lessons yet."
+    def lessons() -> str:
+        """Return what earlier attempts at tasks like this taught. Call it first, and follow each lesson where it fits."""
+        decision = in_force(read_decisions(paths.promotions))
+        simulated = decision is not None and decision.simulated
+        return ServedLessons(paths, packs_root, say, simulated=simulated).block() or "There are no lessons yet."
 
     say(f"the lessons of task {settings.task_id}")
     server.add_tool(lessons, structured_output=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_champion
+from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_library
 from tfgrpo.flows.commands.options import packs_root_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import lessons_for, retrieval_of
+from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.inject import render_pack
 from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -48,17 +48,15 @@ def verify(options: argparse.Namespace, console: Console) -> None:
 
 
 def render(options: argparse.Namespace, console: Console) -> None:
-    """Print the text as an actor gets it; with a task, that includes the lessons promoted there."""
+    """Print the text as an actor gets it; with a task, that includes its lessons in force."""
     root, name = _root(options), _pack_of(options)
-    for option, given in (("--out", options.out), ("--item", options.item)):
-        if given is not None and options.task_id is None:
-            raise SettingsError.one(option, "no --task-id", f"{option} only with --task-id TASK")
+    if options.out is not None and options.task_id is None:
+        raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
     pack = load_prompt_pack(name, root)
     lessons: list[ExperienceRecord] = []
     if options.task_id is not None:
-        experiences = open_experiences(options, console)
-        champion = shown_champion(experiences, console)
-        lessons = lessons_for(pack, champion, retrieval_of(experiences.paths, console.say), options.item)
+        library = shown_library(open_experiences(options, console), console)
+        lessons = short_enough(library.entries, pack)
     text = render_pack(pack, lessons)
     console.answer({"pack": pack.manifest.id, "text": text}, text)
 

@@ -56,7 +56,7 @@ def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, 
     """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError`` with every problem."""
     # `config` does without what a run consists of, which takes half of a second to import.
     from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
-    from tfgrpo.flows.run.champion import starting_library  # noqa: PLC0415
+    from tfgrpo.flows.run.lessons import starting_library  # noqa: PLC0415
     from tfgrpo.flows.run.trial import try_agent  # noqa: PLC0415
 
     prepared = prepared_run(options)
@@ -75,17 +75,17 @@ def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, 
         **({} if trial is None else {"agent": str(trial)}),
         **({"references": "; ".join(plan.references)} if plan.references else {}),
         "forecast": str(plan.forecast),
-        **({} if plan.forecast.gain is None else {"gate": str(plan.forecast.gain)}),
+        **({} if plan.forecast.gain is None else {"gain": str(plan.forecast.gain)}),
     }
     warnings = [*prepared.warnings, *starting_library(plan)[1], *(() if trial is None else trial.warnings)]
     told = (("ping", each) for each in pinged)
     lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
-    tried = {} if trial is None else {"agent": dataclasses.asdict(trial)}
+    agent = {} if trial is None else {"agent": dataclasses.asdict(trial)}
     answer = {
         "ok": True,
         **facts,
         "forecast": dataclasses.asdict(plan.forecast),
-        **tried,
+        **agent,
         "ping": list(pinged),
         "spent": spent,
         "warnings": warnings,

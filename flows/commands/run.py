@@ -28,7 +28,7 @@ def execute(options: argparse.Namespace, console: Console) -> int:
 
 
 def test(options: argparse.Namespace, console: Console) -> int:
-    """Compare the champion with no lessons on the sealed items, as a run."""
+    """Compare the lessons in force with none on the sealed items, as a run."""
     return _execute(prepared_run(options, test=True), console)
 
 

@@ -7,10 +7,9 @@ import math
 from typing import Final, get_args
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
+from tfgrpo.pipelines.settings.model import FAULT_KINDS, SimulatedSettings
 from tfgrpo.stores.errors import Problem, SettingsError
 
-FAULT_KINDS = tuple(FaultSettings.model_fields)
 _OWN: Final = ("world", "seed", "effect", "attention", "label_noise", "drift", "night", "misjudged", "api_key")
 WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
 
@@ -24,7 +23,7 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     if problems := [*options.out_of_bounds, *(share for share in shares if isinstance(share, Problem))]:
         raise SettingsError(problems)
     try:
-        faults = FaultSettings(**dict(share for share in shares if not isinstance(share, Problem)))
+        faults = dict(share for share in shares if not isinstance(share, Problem))
         own = {name: getattr(options, name) for name in _OWN}
         app_options = SimulatedOptions(latency_s=options.latency, faults=faults, **own)
     except ValueError as error:

@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.scorer import UNIT, Range
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
-from tfgrpo.stores.outcomes import Arm, Scored, is_highest
+from tfgrpo.stores.outcomes import Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
-_ARMS: dict[Arm, str] = {
-    "train": "reward",
-    "baseline": "no lessons",
-    "champion": "before",
-    "candidate": "after",
-    "drawn": "a random half",
-    "complement": "the other half",
+ARMS: Final[Mapping[str, str]] = {
+    "group": "in groups",
+    "library": "with lessons",
+    "none": "no lessons",
     "control": "control",
 }
+"""What people call the arms, in the order in which they are shown."""
 _REASONS = 100
 _REASON_CHARS = 200
+
+
+def shown_arm(arm: str) -> str:
+    """Return the arm as people see it: both sides of a group are its arm, for each has a random half of the lessons."""
+    return "group" if arm in {"one", "other"} else arm
 
 
 def usd(nano_usd: int) -> str:
@@ -124,8 +127,8 @@ class _ArmSum:
 class EpochSums:
     """Sums over the groups of an epoch.
 
-    Rewards are summed by arm, because a mean over champion and candidate means little: the epoch reports those under the
-    library that it learns or measures, or of the only arm there is.
+    Rewards are summed by arm, because a mean with and without lessons means little: the epoch reports those with lessons.
+    The two sides of a group, each with a random half of the lessons, are one arm.
     """
 
     start: EpochStart
@@ -133,7 +136,7 @@ class EpochSums:
     """Of the reward, as its rewarders declare it."""
     groups: int = 0
     informative: int = 0
-    arms: dict[Arm, _ArmSum] = field(default_factory=dict)
+    arms: dict[str, _ArmSum] = field(default_factory=dict)
     rollouts: Losses = field(default_factory=Losses)
     learning: Losses = field(default_factory=Losses)
     """Reflections and curations."""
@@ -156,18 +159,14 @@ class EpochSums:
     @property
     def reward(self) -> str:
         """Mean reward for people, by arm when there are two."""
-        split = len(self.arms) > 1  # then groups that were not split have no counterpart
-        sums = (
-            (name, self.arms[arm]) for arm, name in _ARMS.items() if arm in self.arms and (arm != "train" or not split)
-        )
+        named = {**ARMS, "group": "reward"}
+        sums = ((name, self.arms[arm]) for arm, name in named.items() if arm in self.arms)
         means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
         return ", ".join(means) or "no reward yet"
 
     @property
     def _reported(self) -> _ArmSum:
-        own = [arm for name, arm in self.arms.items() if name not in {"baseline", "champion"}]
-        own = own or list(self.arms.values())
-        return _ArmSum(sum(arm.total for arm in own), sum(arm.scored for arm in own), sum(arm.solved for arm in own))
+        return next((self.arms[arm] for arm in ARMS if arm in self.arms), _ArmSum())
 
     def add(self, results: Sequence[GroupResult]) -> None:
         """Add groups."""
@@ -176,7 +175,7 @@ class EpochSums:
             self.informative += result.signal == "mixed"
             for rollout in result.rollouts:
                 outcome = rollout.outcome
-                arm = self.arms.setdefault(rollout.key.arm, _ArmSum())
+                arm = self.arms.setdefault(shown_arm(rollout.key.arm), _ArmSum())
                 if isinstance(outcome, Scored):
                     arm.total += outcome.reward
                     arm.scored += 1
@@ -186,8 +185,8 @@ class EpochSums:
                 failure = result.reflection_failure
                 self.learning.add(failure.sentence if failure is not None else None)
 
-    def end(self, library: Library) -> EpochEnd:
-        """Return the summary of the epoch."""
+    def end(self, on_trial: Sequence[ExperienceRecord]) -> EpochEnd:
+        """Return the summary of the epoch, after which these lessons are on trial."""
         return EpochEnd(
             self.start.epoch,
             self.start.phase,
@@ -195,7 +194,7 @@ class EpochSums:
             self.scored,
             self.rollouts.lost,
             self.informative,
-            lessons=len(library.entries),
+            lessons=len(on_trial),
             lost_mostly=self.rollouts.mostly,
             learning_asked=self.learning.asked,
             learning_lost=self.learning.lost,
@@ -204,11 +203,11 @@ class EpochSums:
 
 
 def groups_of(plan: Plan) -> int:
-    """Return the number of groups in all epochs, with both arms in the sweep; a sweep of one arm has fewer."""
+    """Return the number of groups in all epochs, with both sides of the sweep; one in which nothing would follow has none."""
+    if plan.measured_groups or plan.opens_sealed:
+        return plan.measured_groups or 2 * len(plan.eval_items)
     size = len(plan.cohort(1).items)
-    if not plan.learns:
-        return size
-    return size * (plan.settings.tfgrpo.epochs - 1) + plan.measured_groups + 2 * len(plan.eval_items)
+    return size * (plan.settings.tfgrpo.epochs - 1) + 2 * len(plan.eval_items) if plan.learns else size
 
 
 def time_left(epoch: EpochSums, groups: int, elapsed: float) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias
 
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.shapes import GroupResult
 
 Finding: TypeAlias = Literal["nothing right", "everything right", "nothing graded"]
@@ -37,7 +37,7 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The end of an epoch. The reward is the mean over scored rollouts, in the sweep those of the candidate."""
+    """The end of an epoch. The reward is the mean over scored rollouts, in the sweep those with lessons."""
 
     epoch: int
     phase: Phase
@@ -46,7 +46,7 @@ class EpochEnd:
     lost: int
     informative: int
     lessons: int
-    """Lessons in the library now."""
+    """Lessons on trial now."""
     lost_mostly: str = ""
     """Most frequent reason for a lost rollout, with its count; empty when none was lost."""
     learning_asked: int = 0
@@ -131,8 +131,8 @@ class Observer:
     def epoch_ended(self, end: EpochEnd) -> None:
         """Handle the end of an epoch."""
 
-    def gate_decided(self, decision: GateDecision) -> None:
-        """Handle the decision of the gate."""
+    def decided(self, decision: Decision) -> None:
+        """Handle the decision on what is in force."""
 
     def closed(self) -> None:
         """Handle the end of all events."""
@@ -167,5 +167,5 @@ class Observers(Observer):
     first_batch = _sent(Observer.first_batch)
     lessons_stored = _sent(Observer.lessons_stored)
     epoch_ended = _sent(Observer.epoch_ended)
-    gate_decided = _sent(Observer.gate_decided)
+    decided = _sent(Observer.decided)
     closed = _sent(Observer.closed)

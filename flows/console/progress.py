@@ -18,12 +18,12 @@ from tfgrpo.flows.console.figures import EpochSums, duration, groups_of, held_ou
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, FirstBatch, Observer
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.tree import BudgetSettings
+from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.shapes import GroupResult
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
@@ -109,10 +109,9 @@ class Progress(Observer):
         if not self._console.is_terminal:
             return
         for record in records[:_LESSONS_SHOWN]:
-            text = f"{record.polarity}: {record.summary32}" if record.summary32 else "an earlier lesson"
-            self._print(f"  {record.operation:>6}  {text}", "dim" if record.operation == "delete" else "cyan")
+            self._print(f"  {record.operation:>6}  {record.polarity}: {record.summary32}", "cyan")
         if len(records) > _LESSONS_SHOWN:
-            self._print(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more operation')}", "dim")
+            self._print(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more lesson')}", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Replace the view of an epoch by one line."""
@@ -128,18 +127,18 @@ class Progress(Observer):
             facts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
             facts.append(pluralize(end.informative, "informative group"))
-            facts.append(f"{pluralize(self._stored, 'operation')} stored and {self._refused} refused")
-            facts.append(f"{pluralize(end.lessons, 'lesson')} in the library")
+            facts.append(f"{pluralize(self._stored, 'lesson')} stored and {self._refused} refused")
+            facts.append(f"{pluralize(end.lessons, 'lesson')} on trial")
         if end.learning_loss:
             facts.append(end.learning_loss)
         facts.append(f"took {duration(self._now() - self._began)}")
         self._groups -= epoch.start.groups
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
-    def gate_decided(self, decision: GateDecision) -> None:
-        """Print the decision, whose reasons are on the morning page."""
+    def decided(self, decision: Decision) -> None:
+        """Print the decision."""
         self._stop_live()
-        self._print(f"gate: {decision.decision.upper()}", "bold")
+        self._print(explanation_of(decision), "bold")
 
     def closed(self) -> None:
         """Restore the terminal."""
@@ -151,7 +150,7 @@ class Progress(Observer):
         if epoch.rollouts.lost:
             figures.append(f"{epoch.rollouts.lost} lost")
         if self._stored:
-            figures.append(f"{pluralize(self._stored, 'operation')} stored")
+            figures.append(f"{pluralize(self._stored, 'lesson')} stored")
         cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
         figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
@@ -181,9 +180,10 @@ def _described(plan: Plan) -> str:
     if plan.opens_sealed:
         items = pluralize(len(plan.eval_items), "sealed item")
         return f"{items}, {plan.sweep_size} attempts of each with the lessons in force and without; nothing is learned"
-    if plan.learns and plan.forecast.gain is None:  # without a sweep
-        return f"{pluralize(plan.measured_groups, 'group')} of {MEASURING_SIZE} attempts measure; nothing is learned"
-    swept = f" ({plan.sweep_size} for each library in the sweep)" if plan.learns else ""
+    if plan.measured_groups:
+        size = plan.settings.tfgrpo.measuring_size
+        return f"{pluralize(plan.measured_groups, 'group')} of {size} attempts measure; nothing is learned"
+    swept = f" ({plan.sweep_size} with lessons and {plan.sweep_size} without in the sweep)" if plan.learns else ""
     epochs = f"{plan.settings.tfgrpo.epochs} epochs" if plan.learns else "measured once, nothing learned"
     learned = pluralize(len(plan.learn_items), "item")
     return f"{learned} to learn on; {held_out(plan)}; groups of {plan.group_size}{swept}, {epochs}"

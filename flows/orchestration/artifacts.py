@@ -28,11 +28,12 @@ from prefect.context import FlowRunContext
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.observer import EpochEnd, EpochStart, Observer
 from tfgrpo.flows.orchestration.named_server import first_line
-from tfgrpo.flows.run.effects import effect_text
+from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
 T = TypeVar("T")
@@ -73,10 +74,9 @@ class PrefectArtifacts(Observer):
         self._show("running", str(plan.forecast))
 
     def epoch_started(self, start: EpochStart) -> None:
-        """Move the bar to the beginning of the epoch. It waits while lessons are measured, within the epoch of the sweep."""
-        self._start, self._groups = None if start.phase == "measure" else start, 0
-        if self._start is not None:
-            self._move(start)
+        """Move the bar to the beginning of the epoch."""
+        self._start, self._groups = start, 0
+        self._move(start)
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
         """Move the bar at every tenth of the epoch."""
@@ -206,26 +206,24 @@ def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iter
 
 
 def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a table row per epoch; that of the sweep has both arms, because no library has their common mean."""
-    gate = details.get("gate") or {}
-    arms = [arm for arm in (gate.get("champion"), gate.get("candidate")) if arm]
+    """Yield a table row per epoch; that of the sweep has a mean without lessons and one with them."""
+    rewards = (details.get("decision") or {}).get("rewards") or {}
+    sides = [side for side in (rewards.get("none"), rewards.get("library")) if side]
     for epoch in details.get("epochs", ()):
         row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}
         row["mean reward"] = "–" if epoch["mean_reward"] is None else f"{epoch['mean_reward']:.3f}"
         if epoch.get("learning_lost"):
             row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
-        if epoch["phase"] == "eval" and len(arms) == 2:
-            row["mean reward"] = " → ".join(f"{arm['estimate']:.3f}" for arm in arms)
+        if epoch["phase"] == "eval" and len(sides) == 2:
+            row["mean reward"] = " → ".join(f"{side['mean']:.3f}" for side in sides)
         yield list(row.values())
 
 
 def _lesson(lesson: Mapping[str, Any]) -> str:
-    """Return a lesson with what counts for and against it, its measured effect and its price, as far as they are known."""
-    account, effect = lesson.get("account"), lesson.get("effect")
-    counted = f"; {account['for']:g} for, {account['against']:g} against" if account else ""
-    measured = f"; effect {effect_text(effect)}" if effect else ""
-    tokens = f"; {lesson['tokens']} tokens" if "tokens" in lesson else ""
-    return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}{counted}{measured}{tokens})"
+    """Return a lesson with its state, its effect, how many groups speak for and against it, and its price."""
+    effect, groups = effect_text(lesson["effect"]), f"{lesson['groups_for']} for, {lesson['groups_against']} against"
+    known = f"{lesson['state']}; {effect}; groups: {groups}; {pluralize(lesson['tokens'], 'token')}"
+    return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}; {known})"
 
 
 @cache

@@ -17,9 +17,8 @@ from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
 
 Scalar: TypeAlias = str | int | float | bool
-Control: TypeAlias = Literal["no-lessons", "neutral", "other-domains", "same"]
-"""What the champion is compared with: no lessons, neutral text of equal length in their place, lessons that other tasks
-promoted for other domains, or itself."""
+Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
+"""What the lessons in force are compared with: no lessons, neutral text of equal length in their place, or themselves."""
 
 
 class FlowRequest(BaseModel):
@@ -82,17 +81,15 @@ class FlowRequest(BaseModel):
 
 
 class Measuring(BaseModel):
-    """Attempts that measure, in place of learning."""
+    """Attempts that measure lessons, in place of learning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rollouts: int
     lessons: tuple[str, ...] = ()
-    """Ids of the lessons to be measured; empty: all in force."""
+    """Ids of the lessons to be measured; empty: those on trial and in force."""
     control: Control | None = None
-    """Compares the champion with this control, in place of measuring single lessons."""
-    others: tuple[str, ...] = ()
-    """The lessons of ``other-domains``, as task/id."""
+    """Compares the lessons in force with this control, in place of measuring single lessons."""
 
 
 class RunRequest(FlowRequest):
@@ -112,7 +109,7 @@ class RunRequest(FlowRequest):
     measures: Measuring | None = None
     """Measure with the settings of the task's newest run, and learn nothing."""
     test: bool = False
-    """Learn nothing: compare the champion with no lessons on the sealed items."""
+    """Learn nothing: compare the lessons in force with none on the sealed items."""
     dataset: str | None = None
     eval_dataset: str | None = None
     data_config: str | None = None

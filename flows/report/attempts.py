@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
+from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -26,16 +27,6 @@ from tfgrpo.tasks.exports.run_reading import LineIndex, line_index
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.shapes import Frame
 
-ARMS: Final[Mapping[str, str]] = {
-    "train": "learning",
-    "drawn": "a random half",
-    "complement": "the other half",
-    "control": "control",
-    "baseline": "no lessons",
-    "champion": "before",
-    "candidate": "after",
-}
-"""What people call the arms, in the order in which they are shown."""
 PHASES: Final[Mapping[str, str]] = {"train": "learning", "eval": "sweep", "measure": "measuring"}
 UNFINISHED: Final = "unfinished"
 _UNFINISHED_WHY: Final = "its batch was not finished: what the model answered is in the journal, and was not graded"
@@ -161,7 +152,7 @@ class ItemTally:
         """Count a line of ``rollouts.jsonl``."""
         self.outcomes[row["outcome"]["name"]] += 1
         if (reward := row["outcome"].get("reward")) is not None:
-            counted = self.sums.setdefault(row["arm"], [0, 0.0])
+            counted = self.sums.setdefault(shown_arm(row["arm"]), [0, 0.0])
             counted[0] += 1
             counted[1] += reward
 

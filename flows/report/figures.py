@@ -1,27 +1,24 @@
-"""Write the figures of the report for people: the filters of its templates, and the scale of its charts."""
+"""Write the figures of the report for people: the filters of its templates."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from tfgrpo.flows.console.figures import duration
-from tfgrpo.flows.report.attempts import ARMS, PHASES, UNFINISHED, AttemptView, ItemTally
-from tfgrpo.flows.run.effects import effect_text
-from tfgrpo.stores.numeric import two_digits
+from tfgrpo.flows.console.figures import ARMS, duration, shown_arm
+from tfgrpo.flows.report.attempts import PHASES, UNFINISHED, AttemptView, ItemTally
+from tfgrpo.stores.experiences.decisions import Gain
 from tfgrpo.stores.outcomes import OutcomeName, RewardScore
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.decision import chance, signed
 from tfgrpo.tasks.learning.summarize import frame_label
 from tfgrpo.tasks.shapes import Frame
 
 NOTHING: Final = "–"
 """Shown for an unknown figure, which is not zero."""
 _LONG = 2000
-_MARGIN = 6.0
-"""Percent of the width left and right of a chart, for the captions of its outermost grid lines."""
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
@@ -79,24 +76,13 @@ def minute(time: str) -> str:
     return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()  # a time without a zone ends in a blank
 
 
-def effect(account: Mapping[str, Any] | None) -> str:
-    """Return what a lesson was measured to do, and what it costs; empty for one that the run did not know."""
-    if account is None or "effect" not in account:
-        return ""
-    return f" · effect {effect_text(account['effect'])} · {account['tokens']} tokens"
-
-
-def smallest_gain(gain: Mapping[str, Any] | None) -> str:
-    """Return the gains that one night, and five, show with 80 % power, as a run's forecast has them; empty without."""
-    if not gain:
-        return ""
-
-    def points(bounds: Sequence[float | None]) -> str:
-        ends = ["none" if each is None else two_digits(each) for each in bounds]
-        return " to ".join(dict.fromkeys(ends))
-
-    shown = f"{points(gain['one_night'])} points, five nights {points(gain['five_nights'])}"
-    return f"a night like this shows a gain of {shown} (80 % power)"
+def points(gain: Gain | Mapping[str, Any] | None) -> str:
+    """Return a gain in points with its interval, of a decision or of a lesson's effect; a dash for none."""
+    known = gain.model_dump() if isinstance(gain, Gain) else gain
+    if not known:
+        return NOTHING
+    mean, low, high = (signed(known[name]) for name in ("mean", "low", "high"))
+    return f"{mean} ({low} … {high})"
 
 
 def reward(attempt: AttemptView) -> str:
@@ -106,7 +92,8 @@ def reward(attempt: AttemptView) -> str:
 
 def where(attempt: AttemptView) -> str:
     """Return the epoch, phase and arm of an attempt, and its name in the files."""
-    words = (PHASES.get(attempt.phase, attempt.phase), ARMS.get(attempt.arm, attempt.arm))
+    arm = shown_arm(attempt.arm)
+    words = (PHASES.get(attempt.phase, attempt.phase), "" if arm == "group" else ARMS.get(arm, arm))
     return ", ".join([f"epoch {attempt.epoch}", *dict.fromkeys(filter(None, words)), attempt.rollout_id])
 
 
@@ -133,7 +120,8 @@ def rewards(tally: ItemTally) -> str:
 
 
 _OWN: Final = (
-    effect,
+    points,
+    chance,
     reward,
     where,
     score,
@@ -148,37 +136,5 @@ _OWN: Final = (
     dollars,
     setting,
     minute,
-    smallest_gain,
 )
 FILTERS: Final[dict[str, Callable[..., Any]]] = {each.__name__: each for each in (*_OWN, duration, pluralize)}
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Linear scale: maps the values ``low`` to ``high`` to the places ``start`` to ``end`` of an axis."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        """Return the place of a value."""
-        return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 2)
-
-    @property
-    def quarters(self) -> list[float]:
-        """Values for the grid lines."""
-        return [self.low + (self.high - self.low) * part / 4 for part in range(5)]
-
-
-def reward_scale(rewards: Iterable[float]) -> Scale:
-    """Return a scale for rewards in SVG units, from the floor of the plot to its top; it includes 0 and 1."""
-    values = [0.0, 1.0, *rewards]
-    return Scale(min(values), max(values), 210, 26)
-
-
-def interval_scale(bounds: Sequence[float]) -> Scale:
-    """Return a scale for intervals in percent of the chart's width; it includes 0, and 1 unless a bound is negative."""
-    lowest = min(0.0, *bounds)
-    return Scale(lowest, max(0.0 if lowest < 0.0 else 1.0, *bounds), _MARGIN, 100.0 - _MARGIN)

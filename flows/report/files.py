@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from tfgrpo.flows.console.figures import shown_arm
 from tfgrpo.flows.report.attempts import AttemptView, ItemTally, add_to_tallies
 from tfgrpo.flows.report.figures import excerpt
 from tfgrpo.stores.errors import StoreError
@@ -32,16 +33,14 @@ Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
+STATES: Final = ("in force", "on trial", "known", "kept out")
+"""Of a lesson, in the order in which the page shows them."""
 
 
 @dataclass(slots=True)
 class Groups:
     """Sums of ``groups.jsonl``."""
 
-    batches: dict[tuple[int, int], list[float]] = field(default_factory=dict)
-    """Sum of mean rewards and number of groups, by epoch and batch of training."""
-    without: dict[tuple[int, int], list[float]] = field(default_factory=dict)
-    """The same of the halves without lessons."""
     arms: dict[str, dict[str, float]] = field(default_factory=dict)
     """Mean reward by held-out item and arm."""
     proposals: int = 0
@@ -54,7 +53,7 @@ class Groups:
     """Learning calls without a usable answer, by kind of failure."""
 
     def refuse(self, text: str, reason: str) -> None:
-        """Count a refused proposal or operation; the texts of the first are kept."""
+        """Count a refused proposal; the texts of the first are kept."""
         self.refused[reason] += 1
         if len(self.texts) < _REFUSED_SHOWN:
             self.texts[text, reason] = None
@@ -69,25 +68,9 @@ def read_groups(run: RunPaths) -> Groups:
             groups.refuse(text, reason)
         if row.get("reflection_failure"):
             groups.broken[row["reflection_failure"]["error_type"]] += 1
-        # Of a split group the reward under the library that learns.
-        mean = row["halves"][-1]["mean_reward"] if row.get("halves") else row["mean_reward"]
-        if row["phase"] == "train":
-            for half in row.get("halves") or ():
-                if half["arm"] == "baseline":
-                    _add(groups.without, row, half["mean_reward"])
-            _add(groups.batches, row, mean)
-        if mean is None:
-            continue
-        if row["phase"] == "eval":
-            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = mean
+        if row["phase"] == "eval" and row["mean_reward"] is not None:
+            groups.arms.setdefault(row["item_id"], {})[row["arm"]] = row["mean_reward"]
     return groups
-
-
-def _add(sums: dict[tuple[int, int], list[float]], row: Mapping[str, Any], mean: float | None) -> None:
-    if mean is not None:
-        total = sums.setdefault((row["epoch"], row["batch"]), [0.0, 0])
-        total[0] += mean
-        total[1] += 1
 
 
 @dataclass(slots=True)
@@ -112,7 +95,7 @@ def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
         add_to_tallies(rollouts.items, row)
         if row["rollout_id"] in wanted:
             rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, excerpt)
-        column = rollouts.tokens.setdefault((row["epoch"], row["arm"]), Column())
+        column = rollouts.tokens.setdefault((row["epoch"], shown_arm(row["arm"])), Column())
         column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
         outcome = row["outcome"]
         if outcome["name"] != "scored":
@@ -184,40 +167,35 @@ class Lesson(NamedTuple):
     groups: int
     """Groups it was drawn from, of which the page shows the first contrasts."""
     contrasts: tuple[Contrast, ...]
-    account: Json | None
-    """For, against, net support and age, as of the end of the run; None before learning rules 4."""
+    known: Json
+    """State, effect, groups for and against and tokens, as of the end of the run; empty if it is not known any more."""
 
 
 class Learned(NamedTuple):
     """Lessons for the page."""
 
-    library: tuple[Lesson, ...]
-    replaced: tuple[Lesson, ...]
-    """Known to this run or stored by it, and not in its library at the end."""
+    known: tuple[Lesson, ...]
+    """What is in force first, then what is on trial; of equal state the better first."""
+    others: tuple[Lesson, ...]
+    """Stored by this run, and not known at its end: reworded, merged or forgotten."""
     missing: int
-    """Lessons of the library that are not in the store."""
+    """Known lessons that are not in the store."""
     unreadable: tuple[str, ...]
     """A warning for each damaged file of an earlier run, whose attempts or prompts are not shown."""
-
-    @property
-    def known(self) -> dict[str, Lesson]:
-        """Those with an account, by id."""
-        return {each.record.experience_id: each for each in (*self.library, *self.replaced) if each.account}
 
 
 def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
     """Return the lessons with their evidence, and the sums of the run's rollouts."""
-    names: list[str] = list(manifest.get("tfgrpo", {}).get("library", ()))
-    accounts: Json = manifest.get("tfgrpo", {}).get("accounts", {})
-    wanted, own = {*names, *accounts}, str(manifest.get("run_id", run.root.name))
+    known: Mapping[str, Json] = (manifest.get("tfgrpo") or {}).get("lessons", {})
+    own = str(manifest.get("run_id", run.root.name))
     records: dict[str, ExperienceRecord] = {}
     for record in chain.from_iterable(
         ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original()))
     ):
-        if record.experience_id in wanted or record.run_id == own:
+        if record.experience_id in known or record.run_id == own:
             records.setdefault(record.experience_id, record)
-    pairs = {name: _contrasted(record.evidence) for name, record in records.items()}
-    shown = {rollout for groups in pairs.values() for pair in groups[:_CONTRASTS_SHOWN] for rollout in pair}
+    groups = {name: _groups(record.evidence) for name, record in records.items()}
+    shown = {rollout for each in groups.values() for members in each[:_CONTRASTS_SHOWN] for rollout in members}
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
@@ -233,18 +211,22 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
             prompts |= {
                 row["item_id"]: excerpt(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
             }
-    lessons = {
-        name: Lesson(
+    lessons = [
+        Lesson(
             record,
-            len(pairs[name]),
-            tuple(_contrasts(pairs[name][:_CONTRASTS_SHOWN], found, prompts)),
-            accounts.get(name),
+            len(groups[name]),
+            tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)),
+            known.get(name, {}),
         )
         for name, record in records.items()
-    }
-    library = tuple(lessons[name] for name in names if name in lessons)
-    replaced = tuple(lesson for name, lesson in lessons.items() if name not in names)
-    return Learned(library, replaced, len(names) - len(library), tuple(unreadable)), rollouts
+    ]
+    in_order = sorted((each for each in lessons if each.known), key=_best_first)
+    others = tuple(each for each in lessons if not each.known)
+    return Learned(tuple(in_order), others, len(known) - len(in_order), tuple(unreadable)), rollouts
+
+
+def _best_first(lesson: Lesson) -> tuple[int, float]:
+    return STATES.index(lesson.known["state"]), -lesson.known["effect"]["mean"]
 
 
 @contextmanager
@@ -256,17 +238,23 @@ def _left_out(warnings: list[str]) -> Iterator[None]:
         warnings.append(f"lessons are shown without what this file of an earlier run says of them: {error}")
 
 
-def _contrasted(evidence: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return best and worst rollout of every group, in the order of the evidence, which names the best of a group first."""
+def _groups(evidence: Sequence[str]) -> list[list[str]]:
+    """Return the rollouts of each group in the evidence: of one contrast, or of several."""
     groups: dict[str, list[str]] = {}
     for rollout in evidence:
         groups.setdefault(rollout.rpartition("/")[0], []).append(rollout)
-    return [tuple(dict.fromkeys((members[0], members[-1]))) for members in groups.values()]
+    return list(groups.values())
 
 
 def _contrasts(
-    pairs: Iterable[tuple[str, ...]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
+    groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
 ) -> Iterable[Contrast]:
-    for pair in pairs:
-        if attempts := tuple(found[name] for name in pair if name in found):
-            yield Contrast(prompts.get(attempts[0].item_id, ""), attempts)
+    """Yield the best and the worst of the found attempts of each group."""
+    for members in groups:
+        attempts = sorted((found[name] for name in members if name in found), key=_reward_first)
+        if attempts:
+            yield Contrast(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))
+
+
+def _reward_first(attempt: AttemptView) -> tuple[bool, float]:
+    return attempt.reward is None, -(attempt.reward or 0.0)

@@ -1,4 +1,4 @@
-"""What a person should know of a night in at most ten lines: what changed, is it better, since when, the cost, what to look at.
+"""What a person should know of a night in at most ten lines: what is in force and why, what changed, the cost, what to look at.
 
 Made from the records of the run and its task alone, so that terminal, report, Prefect and ``--json`` say the same. Lessons
 and messages may hold a model's words: whoever shows a line treats it as text.
@@ -10,37 +10,31 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import takewhile
 from textwrap import shorten
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.calibration import told
-from tfgrpo.flows.report.figures import smallest_gain
 from tfgrpo.flows.report.nights import decisions_until
-from tfgrpo.flows.run.effects import effect_text
+from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.pipelines.plan.forecast import Counts
-from tfgrpo.stores.experiences.library import Promotion, in_force, nights_unchanged
+from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.tests import sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.numeric import two_digits
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 MOST_LINES: Final = 10
 _EXCERPT_CHARS: Final = 60
-_ROUND: Final = 100
-"""Figures from which a fraction is left out."""
-_DOUBTFUL: Final = 0.75
-"""Probability of harm above which a lesson in force is worth a look; above 0.9 it is retired."""
-_HEADLINES: Final[Mapping[str, str]] = {
-    "promote": "Promoted: the new library is better",
-    "reject": "Rejected: the new library is not better",
-    "undecided": "Undecided: the evidence does not tell the libraries apart",
-}
-_ANSWERS: Final[Mapping[str, str]] = {"promote": "yes", "reject": "no", "undecided": "not known yet"}
-_UPDATES: Final[Mapping[str, str]] = {"promote": "it held its own", "reject": "no", "undecided": "held back"}
-"""Of lessons that follow on a proven library, which a night seldom proves better than that."""
+_FEW_ITEMS: Final = 200
+"""Below it the same items come every night."""
+_FEW_CONFIRM: Final = 0.2
+_ENOUGH_PROPOSALS: Final = 10
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
 
 Json = Mapping[str, Any]
@@ -58,7 +52,7 @@ class Morning:
     """The morning page of one run."""
 
     verdict: str
-    """Decision of the gate, or the status of a run that ended otherwise."""
+    """What was decided, or the status of a run that ended otherwise."""
     headline: str
     about: str
     """Which night, task, run and model."""
@@ -67,7 +61,7 @@ class Morning:
     removed: tuple[str, ...]
     in_force: tuple[str, ...]
     since: str | None
-    """Run of the decision that put the library into force; None without one."""
+    """Run of the decision since which these lessons are in force; None for no lessons."""
     nights_unchanged: int
     facts: tuple[Line, ...]
     look: tuple[str, ...]
@@ -103,10 +97,10 @@ def morning_page(task: TaskPaths, run: RunPaths, store: ExperienceStore | None =
         night = _Night.read(task, run, store or ExperienceStore(task.experiences, approved={}))
         facts = {
             "changed": _changed(night),
-            "better": _better(night),
-            "missing": _missing(night),
+            "held out": _held_out(night),
             "since": _since(night),
             "cost": _cost(night),
+            "learned": _learned(night),
             "judging": "; ".join(
                 f"{judge}: {said}" for judge, said in told(night.block("tfgrpo", "calibration") or None)
             ),
@@ -118,7 +112,7 @@ def morning_page(task: TaskPaths, run: RunPaths, store: ExperienceStore | None =
             added=night.added,
             removed=night.removed,
             in_force=night.now,
-            since=night.origin.run_id if night.origin else None,
+            since=night.origin.run_id if night.origin and night.now else None,
             nights_unchanged=night.unchanged,
             facts=tuple(Line(label, text) for label, text in facts.items() if text),
             look=tuple(_look(night)),
@@ -133,29 +127,23 @@ class _Night:
 
     task: TaskPaths
     manifest: Json
-    decisions: Sequence[Promotion]
+    decisions: Sequence[Decision]
     verdict: str
-    gate: Json
-    origin: Promotion | None
-    """The decision that put the library into force, from which lessons may have been retired since."""
+    decision: Json
+    """Empty for a run that decided nothing."""
     before: tuple[str, ...]
     now: tuple[str, ...]
     """Ids of the lessons in force before the run, and after it."""
-    candidate: tuple[str, ...]
-    left: Mapping[str, str]
-    """Why lessons left the library in force in this run, by id."""
     texts: Mapping[str, str]
 
     @classmethod
     def read(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore) -> _Night:
         manifest = {"run_id": run.root.name, "status": "running", **ManifestFile(run.manifest).read()}
-        gate, known = manifest.get("gate") or {}, manifest.get("tfgrpo") or {}
+        decision, learning = manifest.get("decision") or {}, manifest.get("tfgrpo") or {}
         decisions = decisions_until(task.original(), manifest)
-        own = [one for one in decisions if one.run_id == manifest["run_id"]]
-        earlier = decisions[: decisions.index(own[0])] if own else decisions
+        earlier = [*takewhile(lambda one: one.run_id != manifest["run_id"], decisions)]
         before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
-        candidate = tuple(known.get("library", ())) if gate else ()
-        wanted = {*before, *now, *candidate, *(known.get("accounts") or {})}
+        wanted = {*before, *now, *learning.get("on_trial", ())}
         found = store.find(wanted)
         if task.original() is not task:
             found += ExperienceStore(task.original().experiences, approved={}).find(wanted)
@@ -163,18 +151,15 @@ class _Night:
             task=task,
             manifest=manifest,
             decisions=decisions,
-            verdict=gate["decision"] if gate and manifest["status"] == "finished" else manifest["status"],
-            gate=gate,
-            origin=in_force(one for one in decisions if one.decision != "retire"),
+            verdict=decision["decision"] if decision and manifest["status"] == "finished" else manifest["status"],
+            decision=decision,
             before=before,
             now=now,
-            candidate=candidate,
-            left={name: why for one in own for name, why in one.reasons.items()},
             texts={one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(found)},
         )
 
     def block(self, *path: str) -> Json:
-        """Return a part of the manifest; empty where an older or unfinished one lacks it."""
+        """Return a part of the manifest; empty where an unfinished one lacks it."""
         found = self.manifest
         for name in path:
             found = found.get(name) or {}
@@ -189,44 +174,47 @@ class _Night:
         return tuple(name for name in self.before if name not in self.now)
 
     @property
+    def origin(self) -> Decision | None:
+        """The decision since which the same lessons are in force, or none."""
+        same = [*takewhile(lambda one: one.experience_ids == self.now, reversed(self.decisions))]
+        return same[-1] if same else None
+
+    @property
     def unchanged(self) -> int:
-        """Nights up to this one that left the library in force as it was."""
+        """Nights up to this one that left what is in force as it was."""
         return 0 if self.added or self.removed else nights_unchanged(self.decisions)
 
     @property
     def sealed(self) -> int:
-        """Sealed items that the library in force was not tested on yet."""
-        sealed = int(self.block("dataset").get("sealed", 0))
-        if not sealed or not self.now:
-            return 0
-        from tfgrpo.stores.experiences.tests import sealed_tests  # noqa: PLC0415 - few datasets have sealed items
+        """Sealed items that the lessons in force were not tested on yet."""
+        return int(self.block("dataset").get("sealed", 0)) if self.now and not self.tested else 0
 
+    @property
+    def tested(self) -> bool:
+        """Whether the lessons in force were tested on sealed items."""
         mine = self.now, bool(self.manifest.get("simulated"))
-        tested = any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original().tests))
-        return 0 if tested else sealed
+        return any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original().tests))
 
-    def text(self, name: str) -> str:
-        """Return the beginning of a lesson; its id where the store lacks it."""
-        return f"“{shorten(self.texts.get(name, name), _EXCERPT_CHARS, placeholder=' …')}”"
-
-    def excerpts(self, sign: str, ids: Sequence[str], few: int) -> str:
-        """Return the first texts with the reason why they left, and how many more there are."""
-        named = (f"{sign} {self.text(name)}, {self.left.get(name, '')}".removesuffix(", ") for name in ids[:few])
-        return "; ".join([*named, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
+    def named(self, ids: Sequence[str], few: int) -> str:
+        """Return the beginnings of the best lessons with their effects, and how many more there are."""
+        lessons = self.block("tfgrpo", "lessons")
+        ids = sorted(ids, key=lambda name: -lessons[name]["effect"]["mean"] if name in lessons else 0.0)
+        texts = (
+            f"“{shorten(self.texts.get(name, name), _EXCERPT_CHARS, placeholder=' …')}”"
+            + (f", {lessons[name].get('kept_out') or effect_text(lessons[name]['effect'])}" if name in lessons else "")
+            for name in ids[:few]
+        )
+        return "; ".join([*texts, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
 
 
 def _headline(night: _Night) -> str:
     message = night.manifest.get("message") or "under way, or its process was killed"
-    if night.verdict not in _HEADLINES:
+    if night.verdict == night.manifest["status"]:
         return f"{night.verdict.capitalize()}: {message}"
-    follows = night.block("gate", "evidence").get("follows")
-    if night.verdict == "undecided" and not night.gate.get("champion"):
-        same = follows and set(night.gate.get("experience_ids", ())) == set(night.now)
-        return "Unchanged: no lesson joins or leaves" if same else "Undecided: nothing was compared"
+    sentence: str = night.decision["sentence"]
     # What a message says before the decision, such as that a replay agrees.
-    beyond, decided, _ = message.partition(f"; {night.verdict}: ")
-    headline = "Promoted: the proven library is updated" if follows and night.verdict == "promote" else None
-    return (headline or _HEADLINES[night.verdict]) + (f"; {beyond}" if decided else "")
+    beyond, decided, _ = message.partition(f"; {sentence}")
+    return f"{sentence}; {beyond}" if decided else sentence
 
 
 def _about(night: _Night) -> str:
@@ -235,85 +223,60 @@ def _about(night: _Night) -> str:
     which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
     marks = (
         ("replayed", night.task.original() is not night.task),
-        ("half of the items", night.block("forecast").get("half_night")),
         ("SIMULATED model", night.manifest.get("simulated")),
     )
     return ", ".join([which, f"run {run_id}", *(text for text, marked in marks if marked)])
 
 
 def _changed(night: _Night) -> str:
-    new = tuple(name for name in night.candidate if name not in night.now)
-    tried = "turned down" if night.verdict == "reject" else "under test"
-    parts = (("+", night.added, "added"), ("−", night.removed, "removed"), ("+", new, tried))
+    on_trial = tuple(name for name in night.block("tfgrpo").get("on_trial", ()) if name not in night.now)
+    parts = ((night.added, "new"), (night.removed, "left"), (on_trial, "on trial"))
     # A single kind of change has room for two texts.
-    few = 2 if sum(bool(ids) for _, ids, _ in parts) == 1 else 1
-    said = [f"{len(ids)} {what}: {night.excerpts(sign, ids, few)}" for sign, ids, what in parts if ids]
+    few = 2 if sum(bool(ids) for ids, _ in parts) == 1 else 1
+    said = [f"{len(ids)} {what}: {night.named(ids, few)}" for ids, what in parts if ids]
     force = f"{pluralize(len(night.now), 'lesson')} in force"
     return ". ".join([force if night.added or night.removed else f"nothing, {force}", *said])
 
 
-def _better(night: _Night) -> str:
-    gate = night.gate
-    if not gate:
-        return "" if night.verdict == "finished" else "not known: the held-out sweep did not end"
-    evidence, why = night.block("gate", "evidence"), gate.get("explanation") or "nothing was compared"
-    before, after, difference = (gate.get(name) for name in ("champion", "candidate", "difference"))
-    answer = (_UPDATES if evidence.get("follows") else _ANSWERS)[gate["decision"]]
-    if evidence.get("follows") and evidence.get("gain"):
-        gain = f"than no lessons: {_interval(evidence['gain'])}, in the learning batches"
-        answer = f"{gain}; than before: {answer}" if before else f"{gain}; than before"
-    if not before or not after:
-        return f"{answer}: {why}"
-    rewards = f"held-out reward {before['estimate']:.3f} before, {after['estimate']:.3f} after"
-    said = f"{answer}: {rewards}, over {pluralize(gate['pairs'], 'item')}; {why}"
-    if difference and f"{difference['estimate']:+.3f}" not in why:
-        said += f"; difference {_interval(difference)}"
+def _held_out(night: _Night) -> str:
+    """Return the rewards of the sweep, and of few items that they are what the decision is about."""
+    decision = night.decision
+    if not decision:
+        return "" if night.verdict == "finished" else "unknown: the sweep did not end"
+    lessons, none = (decision["rewards"].get(arm) for arm in ("library", "none"))
+    if not lessons or not none:
+        return "no item was compared"
+    over = pluralize(decision["pairs"], "item")
+    said = f"reward {lessons['mean']:.3f} with lessons, {none['mean']:.3f} without, over {over}"
+    learned = night.block("dataset").get("learn", _FEW_ITEMS)
+    if learned < _FEW_ITEMS and not night.tested:
+        said += "; the same items come every night, so this is about them: "
+        said += "for others `tfgrpo test` on a sealed share is the proof"
     return said
-
-
-def _interval(each: Json) -> str:
-    return f"{each['estimate']:+.3f}, interval {each['low']:+.3f} … {each['high']:+.3f}"
-
-
-def _missing(night: _Night) -> str:
-    """Return how much evidence an undecided night lacks, and what would decide."""
-    evidence = night.block("gate", "evidence")
-    if night.gate.get("decision") != "undecided" or not night.gate.get("champion"):
-        return ""
-    if not evidence:
-        return "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"
-    if evidence.get("given_up"):
-        return "the next night begins with new evidence" + _visible_gain(night)
-    value, factor = evidence["value"], evidence["needed"] / evidence["value"]
-    if factor <= 1.0:
-        return "no evidence, of which there is enough: what the reasons name"
-    pace = "so far none speaks for the new library"
-    if value > 1.0:
-        more = math.ceil(math.log(factor) / math.log(value) * evidence["nights"])
-        pace = f"{pluralize(more, 'more night')} at the pace so far"
-    lacking = f"{factor:,.0f}" if factor >= _ROUND else f"{factor:.3g}"
-    return f"a factor of {lacking} in evidence, {pace}{_visible_gain(night)}"
-
-
-def _visible_gain(night: _Night) -> str:
-    gain = smallest_gain(night.block("forecast", "gain"))
-    return f"; {gain}" if gain else ""
 
 
 def _since(night: _Night) -> str:
     origin, still = night.origin, night.block("saturated").get("explanation")
-    if origin is None:
-        said = "no library was ever promoted: prompts carry no lessons"
+    if origin is None or (not night.now and origin is night.decisions[0]):
+        said = f"nothing was in force yet: prompts carry no lessons{_wanted(night)}"
     elif origin.run_id == night.manifest["run_id"]:
         said = "this night"
     else:
-        what = "rollback" if origin.decision == "rollback" else "promotion" if origin.ends_night else "import"
-        said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
-        if gone := len(origin.experience_ids) - len(night.now):
-            said += f", {pluralize(gone, 'lesson')} retired since"
-        if night.unchanged and not still:
-            still = f"unchanged for {pluralize(night.unchanged, 'night')}"
+        said = f"the {'night' if origin.ends_night else origin.decision} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
+    if night.unchanged and night.now and not still:
+        still = f"unchanged for {pluralize(night.unchanged, 'night')}"
     return f"{said}; {still}" if still else said
+
+
+def _wanted(night: _Night) -> str:
+    """Return the gain that nights like this one put into force, as the run's forecast has it."""
+    bounds = night.block("forecast", "gain").get("five_nights")
+    if not bounds:
+        return ""
+    ends = ("over 100" if each is None else two_digits(each) for each in bounds)
+    return (
+        f". A gain of {' to '.join(dict.fromkeys(ends))} points would be in force within five nights (80 % probability)"
+    )
 
 
 def _cost(night: _Night) -> str:
@@ -336,8 +299,19 @@ def _cost(night: _Night) -> str:
     return ", ".join([*parts, spending(totals), *shares])
 
 
+def _learned(night: _Night) -> str:
+    counts = night.block("tfgrpo", "proposals")
+    if not (total := sum(counts.values())):
+        return ""
+    known, rest = (
+        [f"{counts.get(name, 0)} {name}" for name in names]
+        for names in (("confirmed", "contradicted"), ("new", "useless"))
+    )
+    return f"{pluralize(total, 'proposal')}: {' and '.join(known)} a known lesson, {', '.join(rest)}"
+
+
 def _look(night: _Night) -> Iterator[str]:
-    """Yield what deserves a look: a first batch that teaches nothing, losses, doubts, sealed items, then other warnings."""
+    """Yield what deserves a look: a first batch that teaches nothing, losses, what the night noted, sealed items, warnings."""
     if first := night.block("first_batch"):
         yield str(FirstBatch.from_json(first))
     rows = night.block("tfgrpo").get("epochs", ())
@@ -349,35 +323,20 @@ def _look(night: _Night) -> Iterator[str]:
         yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
     if broken:
         yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
-    yield from _doubts(night)
+    counts = night.block("tfgrpo", "proposals")
+    total, confirmed = sum(counts.values()), counts.get("confirmed", 0)
+    if total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
+        few = f"only {confirmed}" if confirmed else "none"
+        yield (
+            f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "
+            "a stronger model.reflection.name may see more"
+        )
+    yield from night.decision.get("notes", ())
     if night.sealed:
-        yield f"the library in force was not tested on the {pluralize(night.sealed, 'sealed item')} yet"
-    # What is said above, or as the reason of a change, is not said twice.
-    known = {warning for end in ends for warning in end.warnings}
-    gone = tuple(f"lesson {name} " for name in night.left)
-    yield from (text for text in night.manifest.get("warnings", ()) if text not in known and not text.startswith(gone))
-
-
-def _doubts(night: _Night) -> Iterator[str]:
-    """Yield that lessons do worse than none, contradictions with support on both sides or the weaker in force, and harm."""
-    gain = night.block("gate", "evidence").get("gain")
-    if night.now and gain and gain["high"] < 0.0:
-        yield f"lessons did worse than none in this night's learning batches: {_interval(gain)}"
-    accounts: Mapping[str, Json] = night.block("tfgrpo", "accounts")
-    net = {name: (account["net"], name) for name, account in accounts.items()}
-    pairs = [(one, other) for one in net for other in accounts[one].get("opposites", ()) if net[one] > net[other]]
-    unsettled = [pair for pair in pairs if net[pair[1]][0] > 0 or pair[1] in night.now]
-    if unsettled:
-        worst = max(unsettled, key=lambda pair: net[pair[1]])
-        sides = (f"{night.text(one)} (net {net[one][0]:.1f}{', in force' * (one in night.now)})" for one in worst)
-        between = f"{len(unsettled)} of {pluralize(len(pairs), 'contradiction')} between known lessons"
-        yield f"{between} not settled: {' against '.join(sides)}"
-    effects = {name: effect for name in night.now if (effect := accounts.get(name, {}).get("effect"))}
-    harmful = {name: effect["harm"] for name, effect in effects.items() if effect["harm"] > _DOUBTFUL}
-    if harmful:
-        name = max(harmful, key=harmful.__getitem__)
-        said = f"{night.text(name)} {effect_text(effects[name])}"
-        yield f"{pluralize(len(harmful), 'lesson')} in force may do harm: {said}"
+        yield f"the lessons in force were not tested on the {pluralize(night.sealed, 'sealed item')} yet"
+    # What is said above is not said twice.
+    known = {*night.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
+    yield from (text for text in night.manifest.get("warnings", ()) if text not in known)
 
 
 def _next(night: _Night) -> str:
@@ -392,9 +351,9 @@ def _next(night: _Night) -> str:
         return f"tfgrpo run --resume {run_id} {place}{higher}"
     if night.sealed:
         return f"tfgrpo test {place}"
-    if night.verdict == "promote":
+    if night.now:
         return f"tfgrpo experiences export {place}"
-    return f"tfgrpo {'experiences review' if night.block('tfgrpo', 'accounts') else 'history --all'} {place}"
+    return f"tfgrpo {'experiences review' if night.block('tfgrpo', 'lessons') else 'history --all'} {place}"
 
 
 def _higher_caps(night: _Night, message: str) -> Iterator[str]:

@@ -6,28 +6,25 @@ Fields that an older manifest or a run that ended early lacks are omitted.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.report.attempts import ARMS, PHASES, Limits, count_unfinished, item_views, worst_items
+from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.report.attempts import PHASES, Limits, count_unfinished, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.figures import FILTERS, Scale, interval_scale, reward_scale
+from tfgrpo.flows.report.figures import FILTERS
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.morning import morning_page, place_options
-from tfgrpo.flows.report.nights import decisions_until, nights_of, picture
-from tfgrpo.flows.report.retrieval import read_retrieval
+from tfgrpo.flows.report.nights import changes_of, decisions_until, picture
 from tfgrpo.stores.files.atomic import read_lines, replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
-from tfgrpo.stores.text import pluralize
 
 _ROLES = {
     "rollout": "attempts",
@@ -81,6 +78,7 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         groups = read_groups(run)
     for text, reason in tfgrpo.get("rejected", ()):
         groups.refuse(text, reason)
+    changes = list(changes_of(decisions_until(task.original(), manifest)))
     lessons, rollouts = learned(task, run, manifest)
     count_unfinished(task, run, rollouts.items)
     calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
@@ -88,13 +86,12 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
     return {
         "manifest": manifest,
         "tfgrpo": tfgrpo,
-        "gate": manifest.get("gate") or {},
+        "decision": manifest.get("decision") or {},
         "place": place_options(task),
         "morning": morning_page(task, run),
-        "night_chart": picture(nights_of(task.original(), decisions_until(task.original(), manifest))),
+        "changes": changes,
+        "chart": picture(changes),
         "packs": f" --packs-root {shlex.quote(packs)}" if (packs := settings.get("packs_root")) else "",
-        "comparison": _comparison(manifest.get("gate")),
-        "curve": _curve(groups),
         "arms": list(_arms(run, rollouts)),
         "truth": calibration["truth"],
         "judges": [(path, found, compared_pairs(found)) for path, found in calibration["rewarders"].items()],
@@ -102,43 +99,12 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "rollouts": rollouts,
         "groups": groups,
         "lessons": lessons,
+        "texts": {each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons.known},
         "flips": _flips(groups),
-        "retrieval": read_retrieval(task, run.root.name),
         "items": item_views(task, run, worst_items(rollouts.items)[:_ITEMS_SHOWN], _ITEM_LIMITS),
         "limits": _ITEM_LIMITS,
         "items_left_out": max(0, len(rollouts.items) - _ITEMS_SHOWN),
         "checks": list(_checks(manifest)),
-    }
-
-
-def _comparison(gate: Json | None) -> dict[str, Any] | None:
-    """Return the intervals of the arms and of their difference, with the scale that all fit on."""
-    if not gate or not all(gate.get(arm) for arm in ("champion", "candidate", "difference")):
-        return None
-    rows = {"before": gate["champion"], "after": gate["candidate"], "difference": gate["difference"]}
-    bounds = [row[bound] for row in rows.values() for bound in ("low", "high")]
-    return {"rows": rows, "scale": interval_scale(bounds)}
-
-
-def _curve(groups: Groups) -> dict[str, Any] | None:
-    """Return the mean reward of each batch, the epochs as sections (caption, first and last edge), and the scales."""
-    if not groups.batches:
-        return None
-    batches = sorted(groups.batches.items())
-    points = [
-        (total / count, f"epoch {epoch}, batch {batch + 1}: {total / count:.3f} over {pluralize(int(count), 'group')}")
-        for (epoch, batch), (total, count) in batches
-    ]
-    without = [(place, groups.without[key]) for place, (key, _) in enumerate(batches) if key in groups.without]
-    baseline = [(place, total / count) for place, (total, count) in without]
-    epochs = Counter(epoch for (epoch, _), _ in batches)
-    edges = list(accumulate(epochs.values(), initial=0))
-    return {
-        "points": points,
-        "sections": [(f"epoch {epoch}", *edge) for epoch, edge in zip(epochs, pairwise(edges), strict=True)],
-        "x": Scale(0, len(points), 44, 704),
-        "baseline": baseline,
-        "y": reward_scale([*(mean for mean, _ in points), *(mean for _, mean in baseline)]),
     }
 
 
@@ -154,9 +120,9 @@ def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, S
     epochs = aggregate(read_lines(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
         for name, label in _labelled(ARMS, block["arms"]):
-            phase = PHASES.get("measure" if name in {"drawn", "complement"} else block["phase"], "")
+            phase = PHASES.get(block["phase"], "")
             tokens = rollouts.tokens.get((int(epoch), name), Column()).summary()
-            yield epoch, phase if name == "train" else f"{phase}, {label}", block["arms"][name], tokens
+            yield epoch, phase if name == "group" else f"{phase}, {label}", block["arms"][name], tokens
 
 
 def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
@@ -168,8 +134,8 @@ def _costs(run: RunPaths) -> list[tuple[str, RoleCost, float | None]]:
 
 
 def _flips(groups: Groups) -> list[tuple[str, float, float]]:
-    """Return the held-out items whose mean reward changed most: id, before, after."""
-    pairs = [(item, arms["champion"], arms["candidate"]) for item, arms in groups.arms.items() if len(arms) == 2]
+    """Return the held-out items on which lessons changed the mean reward most: id, without lessons, with them."""
+    pairs = [(item, arms["none"], arms["library"]) for item, arms in groups.arms.items() if len(arms) == 2]
     changed = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair))
     worse = [pair for pair in changed if pair[2] < pair[1]]
     better = [pair for pair in changed if pair[2] > pair[1]]

@@ -1,15 +1,15 @@
 """A learning run, step by step: prepare, open, learn, close; resume and replay."""
 
 __all__ = [
-    "champion",
-    "effects",
+    "credit",
     "execution",
     "exit_status",
     "index",
     "judging",
+    "lessons",
     "loop",
     "prepare",
-    "promoted",
     "resume",
+    "served",
     "trial",
 ]

@@ -6,24 +6,23 @@ All of it is computed from the files, so that a resumed run writes it again afte
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.morning import morning_page
 from tfgrpo.flows.report.page import write_report
-from tfgrpo.flows.run.champion import write_view
-from tfgrpo.flows.run.effects import measured_json, sum_of_effects
+from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.lessons import write_view
+from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.saturation import saturation
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import (
-    Interval,
     bootstrap_interval,
     mean_and_error,
     mean_at_k,
@@ -35,24 +34,21 @@ from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.evaluation import noise_floor
-from tfgrpo.tasks.gate import GateDecision
+from tfgrpo.tasks.decision import explanation_of, sentence_of
 
 T = TypeVar("T")
-_LARGEST_LOG: Final = 700.0
-"""Of a number that a float can hold."""
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
     """Write the last files of a run and return its summary."""
-    gate = _gate(session)
+    decision = _decision(session)
     first = session.books.first_batch
     if session.replay_of is not None and (status == "finished" or (first is not None and first.stops)):
         from tfgrpo.flows.run.replay import compare_with_original  # noqa: PLC0415 - for replays only
 
-        agrees, message = compare_with_original(session, message, gate)
+        agrees, message = compare_with_original(session, message)
         status = status if agrees == "finished" else agrees
-    if gate is not None:
+    if decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
     for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
@@ -78,7 +74,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         message=message,
         ended_at=session.clock().isoformat(),
         tfgrpo=session.books.tfgrpo_block(session.learning),
-        gate=gate,
+        decision=decision,
         saturated=saturated,
         ledger={**dataclasses.asdict(totals), "spent": spending(totals)},
         timing=timing,
@@ -89,7 +85,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     morning = _written(
         session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
     )
-    details = _details(session, status, gate, report, timing)
+    details = _details(session, status, decision, report, timing)
     return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
 
@@ -102,83 +98,51 @@ def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
         return None
 
 
-def _gate(session: Session) -> dict[str, Any] | None:
-    """Return decision and evidence as JSON for manifest, report and ``--json``; None before the sweep."""
-    if session.books.gate is None:
+def _decision(session: Session) -> dict[str, Any] | None:
+    """Return the decision with its figures as JSON for manifest, report and ``--json``; None before it."""
+    decision, swept = session.books.decision, session.books.swept
+    if decision is None or swept is None:
         return None
-    decision, seed = session.books.gate, session.settings.tfgrpo.seed
-    evidence, score_range = decision.evidence, session.plan.score_range
-    k = min((len(rewards) for pair in evidence.pairs for rewards in (pair.champion, pair.candidate)), default=0)
+    score_range, seed = session.plan.score_range, session.settings.tfgrpo.seed
+    sides = {arm: list(swept.rewards.get(arm, {}).values()) for arm in SIDES}
+    # Items with a reward on both sides, so that the two means are about the same ones.
+    both = [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
+    k = min((len(rewards) for pair in both for rewards in pair), default=0)
     return {
-        "decision": decision.decision,
-        "explanation": "; ".join(decision.reasons),
-        "difference": decision.interval and _interval(decision.interval),
-        "champion": _arm([pair.champion for pair in evidence.pairs], k, score_range, seed),
-        "candidate": _arm([pair.candidate for pair in evidence.pairs], k, score_range, seed),
-        "pairs": len(evidence.pairs),
-        "lost_share": evidence.lost_share,
-        "lost": list(evidence.lost),
-        "score_range": list(score_range),
-        "lost_attempts": {
-            "champion": dataclasses.asdict(evidence.champion_attempts),
-            "candidate": dataclasses.asdict(evidence.candidate_attempts),
-            "p": decision.loss_chance,
+        **decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous"}),
+        "sentence": sentence_of(decision.decision, decision.total, decision.held_out, proven=decision.proven),
+        "explanation": explanation_of(decision),
+        "rewards": {
+            arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)
         },
-        "regressions": list(decision.regressions),
-        "recoveries": list(decision.recoveries),
-        "noise_floor": noise_floor(evidence.pairs),
-        "sum_of_effects": _sum_of_effects(session),
-        "evidence": _evidence(session, decision),
-        "experience_ids": [entry.experience_id for entry in session.successor.entries],
+        "swept": swept.items,
+        "lost": {
+            arm: [lost, lost + sum(map(len, sides[arm]))]
+            for arm in SIDES
+            for lost in (sum(swept.lost.get(arm, {}).values()),)
+        },
+        "score_range": list(score_range),
     }
 
 
-def _evidence(session: Session, decision: GateDecision) -> dict[str, Any] | None:
-    """Return the evidence of all nights of the stream; None under learning rules before 4."""
-    if decision.capital is None:
-        return None
-    return {
-        "value": math.exp(min(decision.capital.log_value, _LARGEST_LOG)),
-        "needed": 1.0 / (1.0 - session.settings.gate.confidence),
-        "nights": decision.nights,
-        "learned_items": decision.learned,
-        "gain": _interval(decision.gain) if decision.gain and session.context.rules > 5 else None,
-        "follows": session.follows,
-        "given_up": decision.given_up,
-    }
-
-
-def _sum_of_effects(session: Session) -> float | None:
-    """Return the difference of the libraries as the sum of the measured effects of their lessons.
-
-    None for lessons beyond the slots, which have their effect on some items only.
-    """
-    learning, (low, high) = session.learning, session.plan.score_range
-    successor = session.successor
-    if session.outgrown_by(learning.champion, successor):
-        return None
-    total = sum_of_effects(learning.champion.entries, successor.entries, learning.effects)
-    return None if total is None else total * (high - low)
-
-
-def _arm(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: int) -> dict[str, float | None] | None:
-    """Return the mean reward of an arm by items, with interval and error, and what k attempts reach; None without items."""
+def _side(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: int) -> dict[str, float | None] | None:
+    """Return the mean reward of a side by items, with interval and error, and what k attempts reach; None without items."""
     if not rewards:
         return None
     items = [item for item, group in enumerate(rewards) for _ in group]
+    found = bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))
     counts = [(len(group), sum(is_highest(reward, score_range) for reward in group)) for group in rewards]
     return {
-        **_interval(bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))),
+        "mean": found.estimate,
+        "low": found.low,
+        "high": found.high,
+        "n": found.n,
         "error": mean_and_error([reward for group in rewards for reward in group], items).se,
         "k": k,
         "mean_at_k": mean_at_k(rewards, k),
         "pass_at_k": fmean(pass_at_k(made, passed, k) for made, passed in counts),
         "pass_hat_k": fmean(pass_hat_k(made, passed, k) for made, passed in counts),
     }
-
-
-def _interval(interval: Interval) -> dict[str, float | None]:
-    return {"low": interval.low, "estimate": interval.estimate, "high": interval.high}
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:
@@ -201,27 +165,25 @@ def _stages(session: Session) -> list[dict[str, Any]]:
 
 
 def _details(
-    session: Session, status: Status, gate: dict[str, Any] | None, report: Path | None, timing: dict[str, float]
+    session: Session, status: Status, decision: dict[str, Any] | None, report: Path | None, timing: dict[str, float]
 ) -> dict[str, Any]:
-    books, totals = session.books, session.runtime.ledger.totals()
+    books, totals, credit = session.books, session.runtime.ledger.totals(), session.learning.credit
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     if resume is not None and books.first_batch is not None and books.first_batch.stops:
         resume += " --allow-zero"
     return {
         "task_id": session.settings.task_id,
         "simulated": session.plan.simulated,
-        "gate": gate,
+        "decision": decision,
         "epochs": [dataclasses.asdict(end) for end in books.epochs],
         "lessons": [
             {
                 "id": entry.experience_id,
                 "polarity": entry.polarity,
                 "text": entry.summary32,
-                **measured_json(entry, session.learning.effects.get(entry.experience_id)),
-                "account": account and account.as_json(),
+                **lesson_json(credit.known[entry.experience_id], credit, books.in_force(session.learning)),
             }
-            for entry in session.successor.entries
-            for account in (session.learning.accounts.get(entry.experience_id),)
+            for entry in credit.on_trial
         ],
         "ledger": dataclasses.asdict(totals),
         "spent": spending(totals),

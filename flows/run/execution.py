@@ -25,7 +25,6 @@ from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
-from tfgrpo.flows.run.loop.promotion import retire
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, prepare
@@ -34,6 +33,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
 from tfgrpo.stores.ledger.shared import SharedStore
+from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import close_runtime, halt_runtime, runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
@@ -186,11 +186,11 @@ def _traced(session: Session) -> _End:
         end = _ended(session)
         if end.error is not None:
             span.fail(end.error)
-        totals, gate = session.runtime.ledger.totals(), session.books.gate
+        totals, decision = session.runtime.ledger.totals(), session.books.decision
         unknown = bool(totals.unmeasured_attempts)
         span.set(
             run_status=end.status,
-            run_gate=None if gate is None else gate.decision,
+            run_decision=None if decision is None else decision.decision,
             run_calls=None if unknown else totals.calls,
             run_tokens=None if unknown else totals.tokens,
             run_cost_usd=None if unknown or totals.unknown_price_calls else totals.usd,
@@ -226,8 +226,5 @@ def _whole_run(session: Session) -> str:
         measure(session)
         return "measured with one actor per item; nothing was learned, because FEATURE_TFGRPO_GROUP is off"
     if session.measures is not None:
-        done = measure_on_demand(session, session.measures)
-        retire(session)
-        return done
-    decision = learn(session)
-    return f"{decision.decision}: {'; '.join(decision.reasons)}"
+        return measure_on_demand(session, session.measures)
+    return explanation_of(learn(session))

@@ -24,7 +24,7 @@ class RunSummary:
     message: str
     """One sentence for people; for a refusal, one line per problem."""
     details: dict[str, Any]
-    """JSON values: gate, lessons, ledger, paths."""
+    """JSON values: decision, lessons, ledger, paths."""
     signal: BaseException | None = None
     """Signal by which Prefect cancelled or terminated the run, to be raised again once the books are closed."""
 

@@ -40,10 +40,10 @@ class RunEntry:
     """Of the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
     decision: str | None
     message: str | None
-    """Message of the gate, or the reason of an early end."""
+    """The decision in words, or the reason of an early end."""
     spent: str | None
     lessons: int | None
-    """Lessons of the candidate at the end, whether or not they came into force. None for a run that ended no epoch."""
+    """Lessons on trial at the end. None for a run that ended no epoch."""
     simulated: bool | None
 
 
@@ -132,7 +132,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         run_id=run.root.name,
         started_at=_moment(manifest, run.manifest, "started_at"),
         status=str(manifest.get("status")),
-        decision=_block(manifest, "gate").get("decision"),
+        decision=_block(manifest, "decision").get("decision"),
         message=manifest.get("message"),
         spent=_block(manifest, "ledger").get("spent"),
         lessons=epochs[-1].get("lessons") if epochs else None,

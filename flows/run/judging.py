@@ -106,5 +106,5 @@ def graded_group(item: Item, size: int, runtime: Runtime) -> GroupSpec:
     """Return the group of the completions of an item, for judges: without a prompt, because none is known."""
     manifest = runtime.pack.manifest
     pack = PackText("", "", manifest.id, manifest.stamp, ())
-    key = GroupKey(1, "eval", "candidate", 0, item.id)
+    key = GroupKey(1, "eval", "group", 0, item.id)
     return GroupSpec("grade", key, item, size, 0.0, pack, reflect=False)

@@ -1,4 +1,4 @@
-"""Open a run: names, directories, the champion it starts from and the manifest, in that order.
+"""Open a run: names, directories, the library it starts from and the manifest, in that order.
 
 A replay reads from the task of its run and writes to a task of its own. What must be unchanged in a resumed or replayed
 run (pack, items) is compared with its manifest before any writing.
@@ -7,7 +7,6 @@ run (pack, items) is compared with its manifest before any writing.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,25 +18,23 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.champion import starting_library, store_of
+from tfgrpo.flows.run.credit import conditions_of, memory_of
 from tfgrpo.flows.run.index import RunEntry, runs_of
+from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, recorded_failures
-from tfgrpo.flows.run.loop.knowledge import Evidence, History, LearningState
-from tfgrpo.flows.run.loop.promotion import carried_evidence
+from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.flows.run.loop.session import RunGroups, Session, stopwatch
 from tfgrpo.flows.run.prepare import Prepared, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.plan.sampling import Difficulty, difficulty_so_far
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError
-from tfgrpo.stores.experiences.accounts import MOST_SUPPORT, append_events, read_events
+from tfgrpo.stores.experiences.credit import count_credit, read_credit
+from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.measured import read_measured
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.shared import totals_in
@@ -47,11 +44,10 @@ from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.stores.text import LONGEST_IDENTIFIER, pluralize
 from tfgrpo.tasks.actors.registry import tools_of
-from tfgrpo.tasks.gate import Carried
-from tfgrpo.tasks.learning.curation import limits_for
+from tfgrpo.tasks.learning.credit import MEMORY_NIGHTS
 from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
-from tfgrpo.tasks.runtime.runtime import LEARNING_RULES, RunContext, Runtime
+from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
 
 def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
@@ -61,8 +57,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     identity = _identity(plan)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
-    ids = None if prepared.earlier is None else prepared.earlier["champion"]["experience_ids"]
-    champion, retired = starting_library(plan, ids)
+    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
+    serving, outdated = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     _refuse_damage(context, request)
@@ -75,11 +71,11 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
-        books = Books(context.paths, run_id, plan.rewarders)
-        fields = _opening_fields(prepared, context, champion, clock)
+        books = Books(context.paths, run_id, task.credit, plan.rewarders)
+        fields = _opening_fields(prepared, context, serving, clock)
         books.manifest.update(**fields, **identity)
-        began: dict[str, Any] | None = fields.get("began_with")  # None under older learning rules
-        happened = (*retired, *_lost_before(runtime.journal, began or {}))
+        began: dict[str, Any] = fields["began_with"]
+        happened = (*outdated, *_lost_before(runtime.journal, began))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -91,15 +87,14 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=store_of(plan, task, clock=clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, task, champion, began, clock, context.rules),
-            champion=champion,
+            learning=_learning(plan, serving, began),
+            serving=serving,
+            conditions=conditions_of(plan),
             measures=prepared.request.measures,
-            carried=None if began is None else Carried(Capital(tuple(began["capital"])), began["nights"]),
             fan_out=fan_out,
             clock=clock,
             lock=lock,
             timing=stopwatch(runtime.ledger),
-            difficulty=_difficulty(prepared),
             replay_of=None if request.replay is None else plan.paths,
             failures=recorded_failures(plan.paths.run(run_id)),
         )
@@ -119,14 +114,10 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
     ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.lessons is not None)
     last = next(ended, None)
     block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
-    carried, lost = carried_evidence(prepared.plan)
     return {
-        "account_events": len(read_events(paths.accounts)),
-        "measured_groups": len(read_measured(paths.measured)),
+        "credit_lines": count_credit(paths.credit),
+        "kept_out": kept_out(read_decisions(paths.promotions), simulated=prepared.plan.simulated),
         "remembered": block.get("remembered", {}),
-        "capital": list(carried.capital.logs),
-        "nights": carried.nights,
-        **({"lost": lost} if lost else {}),
         **({"killed": runs[0].run_id} if runs and _was_killed(paths, runs[0]) else {}),
     }
 
@@ -142,56 +133,26 @@ def _was_killed(task: TaskPaths, entry: RunEntry) -> bool:
         return False
 
 
-def _learning(
-    plan: Plan, task: TaskPaths, champion: Library, began_with: Mapping[str, Any] | None, clock: Clock, rules: int
-) -> LearningState:
-    """Return what a run begins with: the champion and, since learning rules 4, the lessons of all nights."""
-    if began_with is None:
-        return LearningState.first(champion)
-    settings, night = plan.settings.tfgrpo, plan.settings.tfgrpo.night or 0
-    history = History.read(
-        store_of(plan, clock=clock),
-        plan.paths.accounts,
-        champion,
-        night=night,
+def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> LearningState:
+    """Return what a run begins with: all that the task's nights have measured and said, up to its beginning."""
+    night = plan.settings.tfgrpo.night or 0
+    memory = memory_of(
+        store_of(plan),
+        read_credit(plan.paths.credit, began["credit_lines"], since=night - MEMORY_NIGHTS),
+        (),
         simulated=plan.simulated,
-        now=clock(),
-        lines=began_with["account_events"],
-    )
-    append_events(task.accounts, history.opening)
-    slots = plan.pack.manifest.experience_slots
-    evidence = Evidence(
-        records=history.records,
-        events=(*history.events, *history.opening),
         night=night,
-        slots=settings.retrieval.most_in_force(slots),
-        capacity=limits_for(settings, slots, 1).capacity,
-        most=MOST_SUPPORT if rules > 4 else math.inf,
+        slots=plan.pack.manifest.experience_slots,
+        conditions=conditions_of(plan),
+        serving=[entry.experience_id for entry in serving.entries],
     )
-    state = LearningState.signed(champion, evidence)
-    state.remembered = began_with["remembered"]
-    lines = read_measured(plan.paths.measured, began_with.get("measured_groups", 0))
-    state.measure([line for line in lines if (line.simulated, line.model) == (plan.simulated, plan.models.name)])
-    return state
-
-
-def _difficulty(prepared: Prepared) -> Difficulty | None:
-    """Return the item statistics of runs before this one started; None without a curriculum."""
-    plan = prepared.plan
-    if plan.settings.tfgrpo.curriculum == "none":
-        return None
-    drawn = (prepared.earlier or {}).get("cohorts", {}).get("1")
-    if drawn is not None:
-        return Difficulty.from_json(drawn["sampling"]["curriculum"])
-    return difficulty_so_far(plan.paths, model=plan.models.name, simulated=plan.simulated)
+    return LearningState.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
 
 
 def _lost_before(journal: Journal | None, began: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was lost before this run began, in this run or in the nights before it."""
+    """Yield what was lost before this run began."""
     if journal is not None and journal.warning is not None:
         yield journal.warning
-    if lost := began.get("lost"):
-        yield lost
     if killed := began.get("killed"):
         command = f"`tfgrpo run --resume {killed}`"
         yield f"run {killed} was killed before its end: {command} goes on with it, and asks no answered call again"
@@ -308,20 +269,18 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
 
 def _context(context: RunContext, prepared: Prepared, run: RunPaths) -> RunContext:
     """Return the context of the run in its directory, with its ledgers, or with the journal that it replays."""
-    plan, earlier = prepared.plan, prepared.earlier
+    plan = prepared.plan
     context = replace(context, mcp_tools=prepared.mcp_tools)
-    rules = LEARNING_RULES if earlier is None else int(earlier.get("learning_rules", 1))
     if prepared.request.replay is not None:
-        return replace(context, run_dir=run.root, rules=rules, replay=True, replay_from=context.paths.journal)
+        return replace(context, run_dir=run.root, replay=True, replay_from=context.paths.journal)
     shared = None if plan.settings.budget.task_max_usd is None else plan.paths.ledger(simulated=plan.simulated)
-    return replace(context, rules=rules, ledger_path=run.ledger, task_ledger_path=shared)
+    return replace(context, ledger_path=run.ledger, task_ledger_path=shared)
 
 
-def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, clock: Clock) -> dict[str, Any]:
+def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, clock: Clock) -> dict[str, Any]:
     request, plan, earlier = prepared.request, prepared.plan, prepared.earlier or {}
     resumed = {} if context.replay else earlier
-    # Older manifests do not mark lasting warnings.
-    lasting = resumed.get("lasting_warnings", resumed.get("warnings", []))
+    lasting = resumed.get("lasting_warnings", [])
     resolved = prepared.resolved
     if request.flow_run_id is not None:  # a deployment has no command line
         asked = {
@@ -332,7 +291,6 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         "warnings": lasting,
         "lasting_warnings": lasting,
         "schema_version": 1,
-        "learning_rules": context.rules,
         **({"opens_sealed": True} if plan.opens_sealed else {}),
         "run_id": context.run_id,
         "task_id": plan.settings.task_id,
@@ -358,9 +316,9 @@ def _opening_fields(prepared: Prepared, context: RunContext, champion: Library, 
         **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
-        **({} if context.rules < 4 else {"began_with": _began_with(prepared)}),
-        "champion": {
-            "library_id": champion.library_id,
-            "experience_ids": [entry.experience_id for entry in champion.entries],
+        "began_with": _began_with(prepared),
+        "in_force": {
+            "library_id": serving.library_id,
+            "experience_ids": [entry.experience_id for entry in serving.entries],
         },
     }

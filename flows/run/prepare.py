@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -20,22 +22,24 @@ from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.index import LATEST
 from tfgrpo.flows.run.resume import earlier_run
-from tfgrpo.flows.run.saturation import saturated_before
+from tfgrpo.flows.run.saturation import is_saturated
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
-from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ModelSettings
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.library import nights_before, promotions
+from tfgrpo.stores.experiences.credit import read_credit
+from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
 from tfgrpo.tasks.models.endpoint import endpoint_of
 from tfgrpo.tasks.models.preflight import check_endpoint
-from tfgrpo.tasks.runtime.runtime import SAME_SWEEPS, RunContext
+from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.tools.schema import ListedTool
 
 
@@ -72,12 +76,16 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     else:
         resolved = _with_night(request.resolved(env))
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
-    measuring = None if request.measures is None else max(1, request.measures.rollouts // MEASURING_SIZE)
-    nightly = earlier is None or int(earlier.get("learning_rules", 1)) > SAME_SWEEPS
+    measuring = None if request.measures is None else request.measures.rollouts
     sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
     tools = _McpTools(earlier)
     checks = (*checks, tools.check)
-    plan = build_plan(resolved, env, extra_checks=checks, measuring=measuring, nightly=nightly, sealed=sealed)
+    saturated = (
+        _saturated(resolved.settings) if earlier is None else bool(mapping_of(earlier.get("forecast")).get("saturated"))
+    )
+    plan = build_plan(
+        resolved, env, extra_checks=checks, measuring=measuring, sealed=sealed, saturated=saturated and not sealed
+    )
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
         from tfgrpo.flows.run.loop.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
@@ -88,6 +96,10 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         if reason := write_error(plan.paths.root / "runs"):
             given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
             raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
+        try:
+            read_credit(plan.paths.credit, since=sys.maxsize)  # damage is refused before anything is written
+        except StoreError as error:
+            raise SettingsError.one("the task's credit", str(error), "a file that can be read") from error
         warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
     return Prepared(request, resolved, plan, warnings, earlier, tools.listed)
@@ -112,22 +124,27 @@ class _McpTools:
 
 
 def _with_night(resolved: Resolved) -> Resolved:
-    """Number the night by the decisions of earlier ones, unless the settings give a number; the next one may be half."""
+    """Number the night by the decisions of earlier ones, unless the settings give a number."""
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
     try:
-        night = nights_before(promotions(TaskPaths.of(settings.out, settings.task_id).promotions))
+        night = nights_before(read_decisions(TaskPaths.of(settings.out, settings.task_id).promotions))
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
-    half = night > 0 and settings.tfgrpo.half_night is None and saturated_before(settings)
-    tonight = {"night": night, **({"half_night": True} if half else {})}
-    learning = settings.tfgrpo.model_copy(update=tonight)
-    source = {"tfgrpo.night": "as many as the gate of the task has decided"} if night else {}
-    source |= {"tfgrpo.half_night": "the library is saturated"} if half else {}
+    learning = settings.tfgrpo.model_copy(update={"night": night})
+    source = {"tfgrpo.night": "as many as the task has ended"} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
+
+
+def _saturated(settings: Settings) -> bool:
+    """Return whether the task's last nights changed nothing. What cannot be read is reported elsewhere."""
+    with suppress(ValueError, StoreError):
+        task = TaskPaths.of(settings.out, settings.task_id)
+        return is_saturated(task, simulated=choose_models(settings).simulated)
+    return False
 
 
 async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
@@ -195,9 +212,7 @@ def run_context(plan: BasePlan, run_id: str, run_dir: Path, task_id: str | None)
             service_version=installed_version(),
             run_id=run_id,
             task_id=task_id,
-            genai_metrics=telemetry.genai_metrics,
             content=telemetry.content,
-            shutdown_s=telemetry.shutdown_s,
             several_processes=plan.settings.task_runner != "threads",
         ),
     )

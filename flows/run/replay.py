@@ -1,4 +1,4 @@
-"""Compare a finished replay with its run: rollouts, groups, records, accounts, gate and promotion, clocks aside."""
+"""Compare a finished replay with its run: rollouts, groups, records, credit and decision, clocks aside."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final
 
-from tfgrpo.flows.run.champion import store_of
 from tfgrpo.flows.run.exit_status import Status
+from tfgrpo.flows.run.lessons import store_of
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import replace_surrogates
 
 _IGNORED: Final = frozenset(
@@ -26,19 +25,19 @@ _IGNORED: Final = frozenset(
 )
 """Times, values computed from times, and fields that differ between versions."""
 _COMPARED: Final = (
-    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("event", "event_id")),
-    *(("gate", "decision"), ("promotion", "decision")),
+    *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("line of credit", "line_id")),
+    ("decision", "decision"),
 )
 """What is compared row by row, and the field that names a row."""
 _SHOWN = 80
 
 
-def compare_with_original(session: Session, message: str, gate: Mapping[str, Any] | None) -> tuple[Status, str]:
+def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
     """Return status and message of a finished replay: ``failed`` with the first difference, if there is one."""
     if session.replay_of is None:
         raise ValueError("not a replay")
     try:
-        difference = next(_differences(session, session.replay_of, gate), None)
+        difference = next(_differences(session, session.replay_of), None)
     except CorruptFile as error:
         difference = str(error)
     if difference is not None:
@@ -47,26 +46,22 @@ def compare_with_original(session: Session, message: str, gate: Mapping[str, Any
     return "finished", f"the replay came to the same store, {count} records; {message}"
 
 
-def _differences(session: Session, task: TaskPaths, gate: Mapping[str, Any] | None) -> Iterator[str]:
+def _differences(session: Session, task: TaskPaths) -> Iterator[str]:
     store = store_of(session.plan, task)
-    gate_then = ManifestFile(task.run(session.run_id).manifest).read().get("gate")
-    then, now = _rows(session, task, store, gate_then), _rows(session, session.task, session.store, gate)
+    then, now = _rows(session, task, store), _rows(session, session.task, session.store)
     for (noun, name), old, new in zip(_COMPARED, then, now, strict=True):
         yield from _in_rows(noun, name, old, new)
 
 
-def _rows(
-    session: Session, task: TaskPaths, store: ExperienceStore, gate: Mapping[str, Any] | None
-) -> Iterator[Iterable[dict[str, Any]]]:
+def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator[Iterable[dict[str, Any]]]:
     """Yield what a task has of the run, in the order of ``_COMPARED``."""
     run = task.run(session.run_id)
     yield read_rows(run.rollouts)
     yield read_rows(run.groups)
     records = (record for record in store.records() if record.run_id == session.run_id)
     yield ({**record.model_dump(mode="json"), "stamp holds": store.verify_stamp(record)} for record in records)
-    yield (row for row in read_rows(task.accounts) if row.get("run_id") == session.run_id)
-    yield [] if gate is None else [json.loads(json.dumps(gate))]  # as a manifest has it: with lists for tuples
-    yield (one.model_dump(mode="json") for one in promotions(task.promotions) if one.run_id == session.run_id)
+    yield (row for row in read_rows(task.credit) if row.get("run_id") == session.run_id)
+    yield (one.model_dump(mode="json") for one in read_decisions(task.promotions) if one.run_id == session.run_id)
 
 
 def _in_rows(

@@ -64,7 +64,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     """
     asked = request.resolved(env)
     run, manifest = _find(request, asked)
-    stored = _as_then(manifest)
+    stored: dict[str, Any] = deepcopy(manifest["settings"])
     sources = {leaf.key: "default" for leaf in setting_fields()} | dict(manifest["sources"])
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")
@@ -96,33 +96,6 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     if manifest.get("measures") is not None and request.measures is None:
         named["measures"] = Measuring.model_validate_json(json.dumps(manifest["measures"]))
     return Earlier(request.model_copy(update=named), manifest, resolved)
-
-
-def settings_of(run: RunPaths) -> Settings:
-    """Return the settings of a run, of an older version too. Raises ``CorruptFile`` where this version cannot read them."""
-    manifest = ManifestFile(run.manifest).read()
-    try:
-        return Settings.model_validate_json(json.dumps(_as_then(manifest)))
-    except (KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise CorruptFile(f"{run.manifest}: has no settings that this version knows") from error
-
-
-def _as_then(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a manifest, with what versions did that lacked some of them."""
-    stored: dict[str, Any] = deepcopy(manifest["settings"])
-    # Runs from before learner_max_tokens used max_tokens for learning calls, and their journal keys depend on it.
-    model, gate, learning = stored.get("model"), stored.get("gate"), stored.get("tfgrpo")
-    if isinstance(model, dict) and "max_tokens" in model:
-        model.setdefault("learner_max_tokens", model["max_tokens"])
-    if isinstance(model, dict) and "reflection_name" in model:
-        model["reflection"] = {"name": model.pop("reflection_name")}
-    # Runs from before gate.group_size swept with the size of their learning groups.
-    if isinstance(gate, dict) and isinstance(learning, dict) and "group_size" in learning:
-        gate.setdefault("group_size", learning["group_size"])
-    # Older learning rules choose the lessons of a prompt without regard to the item.
-    if isinstance(learning, dict) and manifest.get("learning_rules", 1) < 4:
-        learning["retrieval"] = learning.get("retrieval", {}) | {"per_item": 0}
-    return stored
 
 
 def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:

@@ -18,7 +18,7 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.model import ModelRole, SimulatedSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import BudgetSettings
-from tfgrpo.prompt_packs.inject import LESSONS_MARK, with_sample_lesson
+from tfgrpo.prompt_packs.inject import holds_lessons, with_sample_lesson
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ModelTimeout, Problem, SettingsError
 from tfgrpo.stores.frozen_json import json_of, mapping_of
@@ -126,7 +126,7 @@ def _spec(plan: Plan) -> GroupSpec:
     item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.system_text)
     return GroupSpec(
         group_id="trial",
-        key=GroupKey(1, "train", "train", 0, item.id, 0, "trial"),
+        key=GroupKey(1, "train", "group", 0, item.id, 0, "trial"),
         item=item,
         size=1,
         temperature=plan.settings.tfgrpo.temperature.train,
@@ -142,7 +142,7 @@ def _places(body: Mapping[str, Any]) -> list[str]:
 
 
 def _taught(value: object) -> bool:
-    return LESSONS_MARK in json.dumps(value, ensure_ascii=False)
+    return holds_lessons(json.dumps(value, ensure_ascii=False))
 
 
 class Pinged(NamedTuple):

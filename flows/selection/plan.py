@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from tfgrpo.flows.console.powl_files import parse_reference
-from tfgrpo.flows.run.champion import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.index import task_named
+from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import run_context
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
@@ -32,12 +31,13 @@ from tfgrpo.prompt_packs.loader import SHIPPED_ROOT, known_packs
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.composite import check_scorers
+from tfgrpo.rewarders.powl import reference_in
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, DatasetError, PowlError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
@@ -101,7 +101,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     memory = _memory(settings, task, scope, clock)
-    text, skipped = lessons_of(task, pack, item.prompt, simulated=simulated)
+    text, skipped = lessons_of(task, pack, simulated=simulated)
     answer = formats[0]
     if isinstance(answer, PowlFormat) and pack.manifest.domain == _MODELLING:
         answer = replace(answer, instructions="")  # the pack has them
@@ -135,10 +135,9 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
 
 def _memory(settings: Settings, task: TaskPaths | None, scope: MemoryScope, clock: Clock) -> PatternMemory | None:
     """Return the memory of a task; None when it is off."""
-    asked = settings.selection.memory
-    if asked.mode == "off" or task is None:
+    if settings.selection.memory == "off" or task is None:
         return None
-    return PatternMemory(task.patterns, scope, asked.max_patterns, asked.half_life, clock)
+    return PatternMemory(task.patterns, scope, clock)
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:
@@ -188,7 +187,7 @@ def _check_numbers(settings: Settings, *, has_task: bool) -> None:
     cap = settings.budget.max_calls
     if cap is not None and cap < selection.k:
         problems.append(Problem("--max-calls", str(cap), f"at least {selection.k}, a call for each candidate"))
-    if selection.memory.mode != "off":
+    if selection.memory != "off":
         if selection.format == "text":
             accepted = "--format json or powl, which have a structure"
             problems.append(Problem("--memory", "it with --format text", accepted))
@@ -309,9 +308,11 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     if not text.strip():
         raise DatasetError.one(source, "an empty text", "the reference as text, or @FILE")
     if settings.selection.format == "powl":
-        parse_reference(
-            text.encode("utf-8", "surrogatepass"), source
-        )  # a footprint may be of any mode, which its rewarder checks
+        try:
+            reference_in(text)  # a footprint may be of any mode, which its rewarder checks
+        except PowlError as error:
+            accepted = "a process model as text or JSON, or a footprint as JSON"
+            raise DatasetError.one(source, str(error), accepted) from error
     return text
 
 

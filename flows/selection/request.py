@@ -9,17 +9,25 @@ from pydantic import Field
 
 from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest
 
-_OWN: Final = ("k", "min_success", "format", "json_schema", "none_valid", "stage", "max_validations", "timeout_s")
+_OWN: Final = (
+    "k",
+    "min_success",
+    "format",
+    "json_schema",
+    "none_valid",
+    "stage",
+    "memory",
+    "max_validations",
+    "timeout_s",
+)
 
 
 class SelectRequest(FlowRequest):
     """Request of one selection. Absent fields keep the values of environment, pipeline file and defaults."""
 
-    KEYS: ClassVar[Mapping[str, str]] = (
-        {name: f"selection.{name}" for name in _OWN}
-        | {"memory": "selection.memory.mode"}
-        | {name: RunRequest.KEYS[name] for name in FlowRequest.model_fields if name in RunRequest.KEYS}
-    )
+    KEYS: ClassVar[Mapping[str, str]] = {name: f"selection.{name}" for name in _OWN} | {
+        name: RunRequest.KEYS[name] for name in FlowRequest.model_fields if name in RunRequest.KEYS
+    }
 
     prompt: str | None = None
     """The prompt. Either this or ``item``; a dry run without either takes the first item of its world."""

@@ -7,7 +7,6 @@ random stream, so that a resumed run draws the same.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,17 +88,14 @@ class LearningMix:
             start += counts[name]
         return ranges
 
-    def draw(self, epoch: int, *, settings: LearningSettings, weights: Sequence[float] | None = None) -> Cohort:
-        """Draw the cohort of epoch 1, 2, …: ``sample_size`` draws with replacement, a batch at each step.
-
-        ``weights``, one for each item to learn on, are relative within its dataset; None: all equal.
-        """
+    def draw(self, epoch: int, *, settings: LearningSettings) -> Cohort:
+        """Draw the cohort of epoch 1, 2, …: ``sample_size`` draws with replacement, a batch at each step."""
         only = self.learnable
         drawn: list[int] = []
         steps = []
         for step, size in _steps(epoch, settings, self.stride):
-            rng = stream(settings.seed_of("train"), "mix", -1 if self.config.seed is None else self.config.seed, step)
-            draws = MixSampler(self.config, rng, only=only, weights=weights).draw(step, size)
+            rng = stream(settings.night_seed, "mix", -1 if self.config.seed is None else self.config.seed, step)
+            draws = MixSampler(self.config, rng, only=only).draw(step, size)
             drawn += [index for _, index in draws]
             counts = Counter(name for name, _ in draws)
             stage = self.config.stage_at(step).name
@@ -173,12 +169,10 @@ def dataset_graders(config: MixConfig) -> ByDataset:
 
 
 def _steps(epoch: int, settings: LearningSettings, stride: int) -> Iterator[tuple[int, int]]:
-    """Yield step and size of each batch of an epoch. Half a night goes through the same stages."""
-    size, batches = settings.items_of(settings.sample_size), math.ceil(settings.sample_size / settings.batch_size)
-    starts = range(0, size, settings.batch_size)
-    for batch, start in enumerate(starts):
-        step = (epoch - 1) * batches + batch * batches // len(starts)
-        yield step * stride, min(settings.batch_size, size - start)
+    """Yield step and size of each batch of an epoch."""
+    starts = range(0, settings.sample_size, settings.batch_size)
+    for step, start in enumerate(starts, (epoch - 1) * len(starts)):
+        yield step * stride, min(settings.batch_size, settings.sample_size - start)
 
 
 def _all_steps(settings: LearningSettings, stride: int) -> Iterator[int]:

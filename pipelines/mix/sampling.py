@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from tfgrpo.pipelines.mix.config import MixConfig
@@ -41,12 +40,10 @@ class MixSampler:
         rng: random.Random | None = None,
         *,
         only: Mapping[str, Sequence[int]] | None = None,
-        weights: Sequence[float] | None = None,
     ) -> None:
         """Without ``rng``, draw by the config's seed, or unrepeatably without one.
 
         ``only``: the numbers to draw from, by dataset; an absent dataset has none.
-        ``weights``: relative weight of each number within its dataset; None: all equal.
         """
         self._config = config
         self._rng = rng or random.Random(config.seed)
@@ -54,10 +51,6 @@ class MixSampler:
         self._numbers = (
             {name: dataset.records.servable for name, dataset in config.datasets.items()} if only is None else only
         )
-        self._sums: dict[str, list[float]] = {}
-        if weights is not None:
-            for name, numbers in self._numbers.items():
-                self._sums[name] = list(accumulate(weights[number] for number in numbers))
 
     def draw(self, iteration: int, n: int) -> list[tuple[str, int]]:
         """Return ``n`` independent draws as (dataset id, number), none if ``n`` is not above 0.
@@ -92,8 +85,6 @@ class MixSampler:
         if not numbers:
             source = str(self._config.datasets[name].records.path)
             raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
-        if name in self._sums:
-            return name, self._rng.choices(numbers, cum_weights=self._sums[name], k=1)[0]
         return name, numbers[self._rng.randint(0, len(numbers) - 1)]  # as samplers of this form have always drawn
 
 

@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
 from tfgrpo.pipelines.datasets.items import Item, equals, ids_of, pick, texts_of
-from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_cohorts
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS, LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
@@ -109,35 +109,24 @@ class RunData:
     sealed: Sequence[Item] = ()
     """Items that only ``tfgrpo test`` attempts."""
 
-    def cohort(self, epoch: int, settings: Settings, difficulty: Difficulty | None = None) -> Cohort:
-        """Return the items of a learning epoch. ``difficulty`` is used only with ``tfgrpo.curriculum: difficulty``."""
-        weights, metadata = self._weights(settings, difficulty)
-        cohort = next(self._drawn(range(epoch, epoch + 1), settings.tfgrpo, weights))
-        return replace(cohort, metadata={**cohort.metadata, **metadata})
+    def cohort(self, epoch: int, settings: Settings) -> Cohort:
+        """Return the items of a learning epoch."""
+        return next(self._drawn(range(epoch, epoch + 1), settings.tfgrpo))
 
     def cohorts(self, epochs: int, settings: Settings) -> list[Cohort]:
-        """Return epochs 1 to ``epochs`` before any group is known. Raise ``SettingsError`` for too many groups."""
-        learning, items = settings.tfgrpo, len(self.split.learn)
-        again = learning.with_replacement or self.mix is not None
-        groups = epochs * learning.items_of(learning.sample_size if again else items)
+        """Return epochs 1 to ``epochs``. Raise ``SettingsError`` for too many groups."""
+        learning = settings.tfgrpo
+        size = learning.sample_size
+        groups = epochs * (min(size, len(self.split.learn)) if self.mix is None else size)
         if groups > MAX_GROUPS:
             given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
             raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
-        weights, _ = self._weights(settings, None)
-        return list(self._drawn(range(1, epochs + 1), learning, weights))
+        return list(self._drawn(range(1, epochs + 1), learning))
 
-    def _drawn(self, epochs: range, settings: LearningSettings, weights: list[float] | None) -> Iterator[Cohort]:
+    def _drawn(self, epochs: range, settings: LearningSettings) -> Iterator[Cohort]:
         if self.mix is None:
-            return draw_cohorts(self.split.learn, epochs=epochs, settings=settings, weights=weights)
-        return map(partial(self.mix.draw, settings=settings, weights=weights), epochs)
-
-    def _weights(self, settings: Settings, difficulty: Difficulty | None) -> tuple[list[float] | None, dict[str, Any]]:
-        """Return a weight for each item, None if all are equal, and the metadata for the manifest."""
-        if settings.tfgrpo.curriculum != "difficulty":
-            return None, {}
-        ids = ids_of(self.split.learn)
-        known = (difficulty or Difficulty()).of(ids)
-        return [known.weight(name) for name in ids], {"curriculum": known.as_json()}
+            return draw_cohorts(self.split.learn, epochs=epochs, settings=settings)
+        return map(partial(self.mix.draw, settings=settings), epochs)
 
 
 def read_data(settings: Settings, config: MixConfig | None) -> RunData:

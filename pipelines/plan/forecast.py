@@ -1,14 +1,14 @@
-"""Forecast calls, tokens and money of a run from its plan: bounds, and a likely figure between them.
+"""Forecast calls, tokens and money of a run from its plan, and the gain that its nights put into force.
 
-Low: one turn a rollout, no informative group, no lesson to measure, no sweep, equal outputs in every group. High: all
-turns, every group informative, every structured answer repaired as often as allowed, every lesson shortened once, both
-arms, every output judged separately; where attempts may be long, two digests for each reflection. Retries after faults are
-not included. With n items, groups of G, t turns, m informative groups and S batches, an epoch is n·(G·t) + m + S calls,
-plus those of judges; a batch with more proposals than fit into one reply takes several curations. Sweep and measuring have
-group sizes of their own.
+Each is given by bounds and a likely figure between them. Low: one turn a rollout, no group with a contrast, no sweep, equal
+outputs in every group. High: all turns, two contrasts in every group, every structured answer repaired as often as allowed,
+every lesson shortened once, both sides of the sweep, every output judged separately; where attempts may be long, two digests
+for each reflection. Retries after faults are not included. With n items, groups of G, t turns, m contrasts and S batches, an
+epoch is n·(G·t) + m + 2·S calls, plus those of judges: a batch has one curation and one question for what recurs, and more
+curations if its proposals do not fit into one reply. The sweep has a group size of its own.
 
-Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups informative, no
-repairs or shortenings, both arms, every output judged once, and a quarter of the upper bound of tokens for each call, a
+Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups with contrasts, no
+repairs or shortenings, both sides, every output judged once, and a quarter of the upper bound of tokens for each call, a
 sixteenth for learning calls. For later runs: where the last decided run with the same model ended between its bounds.
 """
 
@@ -17,20 +17,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.sampling import MEASURING_SIZE, Cohort
-from tfgrpo.pipelines.plan.visible import VisibleGain, visible_gain
+from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
 from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import ModelChoice
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.model import JudgeLoad
+from tfgrpo.rewarders.statistics.credit import RULES
+from tfgrpo.rewarders.statistics.power import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.numeric import at_most, two_digits
+from tfgrpo.stores.text import MAX_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,43 @@ _GRADER_TOKENS = 800
 """Words of one grader about one attempt."""
 _DIGEST_TOKENS = 500
 """Instruction of a digest."""
+_CAUSE_TOKENS = 200
+"""The cause that a reflection names."""
+_MOST_KNOWN, _MOST_REJECTED = 120, 50
+"""Most known lessons, and texts that were turned down before, that a curation sees (``tfgrpo.tasks.learning``)."""
+NIGHTS = (1, 5, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleGain:
+    """True gains over no lessons, in points, that come into force within some nights with a probability of 80 %.
+
+    Each is given for the least and the most noise; None: above 100 points.
+    """
+
+    one_night: tuple[float | None, float | None]
+    five_nights: tuple[float | None, float | None]
+    ten_nights: tuple[float | None, float | None]
+    planned: PlannedNight
+
+    @classmethod
+    def of(cls, planned: PlannedNight, noise: tuple[float, float] = (SETTLED, MIXED)) -> VisibleGain:
+        """Return the gains at the least and the most variance of one attempt, as a share of the squared range."""
+        least, most = (gains_in_force(planned, variance, NIGHTS) for variance in noise)
+        one, five, ten = zip(least, most, strict=True)
+        return cls(one, five, ten, planned)
+
+    def __str__(self) -> str:
+        one, five, ten = map(_range, (self.one_night, self.five_nights, self.ten_nights))
+        return (
+            f"a total gain of {one} point{'' if one == '1' else 's'} over no lessons would be in force after one night "
+            f"with 80 % probability, {five} within {NIGHTS[1]}, {ten} within {NIGHTS[2]}"
+        )
+
+
+def _range(gains: tuple[float | None, float | None]) -> str:
+    low, high = ("over 100" if gain is None else two_digits(gain) for gain in gains)
+    return low if low == high else f"{low} to {high}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +138,9 @@ class Forecast:
     """None for a real endpoint, whose latency is unknown."""
     simulated: bool
     gain: VisibleGain | None = None
-    """What the sweep can show; None without one."""
-    half_night: bool = False
-    """Whether the run takes half of the items, because the library is saturated."""
+    """What nights like this one put into force; None without a sweep."""
+    saturated: bool = False
+    """Whether the sweep has half of its items, because no night changed what is in force for a while."""
 
     def __str__(self) -> str:
         money = "price unknown"
@@ -110,7 +148,7 @@ class Forecast:
             money = f"about {_likely(self.usd)} USD, at most {at_most(self.usd.high)}"
         tokens = self.prompt_tokens + self.completion_tokens
         label = " (SIMULATED)" if self.simulated else ""
-        half = "; half of the items, for the library is saturated" if self.half_night else ""
+        half = "; half as many items in the sweep, for the task is saturated" if self.saturated else ""
         return f"{self.calls.phrase('calls')}; {tokens.phrase('tokens')}; {money}{label}{half}"
 
     def after(self, manifest: Mapping[str, Any]) -> Forecast:
@@ -173,35 +211,35 @@ def forecast(
     evaluation: Sequence[Item],
     judges: Callable[[int], Sequence[JudgeLoad]] = lambda _: (),
     measured: Sequence[Item] = (),
+    saturated: bool = False,
 ) -> Forecast:
     """Return the forecast of a run over these cohorts and this sweep; an empty ``evaluation`` has no comparison.
 
-    ``measured``: items of the groups that measure lessons. ``judges``: the calls of the rewarders for a group of a size.
+    ``measured``: items of the groups of a run that measures lessons. ``judges``: the calls of the rewarders for a group of a
+    size. ``saturated``: whether ``evaluation`` is half of a sweep.
     """
     estimate = _Estimate(settings, pack, models)
     learned_on = [item for cohort in cohorts for item in cohort.items]
     phases: tuple[tuple[Sequence[Item], int, Callable[[_Use], _Use]], ...] = (
         (learned_on, settings.tfgrpo.actors_per_item, lambda use: use),
         (evaluation, settings.gate.group_size, lambda use: _or_none(use + use)),
-        (measured, MEASURING_SIZE, _or_none),
+        (measured, settings.tfgrpo.measuring_size, _or_none),
     )
     learning = estimate.learning(cohorts) if settings.tfgrpo.enabled else _Use()
-    by_phase: list[list[_RoleUse]] = [
-        [
-            ("actor", models.name, bounded(estimate.rollouts(items, size)).with_likely_tokens()),
-            *(
-                ("judge", models.judge(load.options.model), bounded(estimate.judging(load, items)).with_likely_tokens())
-                for load in judges(size)
-            ),
-        ]
-        for items, size, bounded in phases
-    ]
-    uses: list[_RoleUse] = [("reflection", models.reflection_name, learning.with_likely_tokens()), *chain(*by_phase)]
+    uses: list[_RoleUse] = [("reflection", models.reflection_name, learning.with_likely_tokens())]
+    for items, size, bounded in phases:
+        uses.append(("actor", models.name, bounded(estimate.rollouts(items, size)).with_likely_tokens()))
+        for load in judges(size):
+            judged = bounded(estimate.judging(load, items)).with_likely_tokens()
+            uses.append(("judge", models.judge(load.options.model), judged))
     total = sum((use for _, _, use in uses), _Use())
-    gain = None
-    if evaluation and cohorts:
-        price, calls = _money(models, by_phase[1]), sum(use.calls.likely for _, _, use in by_phase[1])
-        gain = visible_gain(settings, cohorts, len(evaluation), calls, price.likely if price else None)
+    first = settings.tfgrpo.group_size // 2
+    planned = PlannedNight(
+        groups=len(learned_on),
+        halves=(first, settings.tfgrpo.group_size - first),
+        swept=len(evaluation),
+        attempts=settings.gate.group_size,
+    )
     return Forecast(
         calls=total.calls,
         prompt_tokens=total.prompt,
@@ -209,8 +247,8 @@ def forecast(
         usd=_money(models, uses),
         seconds=_simulated_seconds(settings, total.calls) if models.in_process else None,
         simulated=models.simulated,
-        gain=gain,
-        half_night=bool(settings.tfgrpo.half_night),
+        gain=VisibleGain.of(planned) if evaluation and cohorts else None,
+        saturated=saturated,
     )
 
 
@@ -232,7 +270,7 @@ class _Estimate:
         self._slots = pack.manifest.experience_slots
         self._system = _tokens(["".join((pack.system_text, *pack.inject_texts))])
         self._templates = {role: _tokens([text]).high for role, text in pack.templates.items()}
-        self._lesson = math.ceil(self._learning.experience_max_chars / _BYTES_PER_TOKEN_LOW) + 4
+        self._lesson = math.ceil(MAX_CHARS / _BYTES_PER_TOKEN_LOW) + 4
 
     def rollouts(self, items: Sequence[Item], size: int) -> _Use:
         """Return the use of one group of this size on each item."""
@@ -240,7 +278,7 @@ class _Estimate:
         asked = _tokens(item.system_prompt + item.prompt for item in items)
         # Every turn sends all earlier turns again.
         resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
-        system = self._system.high + self._slots * self._lesson
+        system = self._system.high + self._templates["lessons"] + self._slots * self._lesson
         return _Use(
             calls=Counts(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
             prompt=Counts(
@@ -268,29 +306,28 @@ class _Estimate:
         )
 
     def learning(self, cohorts: Sequence[Cohort]) -> _Use:
-        """Return the use of reflecting on every group and curating every batch; none without informative groups."""
+        """Return the use of reflecting on every group and curating every batch; none without a group that teaches."""
         items = [item for cohort in cohorts for item in cohort.items]
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
-        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + len(batches)
+        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + 2 * len(batches)
         completion = Counts(0, total.calls.high * self._learned)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
     @property
     def _contrasts(self) -> int:
         """Most contrasts of one group: of two attempts there is one."""
-        return 2 if self._learning.reflection == "pairs" and self._learning.actors_per_item > 2 else 1
+        return min(RULES.contrasts, self._learning.actors_per_item - 1)
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
         asked_about = self._contrasts * len(items)
-        shown = self._learning.actors_per_item if self._learning.reflection == "all" else 2
         room = math.ceil(self._learning.reflection_chars / _BYTES_PER_TOKEN_LOW)
-        whole = shown * (self._reply + _MESSAGE_TOKENS)
+        whole = 2 * (self._reply + _MESSAGE_TOKENS)
         # Results of tools, and what an agent of one's own returns, may be of any length.
         attempts = min(whole, room) if self._chat else room
-        told = shown * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
+        beside = 2 * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
         asked = self._contrasts * _tokens(item.prompt + item.answer for item in items).high
-        prompts = asked_about * (self._templates["reflect"] + attempts + told) + asked
+        prompts = asked_about * (self._templates["reflect"] + attempts + beside) + asked
         # The two attempts contrasted are condensed where they may not fit.
         long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars
         digests = 2 * asked_about if long else 0
@@ -298,14 +335,15 @@ class _Estimate:
         return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
 
     def _curation(self, groups: int) -> _Use:
-        capacity = math.ceil(self._slots * self._learning.capacity_factor)
-        each = self._contrasts * self._learning.lessons_of(self._contrasts)
-        proposals = min(MAX_PROPOSALS, groups * each)
-        lessons = 2 * capacity + min(proposals, self._model.curation_size)
-        prompt = self._templates["curate"] + lessons * self._lesson
-        more = math.ceil(proposals / self._model.curation_size) - 1
-        first = self._answered(1, prompt, texts=self._learning.edit_budget)
-        return first + self._answered(more, more * prompt, texts=0)
+        """Return the use of curating one batch, and of asking what recurs in its causes."""
+        size = self._model.curation_size
+        proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
+        replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)
+        known = _MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
+        shown = self._templates["curate"] + known + (each + _MOST_REJECTED) * self._lesson
+        causes = self._templates["reflect"] + groups * self._contrasts * _CAUSE_TOKENS
+        curated = self._answered(replies, replies * shown, texts=each)
+        return curated + self._answered(1, causes, texts=self._learning.lessons_per_group)
 
     def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
         """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""

@@ -6,7 +6,7 @@ file, and raises one error with all problems.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import RunData, read_data
-from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.forecast import Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.plan.rewarders import ReferenceReading, build_scorers, mix_of, try_scorers
-from tfgrpo.pipelines.plan.sampling import Cohort, Difficulty, draw_evaluation, measuring_groups, sealed_cohort
+from tfgrpo.pipelines.plan.sampling import Cohort, draw_evaluation, sealed_cohort
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -27,7 +27,9 @@ from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.composite import check_scorers, judge_loads, total_range
 from tfgrpo.rewarders.scorer import Range, Weighted
+from tfgrpo.rewarders.statistics.credit import attempt_variance
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
+from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
@@ -76,7 +78,7 @@ class Plan(BasePlan):
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
     measured_groups: int
-    """Groups that measure the effects of lessons; none of a run too small for it."""
+    """Groups of a run that measures lessons and does nothing else; 0 of any other."""
     paths: TaskPaths
     """Paths of the task's files, which need not exist yet."""
     references: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ class Plan(BasePlan):
     chosen_rewards: str = ""
     """The rewarder that was chosen by the dataset, with what was seen in it; empty where rewarders are named."""
     opens_sealed: bool = False
-    """Whether the run learns nothing and compares the champion with no lessons, on the sealed items."""
+    """Whether the run learns nothing and compares the lessons in force with none, on the sealed items."""
 
     def __repr__(self) -> str:
         items = f"{len(self.learn_items):,} items to learn on, {len(self.eval_items):,} held out to compare on"
@@ -112,12 +114,12 @@ class Plan(BasePlan):
 
     @property
     def sweep_size(self) -> int:
-        """Actors per held-out item and library."""
+        """Actors per held-out item and side."""
         return self.settings.gate.group_size
 
-    def cohort(self, epoch: int, difficulty: Difficulty | None = None) -> Cohort:
-        """Return the items of a learning epoch; always the same ones for the same ``difficulty``."""
-        return self.data.cohort(epoch, self.settings, difficulty)
+    def cohort(self, epoch: int) -> Cohort:
+        """Return the items of a learning epoch."""
+        return self.data.cohort(epoch, self.settings)
 
 
 def build_plan(
@@ -126,14 +128,13 @@ def build_plan(
     *,
     extra_checks: Sequence[ExtraCheck] = (),
     measuring: int | None = None,
-    nightly: bool = True,
+    saturated: bool = False,
     sealed: bool = False,
 ) -> Plan:
     """Check and load all that the settings name.
 
-    ``extra_checks`` are those of higher floors; ``measuring``: groups of a run that measures lessons and does nothing else;
-    ``nightly``: the sweep draws its items anew every night; ``sealed``: it has the sealed ones instead, and
-    nothing is learned.
+    ``extra_checks`` are those of higher floors; ``measuring``: attempts of a run that measures lessons and does nothing else;
+    ``saturated``: the sweep takes half of its items; ``sealed``: it has the sealed ones instead, and nothing is learned.
 
     Raise one ``ConfigError`` with all problems, of the class of the first check that failed.
     """
@@ -153,10 +154,11 @@ def build_plan(
     reading = ReferenceReading.of(settings, rewarders[0], every, named=named)
     settings = reading.settings
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
-    evaluation = _evaluation(data[0], settings, nightly=nightly, sealed=sealed)
-    ahead, groups = _ahead(base, data[0], evaluation, measuring=measuring, sealed=sealed)
+    evaluation = _evaluation(data[0], settings, saturated=saturated, sealed=sealed)
+    groups = 0 if measuring is None else max(1, measuring // settings.tfgrpo.measuring_size)
+    ahead = _ahead(base, data[0], evaluation, groups=groups, saturated=saturated, sealed=sealed)
     if measuring is None and not sealed:
-        ahead = _corrected(ahead, paths[0], base.models, settings)
+        ahead = _corrected(ahead, paths[0], base.models)
     return Plan(
         settings=settings,
         sources=resolved.sources,
@@ -180,35 +182,32 @@ def build_plan(
     )
 
 
-def _evaluation(data: RunData, settings: Settings, *, nightly: bool, sealed: bool) -> Cohort:
+def _evaluation(data: RunData, settings: Settings, *, saturated: bool, sealed: bool) -> Cohort:
     """Return the items of the sweep."""
     learning, actors = settings.tfgrpo, settings.gate.group_size
     if sealed:
         return sealed_cohort(data.sealed, settings=learning, actors=actors)
-    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, nightly=nightly)
+    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, saturated=saturated)
 
 
 def _ahead(
-    base: BasePlan, data: RunData, evaluation: Cohort, *, measuring: int | None, sealed: bool
-) -> tuple[Forecast, int]:
-    """Return the forecast and the number of measuring groups."""
+    base: BasePlan, data: RunData, evaluation: Cohort, *, groups: int, saturated: bool, sealed: bool
+) -> Forecast:
+    """Return the forecast; ``groups``: of a run that measures lessons."""
     settings, learning = base.settings, base.settings.tfgrpo
     # With the feature flag off one epoch is measured, and there is no sweep.
     cohorts = data.cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
-    learned = sum(len(cohort.items) for cohort in cohorts)
-    attempts = learned * learning.actors_per_item + 2 * len(evaluation.items) * settings.gate.group_size
-    groups = 0 if sealed else measuring_groups(learning, attempts) if measuring is None else measuring
-    sweeps = (learning.enabled or sealed) and measuring is None
-    found = forecast(
+    sweeps = (learning.enabled or sealed) and not groups
+    return forecast(
         settings,
         models=base.models,
         pack=base.pack,
-        cohorts=cohorts if measuring is None and not sealed else (),
+        cohorts=() if groups or sealed else cohorts,
         evaluation=evaluation.items if sweeps else (),
         judges=lambda size: [load for each in base.rewarders for load in judge_loads(each.scorer, size)],
         measured=list(islice(cycle(cohorts[0].items), groups)),
+        saturated=saturated,
     )
-    return found, groups
 
 
 def _task_paths(settings: Settings) -> TaskPaths:
@@ -221,14 +220,9 @@ def _task_paths(settings: Settings) -> TaskPaths:
 
 
 def load_pack(settings: Settings, name: str) -> LoadedPack:
-    """Load a pack, with the limits that the settings put on lessons. Raises ``ConfigError``."""
+    """Load a pack, with the limit that the settings put on lessons. Raises ``ConfigError``."""
     root = Path(settings.packs_root) if settings.packs_root is not None else None
-    learning = settings.tfgrpo
-    return replace(
-        load_prompt_pack(name, root),
-        words_allowed=learning.experience_max_words,
-        max_chars=learning.experience_max_chars,
-    )
+    return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
 
 
 def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
@@ -241,17 +235,33 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...
     return built
 
 
-def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice, settings: Settings) -> Forecast:
+def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
     """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
-    # A forecast needs no history: files of an older version lack some of it, and a run that was killed its ledger.
+    # A forecast needs no history: a run that was killed lacks some of it.
     with suppress(StoreError, OSError), expected_shape(task.root):
         run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task
         last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
             ahead = ahead.after(last)
-            if ahead.gain is not None:
-                return replace(ahead, gain=ahead.gain.after(last, settings.gate.confidence))
+            variance = _variance(read_credit(task.credit), run_id)
+            if ahead.gain is not None and variance is not None:
+                ahead = replace(ahead, gain=VisibleGain.of(ahead.gain.planned, (variance, variance)))
     return ahead
+
+
+def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
+    """Return the variance of one attempt in a run and in the night before it; None if nothing says it."""
+    rows = [line for line in lines if isinstance(line, Row)]
+    last = next((row for row in reversed(rows) if row.run_id == run_id), None)
+    if last is None:
+        return None
+    sides = [
+        side
+        for row in rows
+        if row.conditions == last.conditions and last.night - 1 <= row.night <= last.night
+        for side in (row.rewards_one, row.rewards_other)
+    ]
+    return attempt_variance(sides) if any(len(side) > 1 for side in sides) else None
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast) -> Iterator[str]:

@@ -112,14 +112,13 @@ def _outcome_faults(run: RunPaths) -> Iterator[str]:
 def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str]:
     learning = manifest["settings"]["tfgrpo"]
     words = min(MAX_WORDS, learning["experience_max_words"])
-    chars = min(MAX_CHARS, learning["experience_max_chars"])
     pack = manifest["pack"]
     stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
     for row in read_rows(task.experiences):
         if row["run_id"] != run_id:
             continue
         name, text = row["experience_id"][:12], row["summary32"]
-        if count_words(text) > words or len(text) > chars:
+        if count_words(text) > words or len(text) > MAX_CHARS:
             yield f"lesson {name} has {count_words(text)} words and {len(text)} characters"
         elif not row["stamp_signature"]:
             yield f"lesson {name} is not stamped"

@@ -28,8 +28,6 @@ class LimitSettings(Section):
     """Seconds of processor time."""
     memory_mb: int | None = Field(default=8_192, ge=1)
     """Megabytes of data in memory."""
-    file_mb: int | None = Field(default=1_024, ge=1)
-    """Megabytes of one file that it writes."""
     processes: int | None = Field(default=None, ge=1)
     """Processes and threads of the user, all others included, above which no more can be started. Not held for root."""
     output_mb: int = Field(default=16, ge=1, le=1_024)
@@ -63,15 +61,9 @@ class PythonSettings(Section):
 
     timeout_s: int = Field(default=30, ge=1, le=86_400)
     """Seconds of one call, and seconds of processor time of each process, after which it is ended."""
-    memory_mb: int = Field(default=1_024, ge=64)
-    """Megabytes of data in memory of each process."""
-    file_mb: int = Field(default=64, ge=1)
-    """Megabytes of one file that it writes."""
-    processes: int = Field(default=64, ge=1)
-    """Processes and threads of one call; where the kernel refuses namespaces, of your user in all, and root's not at all."""
     container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
     """Command that runs Python on its standard input in a container, such as ``docker run --rm -i --init --network none
-    --memory 1g --pids-limit 64 python:3.12-slim python -``. Of the above only ``timeout_s`` holds for it."""
+    --memory 1g --pids-limit 64 python:3.12-slim python -``. Of our limits only ``timeout_s`` holds for it."""
 
 
 class GatewaySettings(Section):

@@ -7,7 +7,6 @@ connection. ``guard_warnings`` yields what is allowed but unusual.
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -150,24 +149,10 @@ def _rewarders(settings: Settings) -> Iterator[Problem]:
         yield Problem("rewarders", f"{name!r} twice", "every rewarder once: scores are kept by its name")
 
 
-def _failures(settings: Settings) -> Iterator[Problem]:
-    learning = settings.tfgrpo
-    if learning.learn_from == "failures_too" and not learning.show_ground_truth:
-        given = "'failures_too' with tfgrpo.show_ground_truth off"
-        yield Problem("tfgrpo.learn_from", given, "mixed, or the reference answer shown: failures are held against it")
-
-
 def _stages(settings: Settings) -> Iterator[Problem]:
     names = [stage.name for stage in settings.stages]
     if names not in (["learn"], ["learn", "spec-guard"]):
         yield Problem("stages", ", ".join(names) or "no stage", "learn, then spec-guard last")
-
-
-def _faults(settings: Settings) -> Iterator[Problem]:
-    shares = settings.simulated.faults.model_dump()
-    if math.fsum(shares.values()) > 1.0:
-        keys = ", ".join(f"simulated.faults.{kind}" for kind, share in shares.items() if share > 0.0)
-        yield Problem(keys, f"shares that sum to {math.fsum(shares.values()):g}", "shares that sum to at most 1")
 
 
 def _budget(settings: Settings) -> Iterator[Problem]:
@@ -203,7 +188,7 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
 
 
 _CHECKS = (
-    _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _failures, _stages, _faults, _budget,
+    _fan_out, _schedule, task_id_problems, _endpoint, _datasets, _rewarders, _stages, _budget,
 )  # fmt: skip
 
 
@@ -216,7 +201,7 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
     if sources.get("tfgrpo.batch_size", "default") != "default" and learning.batch_size > learning.sample_size:
         yield (
             f"a batch of {learning.batch_size} is more than the {learning.sample_size} items of an epoch: "
-            "the library is curated once an epoch"
+            "lessons are curated once an epoch"
         )
     train, sweep = learning.temperature.train, learning.temperature.eval
     if sweep > train:

@@ -5,6 +5,7 @@ Keys are named, never stored: a value that looks like a key is refused.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -18,7 +19,11 @@ from tfgrpo.pipelines.settings.addresses import (
     refuse_secrets,
 )
 from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
+from tfgrpo.stores.text import did_you_mean
 
+LEARNER_TOKENS: Final = 8_192
+"""Completion tokens of one reflection, curation or shortening, without ``model.reflection.max_tokens``: reasoning models
+think long before lessons."""
 _OPERATION_TOKENS: Final = 100
 """Tokens of one operation on the library with a lesson of full length, as JSON."""
 
@@ -78,7 +83,8 @@ class EndpointSettings(Section):
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_check_body)] = Field(default_factory=dict)
     """Further fields of every request, such as ``reasoning_effort``, ``top_p`` or ``chat_template_kwargs``."""
     max_tokens: int = Field(default=1024, ge=1, le=10_000_000)
-    """Completion tokens one call of an actor or judge may use; also what is reserved for it."""
+    """Completion tokens one call may use; also what is reserved for it. Reflection, curation and shortening may use 8,192,
+    or ``model.reflection.max_tokens``."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Name of that limit in requests; newer vendor models require the second."""
     timeout_s: float = Field(default=120.0, gt=0.0)
@@ -127,8 +133,6 @@ class ReflectionModel(LearnerModel):
 class ModelSettings(EndpointSettings):
     """The endpoint and its models; ``actor``, ``reflection`` and ``judge`` may have others."""
 
-    learner_max_tokens: int = Field(default=8192, ge=1, le=10_000_000)
-    """Completion tokens of one reflection, curation or shortening; also what is reserved for it."""
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
@@ -144,14 +148,14 @@ class ModelSettings(EndpointSettings):
     def of(self, role: ModelRole) -> ModelSettings:
         """Return the settings of a role: its own, and those of this section for the rest.
 
-        Learning calls have a limit of their own. A judge without a name of its own is the model of reflection where both
+        Learning calls may be longer. A judge without a name of its own is the model of reflection where both
         ask the same endpoint.
         """
         own = self.own(role)
         if "api_key_env" in own:  # else the Secret of this section, which is read first, would be taken
             own.setdefault("api_key_secret", None)
         if role == "reflection":
-            own.setdefault("max_tokens", self.learner_max_tokens)
+            own.setdefault("max_tokens", LEARNER_TOKENS)
         if role == "judge" and own.get("base_url", self.base_url) == self.of("reflection").base_url:
             own.setdefault("name", self.of("reflection").name)
         return self.model_copy(update=own)
@@ -162,23 +166,21 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
-class FaultSettings(Section):
-    """Share of simulated calls that fail, by kind."""
+FAULT_KINDS: Final = ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
 
-    rate_limit: Fraction = 0.0
-    """Status 429 with Retry-After."""
-    server_error: Fraction = 0.0
-    """Status 500."""
-    hang: Fraction = 0.0
-    """No answer."""
-    reset: Fraction = 0.0
-    """A broken connection."""
-    bad_json: Fraction = 0.0
-    """A body that is not JSON."""
-    empty: Fraction = 0.0
-    """A reply without text."""
-    truncated: Fraction = 0.0
-    """A reply cut off at the token limit."""
+
+def _check_kind(value: str) -> str:
+    if value not in FAULT_KINDS:
+        raise ValueError(did_you_mean(value, FAULT_KINDS))
+    return value
+
+
+def _check_shares(value: dict[str, float]) -> dict[str, float]:
+    total = math.fsum(value.values())
+    if total > 1.0:
+        kinds = " and ".join(kind for kind, share in value.items() if share > 0.0)
+        raise ValueError(f"shares that sum to at most 1; those of {kinds} sum to {total:g}")
+    return value
 
 
 class SimulatedSettings(Section):
@@ -202,4 +204,9 @@ class SimulatedSettings(Section):
     """Nights (``tfgrpo.night``) after which a third of the rules turn round: what helped harms. None: never."""
     misjudged: Fraction = 0.0
     """Share of reflections that take the better attempts for the worse and so name the wrong direction."""
-    faults: FaultSettings = FaultSettings()
+    faults: Annotated[dict[Annotated[str, AfterValidator(_check_kind)], Fraction], AfterValidator(_check_shares)] = (
+        Field(default_factory=dict)
+    )
+    """Share of calls that fail, by kind: ``rate_limit`` (status 429 with Retry-After), ``server_error`` (500), ``hang``
+    (no answer), ``reset`` (a broken connection), ``bad_json`` (a body that is not JSON), ``empty`` (a reply without
+    text), ``truncated`` (one cut off at the token limit)."""

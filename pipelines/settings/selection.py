@@ -28,21 +28,6 @@ class StageThresholds(Section):
     """High rounds in a row to advance; also the last rounds that decide about falling back."""
     min_parsed: Fraction = 0.95
     """Share of usable answers that must be exceeded."""
-    margin: Fraction = 0.1
-    """Distance of reward or share below their thresholds that makes the stage fall back."""
-
-
-class MemorySettings(Section):
-    """Memory of the structures in earlier selections of a task."""
-
-    mode: MemoryMode = "off"
-    """``record`` only remembers; ``exploit`` shows good and bad structures; ``explore`` shows tried ones to avoid."""
-    hints: int = Field(default=3, ge=1, le=10)
-    """Most structures of each kind in a prompt."""
-    max_patterns: int = Field(default=1000, ge=1, le=100_000)
-    """Structures kept of one domain; the least frequent and oldest are dropped first."""
-    half_life: float = Field(default=50.0, gt=0.0)
-    """Rounds after which the weight of an observation is half."""
 
 
 def _check_model(value: str) -> str:
@@ -79,4 +64,6 @@ class SelectionSettings(Section):
     stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] = "auto"
     """Reward without a named rewarder: validity by a judge, or behaviour by the reference. ``auto``: by history."""
     thresholds: StageThresholds = StageThresholds()
-    memory: MemorySettings = MemorySettings()
+    memory: MemoryMode = "off"
+    """Memory of the structures in earlier selections of a task. ``record`` only remembers; ``exploit`` shows good and bad
+    structures; ``explore`` shows tried ones to avoid."""

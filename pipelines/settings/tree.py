@@ -161,7 +161,8 @@ class RewarderSettings(Section):
     timeout_s: float | None = Field(default=None, gt=0.0)
     """Seconds for one group until a timeout. None: 30, or 600 for a rewarder that calls a model."""
     score_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_check_range)] | None = None
-    """Lowest and highest score, for the gate's interval. None: the range that the rewarder declares, else 0 to 1."""
+    """Lowest and highest score; a point of gain is a hundredth of their distance. None: what the rewarder declares, else 0
+    to 1."""
     isolate: bool = True
     """Run code of your own in a process of its own, which is ended past its limit. False: in a thread."""
     options: Annotated[dict[str, JsonValue], AfterValidator(refuse_secrets)] = Field(default_factory=dict)
@@ -185,12 +186,8 @@ class BudgetSettings(Section):
 class TelemetrySettings(Section):
     """OpenTelemetry. Exporters exist only when an ``OTEL_EXPORTER_OTLP_*ENDPOINT`` is set."""
 
-    genai_metrics: Literal["off", "v1.41", "latest"] = "latest"
-    """Version of the GenAI convention's metrics, emitted in addition to ours."""
     content: bool = False
     """Record prompts and answers on spans (truncated). May contain personal data."""
-    shutdown_s: float = Field(default=2.0, gt=0.0, le=60.0)
-    """Most seconds the process waits at its end for undelivered telemetry."""
 
 
 def env_text(value: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NoReturn
 
@@ -67,11 +67,11 @@ def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) 
     return _child(value, "", ROOT_ID, count(1))
 
 
-def model_in(answer: str, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
+def model_in(answer: str, *, aliases: bool = False) -> Model:
     """Return the model in an answer with reasoning tags, code fences and, around text, prose. Raises ``PowlError``."""
     if without_wrapping(answer).lstrip().startswith("{"):
         return parse_json(answer, fenced=True)
-    return parse_text(answer, aliases=aliases, warn=warn)
+    return parse_text(answer, aliases=aliases)
 
 
 def _loaded(text: str) -> Any:

@@ -97,11 +97,11 @@ def _written(node: Model, parts: Sequence[str]) -> str:
     return f"ACTIVITY({label})" if plain else f"ACTIVITY[{json_line(label)}]"
 
 
-def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlError], object] | None = None) -> Model:
+def parse_text(text: str | None, *, aliases: bool = False) -> Model:
     """Parse a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node gets an id.
 
     ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))``
-    counts children from 0. ``warn`` is called for each child without a comma before it: perhaps a label of two words.
+    counts children from 0.
     Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
@@ -113,9 +113,6 @@ def parse_text(text: str | None, *, aliases: bool = False, warn: Callable[[PowlE
             raise found.result
     except _Mistake as mistake:
         raise error_at(whole, *mistake.args) from None
-    if warn is not None:
-        for position in found.loose:
-            warn(error_at(whole, position, "no comma before this: is it part of the label before it?"))
     return found.result
 
 
@@ -137,8 +134,6 @@ class _Found(NamedTuple):
     result: Model | _Mistake
     begin: int
     end: int
-    loose: Sequence[int] = ()
-    """Positions of children without a comma before them."""
     is_leaf: bool = False
 
 
@@ -157,7 +152,7 @@ def _expression(text: str, begin: int, aliases: bool) -> _Found:
     """Return the expression at a position, up to its closing parenthesis."""
     parser = _Parser(text, begin, aliases)
     try:
-        return _Found(parser.node(ROOT_ID), begin, parser.at, parser.loose)
+        return _Found(parser.node(ROOT_ID), begin, parser.at)
     except _Mistake as mistake:
         return _Found(mistake, begin, parser.at)
 
@@ -167,7 +162,6 @@ class _Parser:
 
     def __init__(self, text: str, at: int, aliases: bool) -> None:
         self.at = at
-        self.loose: list[int] = []
         self._text = text
         self._meaning = partial(_meaning_of, aliases=aliases)
         self._nodes = 0
@@ -222,7 +216,6 @@ class _Parser:
             elif order:
                 raise _Mistake(self.at, "ORDER(…) comes last; a child follows it")
             else:
-                self.loose += [self.at] if children and not comma else []
                 children.append(self.node(f"{identity}.{len(children)}", depth + 1))
             comma = sign == ","
         self.at += 1

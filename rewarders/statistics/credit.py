@@ -37,6 +37,8 @@ POINTS: Final = 100.0
 """Points in the range of a reward."""
 _PRIOR_FREEDOM: Final = 4.0
 """Degrees of freedom that the first variance counts for."""
+_DIGITS: Final = 9
+"""Of a mean in points: what is equal but for the order of a sum is equal, and nothing is above zero by rounding alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ def posterior(rows: Evidence, supported: Floats, variance: float | None = None, 
     covariance = np.linalg.inv(information)
     mean = covariance @ (to_effects.T @ (POINTS * rows.moment / noise) + precision * prior_mean)
     word = Effect(float(mean[0]), math.sqrt(float(covariance[0, 0])))
-    return Posterior(to_effects @ mean, to_effects @ covariance @ to_effects.T, word)
+    return Posterior(np.round(to_effects @ mean, _DIGITS), to_effects @ covariance @ to_effects.T, word)
 
 
 def on_trial(effects: Posterior, net: Floats, subjects: Sequence[int], rules: Rules = RULES) -> list[int]:
@@ -235,7 +237,8 @@ def on_trial(effects: Posterior, net: Floats, subjects: Sequence[int], rules: Ru
     deviations = np.sqrt(np.diag(effects.covariance))
     better: dict[int, int] = {}
     for at in np.argsort(-effects.mean, kind="stable").tolist():
-        if max(net[at], effects.mean[at]) > 0.0:
+        # Where a reflection's word is worth less than nothing, what it speaks against is no better for that.
+        if net[at] > 0.0 or (effects.mean[at] > 0.0 and effects.word.mean > 0.0):
             better.setdefault(subjects[at], at)
     best = list(better.values())
     beyond = [at for at in best[rules.slots :] if effects.mean[at] > rules.sure * deviations[at]]

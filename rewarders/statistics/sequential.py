@@ -1,4 +1,4 @@
-"""A confidence sequence of a mean difference, and a capital of evidence that is carried over nights.
+"""A confidence sequence of a mean difference, and the evidence of all sweeps, which grows over nights.
 
 The confidence sequence is the interval of the mean of bounded paired differences, valid at every look.
 The method is the hedged capital process with constant bets on a grid of Waudby-Smith & Ramdas (2024), "Estimating means
@@ -32,7 +32,6 @@ from tfgrpo.rewarders.statistics.summary import Floats, Interval
 _GAMBLERS: Final = 32
 """On each side, with evenly spaced stakes between 0 and 1."""
 STAKES: Final[Floats] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
-_LEAST_LOG: Final = math.log(0.1)
 _HALVINGS: Final = 45
 """Bisection steps: ends are exact to about 1e-13 of the range, rounded outward."""
 _EDGE: Final = 1e-12
@@ -66,20 +65,18 @@ def paired_confidence_sequence(
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Evidence that a stream of candidates beats no lessons on these items: betting at constant stakes on that side.
+    """Evidence that the libraries of a task are better than no lessons: betting at constant stakes on that side.
 
     Each gambler starts with 1 and multiplies it by ``1 + stake * d / bound`` with every paired difference d; the value is
-    the mean over the gamblers. It is carried over batches, sweeps and nights: 1 is no evidence, 20 is evidence at 5 %.
+    the mean over the gamblers, an e-value: 1 is no evidence, 20 is evidence at 5 %. It is never started anew.
 
-    Assumption: each candidate depends on the past only, and was not learned from the pairs it is measured with. Under "on
-    these items no candidate of the stream is better than no lessons on average", one batch of n items, drawn at random
-    without replacement from all N, multiplies a gambler's capital by e_n / C(N, n) on average, with e_n the elementary
-    symmetric polynomial of the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the
-    power n, hence at most 1. A whole sweep is the case n = N, the inequality of arithmetic and geometric means. So the
-    expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha per
-    stream, however unequal the items. A stream ends where the capital starts anew: at 1 under other conditions, else as
-    ``anew`` says. What is proven is about the stream and these items, not the last candidate alone or other items. (Before
-    learning rules 6 the champion was in the place of no lessons.)
+    Assumption: each library depends on the past only, and was not learned from the pairs it is measured with. Under "on
+    these items no library is better than no lessons on average", one sweep of n items, drawn at random without replacement
+    from all N, multiplies a gambler's capital by e_n / C(N, n) on average, with e_n the elementary symmetric polynomial of
+    the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the power n, hence at most 1. So
+    the expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha,
+    however unequal the items. What is proven is about the libraries of all nights and these items, not the last library
+    alone or other items.
     """
 
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS
@@ -92,14 +89,6 @@ class Capital:
         unit = 2 * np.sort(_unit_scale(differences, bound)) - 1
         growth = np.log1p(STAKES[:, None] * unit).sum(axis=1)
         return Capital(tuple((np.asarray(self.logs) + growth).tolist()))
-
-    def anew(self) -> Capital:
-        """Return the capital of the next stream under the same conditions: what is left, evenly over the stakes.
-
-        It is between a tenth and 1. Each new stream adds at most a tenth to the expected capital, so that a month with r
-        of them promotes falsely with probability at most (1 + r / 10) alpha, and not (1 + r) alpha.
-        """
-        return Capital((min(0.0, max(self.log_value, _LEAST_LOG)),) * _GAMBLERS)
 
     @property
     def log_value(self) -> float:

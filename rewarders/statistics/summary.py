@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 _COUNTS_AT_ONCE: Final = 50_000
 """Counts of draws that a bootstrap keeps in memory."""
+_TIE: Final = 1e-7
+"""Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -100,6 +102,25 @@ def pass_hat_k(attempts: int, passed: int, k: int) -> float:
     """
     _check_counts(attempts, passed, k)
     return math.comb(passed, k) / math.comb(attempts, k)
+
+
+def fisher_test(lost_one: int, made_one: int, lost_other: int, made_other: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test (1935) that two sides lose attempts equally often.
+
+    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the observed one;
+    1.0 if no attempt or every attempt was lost.
+    """
+    lost, made = lost_one + lost_other, made_one + made_other
+    whole = _log_comb(made, lost)
+    tables = range(max(0, lost - made_other), min(lost, made_one) + 1)
+    logs = [_log_comb(made_one, count) + _log_comb(made_other, lost - count) - whole for count in tables]
+    seen = logs[lost_one - tables.start] + _TIE
+    return min(1.0, math.fsum(math.exp(log) for log in logs if log <= seen))
+
+
+def _log_comb(n: int, k: int) -> float:
+    # With logarithms, because binomials of a large sweep overflow a float.
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:

@@ -138,11 +138,9 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
         raise RecordRejected(f"group {group.id!r}: {error}") from error
 
 
-def groups_of_lines(
-    lines: Iterable[str], *, source: str, first: int = 1, texts: TextStore | None = None
-) -> Iterator[RolloutGroup]:
-    """Yield the groups of some lines. Raises as ``read_groups``, with ``source`` in the text, numbered from ``first``."""
-    numbered = enumerate(lines, start=first)
+def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
+    """Yield the groups of some lines. Raises as ``read_groups``, with ``source`` in the text."""
+    numbered = enumerate(lines, start=1)
     for number, line in numbered:
         where = f"{source}:{number}"
         head = _object(line, where, texts, "group", "a line that begins a group")

@@ -17,12 +17,10 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier, count_words
 
-Operation: TypeAlias = Literal["add", "modify", "merge", "delete"]
+Operation: TypeAlias = Literal["add", "modify", "merge"]
 Polarity: TypeAlias = Literal["do", "avoid"]
 Identifier: TypeAlias = Annotated[str, AfterValidator(check_identifier)]
-_OF_THE_WRITING = {"schema_version", "created_at", "stamp_signature"}
-_UNSIGNED = {1: {"stamp_signature", "created_at", "cause"}, 2: {"stamp_signature", "cause"}}
-"""By schema version; later ones sign everything but the signature."""
+_OF_THE_WRITING = {"created_at", "stamp_signature"}
 MAX_CAUSE_WORDS: Final = 60
 
 
@@ -71,13 +69,12 @@ class ToolStat(Strict):
 
 
 class ExperienceRecord(Strict):
-    """One stamped operation on the library.
+    """One stamped lesson.
 
-    ``add`` supersedes no record, ``modify`` exactly one, ``merge`` at least two, ``delete`` exactly one and has no text.
+    ``add`` supersedes no record, ``modify`` exactly one, whose wording it changes, ``merge`` at least two.
     """
 
-    schema_version: Literal[1, 2, 3] = 3
-    """In version 1 the signature does not cover ``created_at``; before version 3 there is no ``cause``."""
+    schema_version: Literal[1] = 1
     experience_id: str
     run_id: Identifier
     task_id: Identifier
@@ -107,12 +104,12 @@ class ExperienceRecord(Strict):
             raise ValueError(f"summary32 has {count_words(self.summary32)} words; at most {MAX_WORDS}")
         if len(self.summary32) > MAX_CHARS:
             raise ValueError(f"summary32 has {len(self.summary32)} characters; at most {MAX_CHARS}")
-        if self.cause is not None and (self.schema_version < 3 or count_words(self.cause) > MAX_CAUSE_WORDS):
-            raise ValueError(f"a cause has at most {MAX_CAUSE_WORDS} words, and a record of schema version 3")
-        if (self.operation == "delete") == bool(self.summary32.strip()):
-            raise ValueError("a delete has no text, every other operation has some")
+        if not self.summary32.strip():
+            raise ValueError("summary32 has no words")
+        if self.cause is not None and count_words(self.cause) > MAX_CAUSE_WORDS:
+            raise ValueError(f"cause has {count_words(self.cause)} words; at most {MAX_CAUSE_WORDS}")
         targets = len(self.supersedes)
-        fits = {"add": targets == 0, "modify": targets == 1, "merge": targets >= 2, "delete": targets == 1}
+        fits = {"add": targets == 0, "modify": targets == 1, "merge": targets >= 2}
         if not fits[self.operation]:
             raise ValueError(f"{self.operation} cannot supersede {targets} records")
         return self
@@ -128,7 +125,7 @@ class Skipped:
     """Lines that a reading skipped, by reason."""
 
     unreadable: int = 0
-    """Not a record of a known schema."""
+    """Not a record of this schema."""
     over_long: int = 0
     """Longer than a lesson may be: edited by hand, or stored under a larger limit."""
     unverified: int = 0
@@ -153,7 +150,7 @@ def text_in(line: bytes, name: str) -> str:
 
 
 def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
-    """Return whether two records are equal but for when and by which version they were written."""
+    """Return whether two records are equal but for when they were written."""
     return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)
 
 
@@ -170,8 +167,7 @@ class PackStamp:
 
 def sign_record(record_fields: Mapping[str, Any], pack: PackStamp) -> str:
     """Return the hex SHA-256 of the pack's stamp, the manifest's timestamp and the record without its signature."""
-    unsigned = _UNSIGNED.get(record_fields.get("schema_version", 1), {"stamp_signature"})
-    content = {key: value for key, value in record_fields.items() if key not in unsigned}
+    content = {key: value for key, value in record_fields.items() if key != "stamp_signature"}
     return sha256_hex(canonical_json({"stamp": pack.stamp, "stamped_at": pack.stamped_at, "record": content}))
 
 
@@ -184,7 +180,7 @@ def is_signed(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
     """Return whether fields have their signature under this version of the pack; what is no JSON cannot have any."""
     try:
         return bool(record_fields.get("stamp_signature") == sign_record(record_fields, pack))
-    except (TypeError, ValueError):  # NaN, half a surrogate pair, a schema version that is a list: edited by hand
+    except (TypeError, ValueError):  # NaN, half a surrogate pair: edited by hand
         return False
 
 

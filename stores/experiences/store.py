@@ -1,17 +1,20 @@
 """The append-only experience store of a task, ``experiences.jsonl``.
 
-It stores stamped records in whole batches and returns the best that are in force, by a rebuildable index. It never
-rewrites a line, never decides what is learned, and never returns unstamped or over-long lessons.
+It stores stamped records in whole batches and returns the best that are in force. It never rewrites a line, never
+decides what is learned, and never returns unstamped or over-long lessons.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -19,7 +22,6 @@ from pydantic_core import to_jsonable_python
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import RecordRejected, StoreError
-from tfgrpo.stores.experiences.index import ExperienceIndex, View
 from tfgrpo.stores.experiences.record import (
     ExperienceRecord,
     PackStamp,
@@ -28,13 +30,62 @@ from tfgrpo.stores.experiences.record import (
     same_content,
     signature_holds,
     support_of,
+    text_in,
 )
 from tfgrpo.stores.files.atomic import KeyedJsonl
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
+from tfgrpo.stores.files.line_file import Line, LineReader, disk, exclusively, whole_until
 from tfgrpo.stores.text import MAX_WORDS, count_words
 
 _ID_DIGITS = 16
+
+
+class _Lines:
+    """The lines of a store in memory: read on where the file grew, read anew where it was changed otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self.read: list[tuple[str, ExperienceRecord | Literal["unreadable", "over_long"]]] = []
+        """Id and record of each line, in file order; in place of a record why there is none."""
+        self.first: dict[str, ExperienceRecord | Literal["unreadable", "over_long"]] = {}
+        """By id: what the first line with it holds."""
+        self.valid: list[bool] = []
+        """Whether the stamp of each is valid, for the first of them; the others are not checked yet."""
+        self.ranked: dict[str, tuple[list[ExperienceRecord], Skipped]] = {}
+        """By domain: records in force, the most valuable first, and what was skipped for them."""
+        self._end, self._last = 0, Line(0, b"")
+        self._seen = (0, 0, 0)
+
+    def follow(self, end: int) -> None:
+        """Read the lines before byte ``end`` that were appended since the last time."""
+        with disk(self._path, "cannot be read"), self._path.open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen != self._seen and not self._fits(file.fileno(), seen):
+                self.clear()
+            if self._end < end:
+                self.ranked.clear()
+                reader = LineReader.of_fd(self._path, file.fileno(), start=self._end)
+                for self._last in reader.unread(end):
+                    record = parse(self._last.data)
+                    name = (
+                        text_in(self._last.data, "experience_id") if isinstance(record, str) else record.experience_id
+                    )
+                    self.read.append((name, record))
+                    self.first.setdefault(name, record)
+                    self._end = reader.end
+            self._seen = seen
+
+    def _fits(self, fd: int, seen: tuple[int, int, int]) -> bool:
+        """Whether the file is the one that was read, and at most grew."""
+        if seen[0] != self._seen[0] or seen[1] <= self._seen[1]:  # of the same size: changed in place
+            return False
+        last = self._last.data + b"\n"
+        return os.pread(fd, len(last), self._last.offset) == last
 
 
 class ExperienceStore:
@@ -63,14 +114,11 @@ class ExperienceStore:
         self._max_words = max_words
         self._epochs = epochs
         self._clock = clock
-        self._index = ExperienceIndex(path, self.verify_stamp, self._version)
+        self._turn = threading.Lock()
+        self._lines = _Lines(path)
         self._batches = KeyedJsonl(TaskPaths(path.parent).batches, lambda row: str(row["batch_id"]))
-        self._skipped: Callable[[], Skipped] = Skipped
-
-    @property
-    def skipped(self) -> Skipped:
-        """Lines that the last reading skipped; complete after that reading."""
-        return self._skipped()
+        self.skipped = Skipped()
+        """Lines that the last reading skipped."""
 
     def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
         """Store all records or none, durably, and return how many were new.
@@ -114,23 +162,15 @@ class ExperienceStore:
         groups, then the higher reward, then the higher rank, then the smaller id. ``gt_score`` is the specification's
         name for the weighted total reward of the best rollout behind a lesson, from any rewarders.
         """
-        check_request(limit, min_reward, max_per_group)
+        _check_request(limit, min_reward, max_per_group)
         wanted = set(tags)
-
-        def best(view: View) -> list[ExperienceRecord]:
-            ranked = view.ranked(domain, min_reward, self._max_words)
-            tagged = (record for record in ranked if wanted <= set(record.tags))
-            chosen = list(islice(capped(tagged, max_per_group), limit))
-            if not all(map(self.verify_stamp, chosen)):
-                raise view.unfit()
-            return chosen
-
-        if not self.path.exists():
-            self._skipped = Skipped
-            return []
-        # Counted when asked: few callers do, and it is another query.
-        self._skipped = lambda: self._index.read(lambda view: view.skipped(domain, self._max_words))
-        return self._index.read(best)
+        with self._reading() as lines:
+            if domain not in lines.ranked:
+                lines.ranked[domain] = self._in_force(lines, domain)
+            ranked, self.skipped = lines.ranked[domain]
+        rewarded = (each for each in ranked if min_reward is None or each.reward.gt_score >= min_reward)
+        tagged = (record for record in rewarded if wanted <= set(record.tags))
+        return list(islice(_capped(tagged, max_per_group), limit))
 
     def verify_stamp(self, record: ExperienceRecord) -> bool:
         """Return whether the record is of this task, stamped under the pack version in force, and unchanged."""
@@ -144,26 +184,55 @@ class ExperienceStore:
     def find(self, ids: Iterable[str]) -> list[ExperienceRecord]:
         """Return all records with these ids, in file order, without checking stamps."""
         wanted = set(ids)
-        if not wanted or not self.path.exists():
-            return []
-        if not self._approved:  # the index would have no pack to check stamps against
-            return [record for record in self.records() if record.experience_id in wanted]
-        return self._index.read(lambda view: view.find(wanted))
+        return [record for record in self.records() if record.experience_id in wanted]
 
     def find_by_prefix(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
         """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
-        return self._index.read(lambda view: view.by_prefix(prefix, limit)) if self.path.exists() else []
+        matches = (record for record in self.records() if record.experience_id.startswith(prefix))
+        return sorted(matches, key=lambda record: record.experience_id)[:limit]
 
     def records(self) -> Iterator[ExperienceRecord]:
-        """Yield the whole history in file order, without checking stamps. Unreadable lines are counted."""
-        counts: Counter[str] = Counter()
-        self._skipped = lambda: Skipped(**counts)
-        for line in read_whole_lines(self.path):
-            record = parse(line.data)
-            if isinstance(record, ExperienceRecord):
-                yield record
+        """Return the whole history in file order, without checking stamps. Unreadable lines are counted."""
+        with self._reading() as lines:
+            read = [record for _, record in lines.read]
+        self.skipped = Skipped(**Counter[str](record for record in read if isinstance(record, str)))
+        return (record for record in read if not isinstance(record, str))
+
+    @contextlib.contextmanager
+    def _reading(self, end: int | None = None) -> Iterator[_Lines]:
+        """Lock the lines among threads, up to date. ``end``: size of the file, from a caller with its lock."""
+        if end is None:
+            # Before the lock of the lines, for which a thread waits that writes and has the lock of the file.
+            end = whole_until(self.path) if self.path.exists() else 0
+        with self._turn:
+            if end:
+                self._lines.follow(end)
             else:
-                counts[record] += 1
+                self._lines.clear()
+            yield self._lines
+
+    def _in_force(self, lines: _Lines, domain: str) -> tuple[list[ExperienceRecord], Skipped]:
+        """Return the records of a domain in force, the most valuable first, and what was skipped for them."""
+        unchecked = lines.read[len(lines.valid) :]
+        lines.valid += [isinstance(record, ExperienceRecord) and self.verify_stamp(record) for _, record in unchecked]
+        skipped: Counter[str] = Counter()
+        verified: dict[str, ExperienceRecord] = {}
+        for (name, record), valid in zip(lines.read, lines.valid, strict=True):
+            if isinstance(record, str):
+                skipped[record] += 1
+            elif record.domain != domain:
+                continue
+            elif not valid:
+                skipped["unverified"] += 1
+            elif name in verified:
+                skipped["repeated"] += 1
+            else:
+                verified[name] = record
+        superseded = {name for record in verified.values() for name in record.supersedes}
+        live = [record for name, record in verified.items() if name not in superseded]
+        short = [record for record in live if count_words(record.summary32) <= self._max_words]
+        skipped["over_long"] += len(live) - len(short)
+        return sorted(short, key=_value_order), Skipped(**skipped)
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
         """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
@@ -175,11 +244,6 @@ class ExperienceStore:
             "manifest_path": str(manifest_path),
             "at": to_jsonable_python(self._clock()),
         }
-
-    def _version(self, pack_id: str) -> str:
-        """Version of a pack that stamps are checked against, as one text."""
-        pack = self._approved.get(pack_id)
-        return "" if pack is None else canonical_json([pack.stamp, pack.stamped_at, self._task_id])
 
     def _checked(self, records: Sequence[ExperienceRecord]) -> dict[str, ExperienceRecord]:
         offered: dict[str, ExperienceRecord] = {}
@@ -217,9 +281,8 @@ class ExperienceStore:
 
     def _new(self, offered: Mapping[str, ExperienceRecord], size: int) -> list[ExperienceRecord]:
         """Return the records that are not stored yet. Raises ``RecordRejected`` for an id with another content."""
-        if not size:
-            return list(offered.values())
-        stored = self._index.read(lambda view: {name: view.first(name) for name in offered}, end=size)
+        with self._reading(size) as lines:
+            stored = {name: lines.first.get(name) for name in offered}
         for name, earlier in stored.items():
             if earlier is None:
                 continue
@@ -228,28 +291,12 @@ class ExperienceStore:
         return [record for name, record in offered.items() if stored[name] is None]
 
 
-def value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
-    """Return the sort key for the most valuable first: by support, reward and rank, ties by id."""
+def _value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:
+    """Sort by support, reward and rank, the most valuable first; ties by id."""
     return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
 
 
-def best_of(
-    records: Iterable[ExperienceRecord],
-    limit: int,
-    *,
-    min_reward: float | None = None,
-    max_per_group: int | None = None,
-) -> list[ExperienceRecord]:
-    """Return at most ``limit`` records with a reward of at least ``min_reward``, the most valuable first.
-
-    One source group contributes at most ``max_per_group``. Raises ``ValueError`` for an invalid limit.
-    """
-    check_request(limit, min_reward, max_per_group)
-    fitting = (record for record in records if min_reward is None or record.reward.gt_score >= min_reward)
-    return list(islice(capped(sorted(fitting, key=value_order), max_per_group), limit))
-
-
-def check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
+def _check_request(limit: int, min_reward: float | None, max_per_group: int | None) -> None:
     """Raise ``ValueError`` for an invalid limit."""
     if limit < 0 or (max_per_group is not None and max_per_group < 1):
         raise ValueError(f"limit {limit} must not be negative, max_per_group {max_per_group} must be at least 1")
@@ -257,7 +304,7 @@ def check_request(limit: int, min_reward: float | None, max_per_group: int | Non
         raise ValueError("min_reward is not a number")
 
 
-def capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
+def _capped(ranked: Iterable[ExperienceRecord], max_per_group: int | None) -> Iterator[ExperienceRecord]:
     """Yield the records, of each source group only the first ``max_per_group``; all for None."""
     taken: Counter[str] = Counter()
     for record in ranked:

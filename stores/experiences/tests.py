@@ -24,7 +24,7 @@ class SealedTest(Strict):
     model: str
     simulated: bool
     estimate: float | None
-    """Mean difference, library minus no lessons; None when nothing could be compared."""
+    """Mean difference in points, library minus no lessons; None when nothing could be compared."""
     low: float | None
     high: float | None
     confidence: float
@@ -41,9 +41,9 @@ class SealedTest(Strict):
         """The finding in a few words."""
         if self.estimate is None or self.low is None or self.high is None:
             return "nothing could be compared"
-        interval = f"{self.confidence:.0%} interval {self.low:+.3f} … {self.high:+.3f}"
+        interval = f"({100 * self.confidence:.0f} %: {self.low:+.1f} … {self.high:+.1f})"
         seen = f", {self.seen} of which earlier runs had attempted" if self.seen else ""
-        return f"{self.estimate:+.3f}, {interval}, {self.pairs} sealed items{seen}"
+        return f"{self.estimate:+.1f} points {interval}, {self.pairs} sealed items{seen}"
 
 
 def sealed_tests(path: Path) -> Iterator[SealedTest]:

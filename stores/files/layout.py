@@ -55,20 +55,16 @@ class TaskPaths:
 
     experiences = _File("experiences.jsonl")
     """The store."""
-    experiences_index = _File("experiences.index")
-    """A view of the store that can be rebuilt."""
     batches = _File("batches.jsonl")
     """The run of each batch of lessons, append-only."""
     promotions = _File("promotions.jsonl")
-    """Decisions of the gate, append-only."""
-    accounts = _File("accounts.jsonl")
-    """What counts for and against each lesson, append-only."""
-    measured = _File("measured.jsonl")
-    """Groups that measured single lessons, append-only."""
+    """Decisions on what is in force, append-only."""
+    credit = _File("credit.jsonl")
+    """Measured differences, and what reflections say of lessons, append-only."""
     tests = _File("tests.jsonl")
     """What each ``tfgrpo test`` found on the sealed items, append-only."""
     state = _File("state.json")
-    """A view: champion library and last run."""
+    """A view: what is in force, and the last run."""
     selections = _File("selections.jsonl")
     """One line per best-of-K round of ``tfgrpo select``, append-only."""
     patterns = _File("patterns.jsonl")
@@ -94,10 +90,6 @@ class TaskPaths:
     def dataset(self, name: str) -> Path:
         """Items that a Python caller passed as data."""
         return self.root / "items" / name
-
-    def imported(self, import_id: str) -> Path:
-        """Return the record of one import of lessons: source and reviewer. Raises ``ValueError`` for an unsafe id."""
-        return self.root / "imports" / f"{check_identifier(import_id)}.json"
 
     def run(self, run_id: str) -> RunPaths:
         """Return the paths of one run. Raises ``ValueError`` when the id could leave the task."""

@@ -1,10 +1,10 @@
 """Metrics of a run's groups: ``metrics.jsonl``, one line per (run, epoch, group), and their sums by epoch.
 
 A line that exists is not written again, so a resumed run may report its groups once more. By epoch, rewards and
-outcomes are kept apart by arm, which each half of a split group has of its own. Unknown values (a price, the reward of
-a group without scored rollouts) are counted as unknown and enter no sum. Percentiles are exact, with linear
-interpolation between the two nearest values (Hyndman and Fan 1996, type 7, numpy's default): the q-th of n sorted
-values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per value.
+outcomes are kept apart by arm. The two sides of a group, each with a random half of the lessons, are no arms. Unknown
+values (a price, the reward of a group without scored rollouts) are counted as unknown and enter no sum. Percentiles are
+exact, with linear interpolation between the two nearest values (Hyndman and Fan 1996, type 7, numpy's default): the
+q-th of n sorted values is at position q/100 * (n - 1), from 0. Exactness costs eight bytes per value.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
 _SUMS_OF_TOOL: Final = ("calls", "errors", "tokens", "latency_ms")
 _COLUMNS_OF_ARM: Final = ("reward_mean", "reward_spread", "latency_ms")
+_RANDOM_SIDES: Final = frozenset({"one", "other"})
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
@@ -51,7 +52,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class HalfMetrics:
-    """Measurements of one half of a split group, or of a whole group, named as in its line."""
+    """Measurements of one side of a group, or of a whole group, named as in its line."""
 
     arm: Arm
     signal: Signal
@@ -77,7 +78,7 @@ class GroupMetrics(HalfMetrics):
     measured: bool = True
     """False when an agent called models, and perhaps tools, without the ledger."""
     halves: tuple[HalfMetrics, ...] = ()
-    """Of a split group, which is summed up by them."""
+    """Of a group on two sides."""
 
     @property
     def tool_cost_usd(self) -> float | None:
@@ -225,8 +226,8 @@ class _Epoch:
         self.group_sizes.add(line["group_size"])
         self.tool_cost_usd.add(line["tool_cost_usd"])
         self.latency_ms.add(line["latency_ms"])
-        # A split group is summed up by its halves, any other by itself.
-        for part in line.get("halves", (line,)):
+        sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
+        for part in sides or (line,):
             self.arms.setdefault(part["arm"], _Arm()).add(part)
         for use in line["tools"]:
             self.tools.setdefault(use["tool"], _Tool()).add(use)

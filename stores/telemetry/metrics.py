@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Unpack, cast
 
 from opentelemetry.metrics import Meter
 
-from tfgrpo.stores.telemetry.names import KEYS, OTHER, ROLES, Event, Facts, GenaiMetrics, Metric, all_metrics
+from tfgrpo.stores.telemetry.names import KEYS, OTHER, ROLES, Event, Facts, Metric, all_metrics
 from tfgrpo.stores.text import replace_surrogates
 
 NAMES_PER_KEY: Final = 24
@@ -59,12 +59,11 @@ class _Measure(NamedTuple):
 class Recorder:
     """The metrics of ``Telemetry``. Without a ``meter`` it records none."""
 
-    def __init__(self, meter: Meter | None, genai: GenaiMetrics) -> None:
+    def __init__(self, meter: Meter | None) -> None:
         self._bounds = NameBounds()
         self._measures: defaultdict[Event, list[_Measure]] = defaultdict(list)
         for metric in () if meter is None else all_metrics():
-            if metric.convention in (None, genai):
-                self._measures[metric.event] += _measures(cast("Meter", meter), metric)
+            self._measures[metric.event] += _measures(cast("Meter", meter), metric)
 
     def record(self, event: Event, **facts: Unpack[Facts]) -> None:
         """Record what is known of an event in every metric that measures any of it; None is unknown."""

@@ -19,9 +19,8 @@ RoleName: TypeAlias = Literal[
     "other",
 ]  # fmt: skip
 ToolOutcome: TypeAlias = Literal["ok", "error"]
-ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "deleted", "rejected", "retired", "restored"]
+ExperienceOp: TypeAlias = Literal["added", "changed", "merged", "rejected"]
 TokenType: TypeAlias = Literal["input", "output", "total"]
-GenaiMetrics: TypeAlias = Literal["off", "v1.41", "latest"]
 SentArm: TypeAlias = Literal["lessons", "held-out", "off"]
 """What a request in production got. ``held-out``: no lessons, by lot; ``off``: none, because the client declined them."""
 Event: TypeAlias = Literal[
@@ -74,7 +73,7 @@ class Attributes(TypedDict, total=False):
     batch: Annotated[int, "tfgrpo.batch"]
     records: Annotated[int, "tfgrpo.records"]
     run_status: Annotated[str, "tfgrpo.run.status"]
-    run_gate: Annotated[str | None, "tfgrpo.run.gate"]
+    run_decision: Annotated[str | None, "tfgrpo.run.decision"]
     run_calls: Annotated[int | None, "tfgrpo.run.calls"]
     run_tokens: Annotated[int | None, "tfgrpo.run.tokens"]
     run_cost_usd: Annotated[float | None, "tfgrpo.run.cost_usd"]
@@ -149,8 +148,6 @@ class Metric:
     attributes: tuple[str, ...]
     """The only other attributes that it may carry."""
     boundaries: tuple[float, ...] | None = None
-    convention: GenaiMetrics | None = None
-    """The convention of which it is; None: ours."""
 
     @property
     def keys(self) -> frozenset[str]:

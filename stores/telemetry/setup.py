@@ -30,12 +30,14 @@ from tfgrpo.stores.telemetry.export import (
     trace_provider,
 )
 from tfgrpo.stores.telemetry.metrics import Recorder
-from tfgrpo.stores.telemetry.names import KEYS, GenaiMetrics
+from tfgrpo.stores.telemetry.names import KEYS
 from tfgrpo.stores.telemetry.spans import OpenSpan, SpanHandle, SpanMaker
 
 __all__ = ["OpenSpan", "SpanHandle", "Telemetry", "TelemetryOptions", "configure"]
 
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
+_SHUTDOWN_S: Final = 2.0
+"""Time to deliver the last batch to an endpoint that works; one that hangs delays the end of a run by no more."""
 _LAST_JOIN_S: Final = 0.2
 _INSTANCE_ID: Final = "service.instance.id"
 _SIGNALS: Final[tuple[Signal, Signal]] = ("traces", "metrics")
@@ -48,14 +50,10 @@ class TelemetryOptions:
     service_version: str = "0"
     run_id: str | None = None
     task_id: str | None = None
-    genai_metrics: GenaiMetrics = "latest"
-    """Convention for the additional ``gen_ai.`` metrics."""
     content: bool = False
     """Add prompts, answers and evidence to spans."""
     several_processes: bool = False
     """Whether several processes report for one run; only then series are split by process."""
-    shutdown_s: float = 2.0
-    """Limit of the time that shutdown waits for deliveries."""
 
 
 class Telemetry(SpanMaker, Recorder):
@@ -75,7 +73,7 @@ class Telemetry(SpanMaker, Recorder):
         tracer = None if traces is None else traces.get_tracer("tfgrpo", options.service_version)
         meter = None if metrics is None else metrics.get_meter("tfgrpo", options.service_version)
         SpanMaker.__init__(self, tracer, content=options.content)
-        Recorder.__init__(self, meter, options.genai_metrics)
+        Recorder.__init__(self, meter)
         self.options = options
         self.warnings = tuple(warnings)
         """Unsupported values of the environment, in sentences."""
@@ -99,8 +97,8 @@ class Telemetry(SpanMaker, Recorder):
             self._collecting = _in_background(metrics.force_flush)
         self._collecting.join(wait_s)
 
-    def shutdown(self, deadline_s: float | None = None) -> str | None:
-        """Deliver the rest and stop, within ``deadline_s`` (default: the option), also when the endpoint hangs.
+    def shutdown(self, deadline_s: float = _SHUTDOWN_S) -> str | None:
+        """Deliver the rest and stop, within ``deadline_s``, also when the endpoint hangs.
 
         Return one line about what was not delivered, or None. Harmless when repeated.
         """
@@ -111,7 +109,7 @@ class Telemetry(SpanMaker, Recorder):
         with _CONFIGURING:
             for key in [key for key, known in _CONFIGURED.items() if known is self]:
                 del _CONFIGURED[key]
-        deadline = time.monotonic() + (self.options.shutdown_s if deadline_s is None else deadline_s)
+        deadline = time.monotonic() + deadline_s
         closing = [(pipe, _in_background(pipe.shutdown)) for pipe in self._pipes]
         for _, thread in closing:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -28,7 +28,7 @@ from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.environment import agent_environment
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard
+from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -71,7 +71,7 @@ class CommandActor(OwnAgent):
                 folder=folder,
                 template=self._template,
                 env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
-                limits=self._settings.limits,
+                limits=Limits(**dict(self._settings.limits)),
             )
             if ended.limit:
                 most = self._settings.limits.output_mb

@@ -1,4 +1,4 @@
-"""Attempt items with an agent behind HTTP: one POST per attempt, answered at once, as a stream, or at a place to ask again."""
+"""Attempt items with an agent behind HTTP: one POST per attempt, whose reply is the answer."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import is_loopback
-from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.gateway.sse import data_of, events_in
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
-from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal, retry_after
+from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
 from tfgrpo.tasks.processes.process import MEGABYTE
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Trajectory
 
-_ACCEPTED, _SEE_OTHER = 202, 303
-_FIRST_POLL_S: Final = 0.2
-_SLOWEST_POLL_S: Final = 5.0
+_ACCEPTED: Final = 202
 _EXCERPT: Final = 300
 
 
@@ -59,20 +54,7 @@ class HttpActor(OwnAgent):
             "base_url": session and session.base_url,
             "api_key": session and session.api_key,
         }
-        client = self._connected(attempt.runtime)
-        received = await self._asked(client, "POST", self._url, json.dumps(body).encode())
-        pause, passed = _FIRST_POLL_S, set[httpx.URL]()
-        while received.status in (_ACCEPTED, _SEE_OTHER) and ("location" in received.headers or passed):
-            place = received.url.join(received.headers.get("location", ""))  # many name it in the first reply alone
-            if received.status == _ACCEPTED:
-                named = retry_after(received.headers, utc_now())
-                await asyncio.sleep(pause if named is None else named)
-                pause = min(_SLOWEST_POLL_S, 1.5 * pause)
-                passed.clear()
-            elif place in passed:
-                raise ActorError(f"the agent leads in a circle at {display_url(place)}")
-            passed.add(place)
-            received = await self._asked(client, "GET", place)
+        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode())
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
@@ -84,22 +66,18 @@ class HttpActor(OwnAgent):
             runtime.resources.push_async_callback(self._client.aclose)
         return self._client
 
-    async def _asked(
-        self, client: httpx.AsyncClient, method: str, url: httpx.URL, content: bytes | None = None
-    ) -> Received:
-        headers = {"accept": "application/json, text/event-stream, text/plain", "content-type": "application/json"}
-        if (url.scheme, url.netloc) == (self._url.scheme, self._url.netloc):  # secrets follow to no other host
-            headers |= self._headers
+    async def _posted(self, client: httpx.AsyncClient, content: bytes) -> Received:
+        headers = {"accept": "application/json, text/plain", "content-type": "application/json", **self._headers}
         number, waited = 1, 0.0
         while True:
             try:
-                request = client.build_request(method, url, content=content, headers=headers)
+                request = client.build_request("POST", self._url, content=content, headers=headers)
                 return await exchange(client, request, max_bytes=self._most)
             except ModelReplyMalformed as error:
                 raise ActorError(str(error)) from None
             except TRANSPORT_ERRORS as error:
                 cause = str(error) or type(error).__name__
-                broken = ModelUnreachable(f"no answer from the agent at {display_url(url)}: {cause}")
+                broken = ModelUnreachable(f"no answer from the agent at {display_url(self._url)}: {cause}")
                 wait = self._retry.wait(number, FailedAttempt(broken, never_sent(error)), waited, self._rng)
             if wait is None:
                 raise broken
@@ -109,7 +87,7 @@ class HttpActor(OwnAgent):
     def _refused(self, received: Received) -> str:
         where = f"{received.status} from the agent at {display_url(received.url)}"
         if received.status == _ACCEPTED:
-            return f"{where}, without a Location at which to ask again"
+            return f"{where}, which has no answer yet; the reply to the POST must be the answer"
         if received.moved_to is not None:
             return f"{where}: it moved to {display_url(received.moved_to)}, which is the address for actor.url"
         said = " ".join(self._scrub(read_refusal(received.status, received.content).message).split())
@@ -118,24 +96,8 @@ class HttpActor(OwnAgent):
     def _answer(self, received: Received) -> str:
         text = received.content.decode("utf-8", "replace")
         if received.headers.get("content-type", "").startswith("text/event-stream"):
-            pieces = list(self._pieces(received.content))
-            if not pieces:
-                raise ActorError(f"no event of the stream has {self._place.where or 'data'} (actor.answer)")
-            return "".join(pieces).strip()
+            raise ActorError("the agent answers with an event stream; the reply must be one JSON object or text")
         return pointed(json_of(text), self._place.where) if self._place.place == "json" else text.strip()
-
-    def _pieces(self, content: bytes) -> Iterator[str]:
-        """The answer's pieces: data that are JSON have them at the pointer, or have none; other data are pieces."""
-        for event in events_in(content):
-            data = data_of(event).decode("utf-8", "replace")
-            if not data or data == "[DONE]":
-                continue
-            value: Any = json_of(data) if self._place.place == "json" else None
-            if not isinstance(value, dict | list):
-                yield data
-                continue
-            with suppress(ActorError):
-                yield pointed(value, self._place.where)
 
     @staticmethod
     def problems(settings: ActorSettings, *, learns: bool) -> Iterator[Problem]:  # noqa: ARG004 - it is sent ``system``

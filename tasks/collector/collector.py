@@ -28,7 +28,6 @@ from tfgrpo.tasks.collector.protocols import (
     OneByOne,
     PolicyModel,
     Prompt,
-    RequestPlace,
     RewardFunction,
     RewardModel,
     RolloutReward,
@@ -201,17 +200,17 @@ class _Collection:
             return group
         (group,) = await self._scored([group])
         rounds = self.options.rounds if self.options.ragged == "resample" else 0
-        for refill in range(1, rounds + 1):
+        for _ in range(rounds):
             if len(group.scored) == self.size or self.problems:
                 break
-            group = await self._refilled(position, prompt, group, refill)
+            group = await self._refilled(position, prompt, group)
         return self._delivered(position, prompt, group)
 
-    async def _refilled(self, position: int, prompt: Prompt, group: RolloutGroup, refill: int) -> RolloutGroup:
+    async def _refilled(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
         """Request the missing rollouts again and replace the lost ones, which have no completion to keep."""
         taken = {rollout.index for rollout in group.scored}
         free = [index for index in range(self.size) if index not in taken]
-        fresh = self._checked(position, prompt, free, await self._generate(position, prompt, free, refill))
+        fresh = self._checked(position, prompt, free, await self._generate(position, prompt, free))
         (scored,) = await self._scored([fresh])
         both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
         return replace(group, rollouts=tuple(both))
@@ -228,26 +227,21 @@ class _Collection:
             raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
         return rows
 
-    async def _generate(
-        self, position: int, prompt: Prompt, indexes: Sequence[int], refill: int = 0
-    ) -> list[Generation]:
+    async def _generate(self, position: int, prompt: Prompt, indexes: Sequence[int]) -> list[Generation]:
         """Generate the rollouts with these indexes."""
         policy = self.policy
         if isinstance(policy, BatchPolicyModel):
             (row,) = await self._rows(policy, [prompt.state], len(indexes))
             return self._row(position, prompt, row, indexes)
         if getattr(policy, "accepts_n", True):
-            return await self._request(policy, position, prompt, indexes, refill)
-        rows = await gathered(self._request(policy, position, prompt, [index], refill) for index in indexes)
+            return await self._request(policy, position, prompt, indexes)
+        rows = await gathered(self._request(policy, position, prompt, [index]) for index in indexes)
         return [generation for row in rows for generation in row]
 
     async def _request(
-        self, policy: PolicyModel, position: int, prompt: Prompt, indexes: Sequence[int], refill: int
+        self, policy: PolicyModel, position: int, prompt: Prompt, indexes: Sequence[int]
     ) -> list[Generation]:
-        options = dict(self.generation)
-        if getattr(policy, "accepts_place", False):
-            options["place"] = RequestPlace(prompt.name(position), refill, indexes[0])
-        returned = await self._call(policy.generate, prompt.state, len(indexes), **options)
+        returned = await self._call(policy.generate, prompt.state, len(indexes), **self.generation)
         if isinstance(returned, _Raised):
             return returned.generations(len(indexes))
         return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from tfgrpo.rewarders.faults import each_alone
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
@@ -94,24 +94,9 @@ class RolloutReward:
     parts: Mapping[str, float | None] = EMPTY
 
 
-class RequestPlace(NamedTuple):
-    """Which request of a collection this is; no two of them are the same."""
-
-    group_id: str = ""
-    """Of a state without an id: its index, as ``g0``, as the content of its final id is not known yet."""
-    refill: int = 0
-    """0 for the first request, then the round of ``resample``."""
-    first: int = 0
-    """Index in its group of the first completion requested."""
-
-
 @runtime_checkable
 class PolicyModel(Protocol):
-    """Writes completions of one state.
-
-    With an attribute ``accepts_n = False`` it is called for one at a time. With an attribute ``accepts_place = True`` it
-    gets ``place``, a ``RequestPlace``, with every request, to derive a seed from.
-    """
+    """Writes completions of one state. With an attribute ``accepts_n = False`` it is called for one at a time."""
 
     def generate(self, state: Json, n: int, **options: Any) -> MaybeAwaitable[Sequence[Generation | Json]]:
         """Return ``n`` completions. What it raises becomes the status of the rollouts requested."""

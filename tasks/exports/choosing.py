@@ -22,9 +22,12 @@ Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
 
 _VERSIONS_KEPT: Final = 20
 _ANSWERABLE: Final = ("user", "tool")
-_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {"train": "held out for the gate", "eval": "of training, not held out"}
+_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
+    "train": "held out for the sweep",
+    "eval": "of training, not held out",
+}
 """Why a group is omitted, by the phase that is wanted."""
-_MEASURED: Final = "measured single lessons, under random halves of them"
+_MEASURED: Final = "measured on demand, for no learning"
 _NO_BARE_PROMPT: Final = "its bare prompt is not known"
 _NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
 _DEGENERATE: Final[Mapping[Signal, str]] = {
@@ -45,7 +48,7 @@ class ExportOptions:
     degenerate: Literal["drop", "flag"] = "drop"
     """Groups without two different rewards: dropped, or kept and flagged."""
     phase: PhaseChoice = "train"
-    """Training on the held-out groups of the sweep would spoil the next gate's evidence."""
+    """Training on the held-out groups of the sweep would spoil the evidence of the next night."""
     min_gap: float = 0.0
     """Least difference of rewards between chosen and rejected; they always differ."""
     pairs: int = 1

@@ -76,8 +76,8 @@ def groups_of_run(
 ) -> Iterator[RolloutGroup]:
     """Yield the groups in the order of their records. Raise ``CorruptFile`` for files that are inconsistent.
 
-    A half of a split group is a group, because its attempts have a prompt of their own. With ``bare`` prompts, which are
-    equal, halves of a single attempt stay together. ``omitted`` counts the groups without a record.
+    A side of a split group is a group, because its attempts have a prompt of their own. With ``bare`` prompts, which are
+    equal, sides of a single attempt stay together. ``omitted`` counts the groups without a record.
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
     rows = _rows(run.rollouts)
@@ -104,23 +104,25 @@ def groups_of_run(
                         raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
                     short.add(group_id)
                 item = _one(items, "item_id", head["item_id"])
-                for own, attempts in _halves(head, rollouts, bare=bare):
-                    # Of halves that stay together, the candidate's, which comes last.
+                for own, attempts in _sides(head, rollouts, bare=bare):
+                    # Of sides that stay together, the second one's.
                     prompt = _one(prompts, "digest", attempts[-1]["prompt_digest"])
                     yield _group(own, attempts, _answers(head, attempts, journal, tools), item, prompt, facts)
             except (KeyError, TypeError) as error:
                 raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
 
 
-def _halves(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row, Sequence[Row]]]:
-    """Yield the record and the attempts of each half of a split group, or those of the group."""
-    halves, ids = head.get("halves"), head["rollouts"]
-    if not halves or (bare and len(ids) < 4):
+def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row, Sequence[Row]]]:
+    """Yield the record and the attempts of each side of a split group, or those of the group."""
+    ids = head["rollouts"]
+    if not head.get("halves") or (bare and len(ids) < 4):
         yield head, rows
         return
+    lost = len(ids) - len(rows)  # lines that are missing may be of either side, so both count as short of them
     for arm, own in groupby(rows, key=lambda row: str(row["arm"])):
-        made = ids[: len(ids) // 2] if arm == halves[0]["arm"] else ids[len(ids) // 2 :]
-        yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, list(own)
+        attempts = list(own)
+        made = [*(row["rollout_id"] for row in attempts), *([""] * lost)]
+        yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, attempts
 
 
 def _answers(head: Row, rows: Sequence[Row], journal: LineIndex, tools: Sequence[str]) -> list[Answered]:
@@ -247,7 +249,7 @@ class LineIndex:
     """Lines of one file by a key in each line, on disk, so that memory does not grow with the file.
 
     A temporary database has an eight-byte digest and an offset per line. Two keys may share a digest: results are
-    candidates, which the caller compares with the key.
+    lines, which the caller compares with the key.
     """
 
     path: Path
@@ -255,7 +257,7 @@ class LineIndex:
     _database: sqlite3.Connection
 
     def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
-        """Return the candidates for each key, in file order; keys without any are missing."""
+        """Return the possible lines for each key, in file order; keys without any are missing."""
         names = {_digest(key): key for key in keys}
         marks = ",".join("?" * len(names))
         query = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608

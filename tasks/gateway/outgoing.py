@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tfgrpo.prompt_packs.inject import LESSONS_MARK
+from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.numeric import count_or_none
 from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, texts_within, tool_names
 from tfgrpo.tasks.gateway.splice import Document
 
-_MARK = LESSONS_MARK.encode()
 IMAGE_TOKENS = 1 << 16
 """More than any model makes of one image, however many bytes it has."""
 _IMAGE_FIELDS = frozenset({"url", "image_url", "data"})
@@ -81,7 +80,7 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         additions.lessons
         and lessons
         and not auxiliary
-        and _MARK not in request.raw
+        and not holds_lessons(request.raw)
         and dialect.add_lessons(request, additions.lessons)
     ):
         added = additions.digest

@@ -1,265 +1,520 @@
-"""Curate one batch: merge its proposals, decide on each, return records and events of accounts for the caller to write.
+"""Curate one batch: what each proposal says of the known lessons, and what recurs in the causes of the whole batch.
 
-Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words tell is not asked. A
-contradiction counts against its lesson whether or not its own lesson is taken in, and a confirmation counts against the
-known opposites of its lesson.
+Every proposal confirms a known lesson, contradicts one, is new, or is useless. What the words tell is not asked. All of it
+is support, which says where to look first: nothing here takes a lesson out of a prompt or puts one in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
-from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS, LearningSettings
-from tfgrpo.stores.experiences.accounts import AccountEvent, EventKind
-from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.settings.learning import MAX_PROPOSALS
+from tfgrpo.prompt_packs.safety import Prompts, Rejection
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.experiences.credit import Said, Word
+from tfgrpo.stores.experiences.record import (
+    ExperienceRecord,
+    Operation,
+    Polarity,
+    Reward,
+    ToolStat,
+    stamp_record,
+)
+from tfgrpo.stores.ledger.state import add_costs
+from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
-from tfgrpo.tasks.learning.ask import CURATION, ClassedAnswer, OperationAnswer, ask
-from tfgrpo.tasks.learning.curation import UNUSED, Curation, CurationInput, CurationResult
-from tfgrpo.tasks.learning.operations import Change, RejectedLesson, optimize_experience
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.ask import CURATION, RECURRING, ClassAnswer, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
-from tfgrpo.tasks.shapes import LessonJudgement, Proposal
+from tfgrpo.tasks.shapes import Contrast, GroupResult, Proposal, ToolMetricEvent
 
-_CLASSES: Final = frozenset({"keep", "confirm", "contradict", "useless"})
+Outcome: TypeAlias = Literal["confirmed", "contradicted", "new", "useless"]
+_ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
+"""What may name an added lesson comes last."""
 _USELESS: Final = "useless"
+_UNUSED: Final = "not taken up"
 _SETTLED: Final = 3
 """How often a text was turned down before it is turned down unasked, unless several groups say it."""
+_MAX_REMEMBERED: Final = 50
+"""Rejected texts that the next curation is shown."""
+_MAX_CAUSES: Final = 200
+_SIGNS: Final[Mapping[str, float]] = {"helped": 1.0, "misled": -1.0}
+_OPERATIONS: Final[tuple[Operation, ...]] = ("add", "modify", "merge")
+"""By the number of lessons that a text is in place of; the last for two and more."""
+_ID_DIGITS: Final = 24
+_NO_CONTRAST: Final = Contrast("", "", 0, (), 0.0, 0.0, 0.0)
+_WHOLE_BATCH: Final = "batch"
+"""In place of the item in the keys of calls about a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurationInput:
+    """One batch to be curated."""
+
+    epoch: int
+    batch: int
+    groups: tuple[GroupResult, ...]
+    """Groups of the batch, in any order."""
+    known: Mapping[str, KnownLesson]
+    """The known lessons by id, in the order of the prompt."""
+    items: Mapping[str, Item]
+    """Items of the batch by id, whose answers and words no lesson may repeat."""
+    rejected_before: Mapping[str, int] = field(default_factory=dict)
+    """``memory`` of the curation before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurationResult:
+    """What one curation decided."""
+
+    records: tuple[ExperienceRecord, ...]
+    """Stamped, in the order in which they were made."""
+    words: tuple[Word, ...]
+    """What the batch says of lessons, known and new ones; named."""
+    rejected: tuple[tuple[str, str], ...]
+    """Texts that were not accepted, with the reason."""
+    memory: Mapping[str, int]
+    """Rejected texts with how often they were, the newest last, for the next curation."""
+    counts: Mapping[str, int]
+    """Proposals by what became of them: confirmed, contradicted, new, or useless, which is turned down for any reason."""
+    asked: int
+    """Questions about the batch."""
+    lost: int
+    """Those of them without a usable answer; of curation the deterministic rule decided then."""
+    spend: Spend
+    """What stopped it, if anything: no decision was made then, and the batch can be curated again."""
 
 
 async def curate_batch(batch: CurationInput, runtime: Runtime) -> CurationResult:
     """Decide on the proposals of a batch. Only cancellation is raised; see ``spend`` of the result."""
-    settings = runtime.context.settings.tfgrpo
-    proposals = [proposal for group in batch.groups for proposal in group.proposals]
-    candidates, rejected = _eligible(proposals, settings)
-    curation = (Curation if runtime.context.rules < 4 else SignedCuration)(batch, candidates, runtime)
+    curation = _Curation(batch, runtime)
     await curation.decide()
-    return curation.result(rejected)
+    return curation.result()
 
 
-def _eligible(
-    proposals: Sequence[Proposal], settings: LearningSettings
-) -> tuple[tuple[Candidate, ...], list[RejectedLesson]]:
-    """Candidates above the thresholds, best supported first, and the rejected rest."""
-    checks = [(proposal, optimize_experience(proposal, settings)) for proposal in proposals]
-    below = [weak for _, weak in checks if weak is not None]
-    below.sort(key=lambda each: (each.text, each.reason, each.polarity))
-    candidates = merge_proposals(proposal for proposal, weak in checks if weak is None)
-    reason = f"not among the {MAX_PROPOSALS} best supported"
-    crowded_out = [RejectedLesson(each.text, reason, each.polarity) for each in candidates[MAX_PROPOSALS:]]
-    return candidates[:MAX_PROPOSALS], below + crowded_out
+class _Curation:
+    """One curation under way."""
 
-
-class SignedCuration(Curation):
-    """One curation under way, with events of accounts: from learning rules 4 on."""
-
-    def __init__(self, batch: CurationInput, candidates: Sequence[Candidate], runtime: Runtime) -> None:
-        super().__init__(batch, candidates, runtime)
-        self._noted: dict[tuple[str | None, ...], dict[int, AccountEvent]] = {}
-        """What a group says of a lesson, by the contrast that says it."""
+    def __init__(self, batch: CurationInput, runtime: Runtime) -> None:
+        self.batch = batch
+        self.runtime = runtime
+        self.spend = Spend()
+        self._groups = sorted(batch.groups, key=lambda each: (each.key.item, each.group_id))
+        self._rollouts = {rollout.rollout_id: rollout for group in self._groups for rollout in group.rollouts}
+        self._prompts = tuple(item.prompt for item in batch.items.values())
+        self._lessons = {f"L{number}": each.record for number, each in enumerate(batch.known.values(), start=1)}
+        """Known lessons by label, with those of this batch."""
+        self._opposites = {name: set(each.opposites) for name, each in batch.known.items()}
+        self._candidates: dict[str, Candidate] = {}
+        """Proposals by label, best supported first."""
         self._speaks: dict[str, ExperienceRecord] = {}
-        """The lesson that says what a proposal says, by the proposal's label."""
-        self._all_failed = {each.group_id for group in batch.groups for each in group.proposals if each.unconfirmed}
-        """Groups whose attempts all failed: what they say counts nothing."""
+        """The lesson that says what a proposal or a replaced lesson says, by its label."""
+        self._outcome: dict[str, Outcome] = {}
+        self._records: list[ExperienceRecord] = []
+        self._rejected: dict[str, str] = {}
+        self._words: list[Word] = []
+        self._said: set[tuple[object, ...]] = set()
+        self._asked = self._lost = self._shortened = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing can be decided any more."""
+        return self.spend.budget_refused is not None or self.spend.fatal is not None
 
     async def decide(self) -> None:
-        """Settle what the words tell, and ask the model about the rest."""
-        known = {record.experience_id for record in self.batch.library}
-        for group in self.batch.groups:
-            for each in group.judgements:
-                if each.experience_id in known:
-                    said = {(group.group_id, each.contrast): group.key.item}
-                    self._note(each.experience_id, "judged", said, judged=each, weight=each.weight)
-        await self.ask_about([label for label in self.draft.candidates if not await self._settled(label)])
+        """Find what recurs, settle what the words tell, and ask the model about the rest."""
+        proposals = [proposal for group in self._groups for proposal in group.proposals] + await self._recurring()
+        candidates = merge_proposals(proposals)
+        self._candidates = {f"P{number}": each for number, each in enumerate(candidates, start=1)}
+        labels = list(self._candidates)
+        for label in labels[MAX_PROPOSALS:]:
+            self._turn_down(label, f"not among the {MAX_PROPOSALS} best supported")
+        asked = [label for label in labels[:MAX_PROPOSALS] if not await self._settle(label)]
+        size = self.runtime.context.settings.model.curation_size
+        for number, first in enumerate(range(0, len(asked), size)):
+            if not self.stopped:
+                await self._ask_about(asked[first : first + size], number)
+        for label in asked:
+            if label not in self._outcome and not await self._settle(label):  # a lesson of this batch may say it by now
+                self._turn_down(label, _UNUSED)
+        for each in (judgement for group in self._groups for judgement in group.judgements):
+            if each.experience_id in self.batch.known and each.judgement != "unused":
+                amount = _SIGNS[each.judgement] * each.weight * each.contrast.amount
+                self._note(self.batch.known[each.experience_id].record, each.judgement, amount, each.contrast)
 
-    async def answer(self, key: CallKey, payload: Mapping[str, object]) -> Sequence[ClassedAnswer] | None:
-        """Ask for classes and operations."""
-        answer = await ask(CURATION, key, payload, self.runtime, self.spend)
-        return None if answer is None else answer.operations
+    def result(self) -> CurationResult:
+        """Return what was decided: nothing, if something stopped it."""
+        if self.stopped:
+            return CurationResult((), (), (), self.batch.rejected_before, {}, self._asked, self._lost, self.spend)
+        counts: Counter[str] = Counter()
+        for label, outcome in self._outcome.items():
+            counts[outcome] += len(self._candidates[label].sources)
+        said, rejected = (tuple(self._records), tuple(self._words)), tuple(self._rejected.items())
+        return CurationResult(*said, rejected, self._memory(), dict(counts), self._asked, self._lost, self.spend)
 
-    def events(self) -> tuple[AccountEvent, ...]:
-        """Return what was noted, in that order."""
-        return tuple(
-            replace(next(iter(said.values())), weight=sum(each.weight for each in said.values())).named()
-            for said in self._noted.values()
-        )
+    def _memory(self) -> dict[str, int]:
+        """Return how often texts were turned down for what they say, without those that a lesson says by now."""
+        before = self.batch.rejected_before
+        memory = {text: times for text, times in before.items() if not self._same_words(text)}
+        turned_down = [text for text, reason in self._rejected.items() if reason in {_USELESS, _UNUSED}]
+        memory |= {text: before.get(text, 0) + 1 for text in turned_down}
+        return dict(list(memory.items())[-_MAX_REMEMBERED:])
 
-    def payload(self, labels: Sequence[str]) -> dict[str, object]:
-        """Return the question, with the accounts of the lessons and how often texts were turned down."""
-        asked = super().payload(labels)
-        return asked | {
-            "library": [self._shown(label, record) for label, record in self.draft.library.items()],
-            "rejected_before": dict(self.batch.rejected_before),
+    async def _recurring(self) -> list[Proposal]:
+        """Ask what recurs in the causes of at least two groups; each lesson is proposed by every group that it names."""
+        contrasts = [each for group in self._groups for each in group.contrasts if each.cause]
+        contrasts = sorted(contrasts, key=lambda each: -each.spread)[:_MAX_CAUSES]
+        groups = dict.fromkeys(each.group_id for each in contrasts)
+        if len(groups) < 2:
+            return []
+        labels = {group_id: f"G{number}" for number, group_id in enumerate(groups, start=1)}
+        most = self.runtime.context.settings.tfgrpo.lessons_per_group
+        payload = {
+            "causes": [{"group": labels[each.group_id], "cause": each.cause} for each in contrasts],
+            "max_lessons": most,
+            "max_words": self.runtime.max_words,
         }
+        answer = await ask(RECURRING, self._key("reflect", 0), payload, self.runtime, self.spend)
+        if self.stopped:
+            return []
+        self._asked += 1
+        self._lost += answer is None
+        proposals: list[Proposal] = []
+        for lesson in answer.lessons[:most] if answer is not None else ():
+            named = {each.group_id: each for each in reversed(contrasts) if labels[each.group_id] in lesson.groups}
+            if len(named) < 2:
+                self._rejected.setdefault(lesson.text, "recurs in fewer than two groups")
+            elif text := await self._screened(lesson.text, lesson.polarity, tuple(named.values())):
+                proposals += [Proposal(text, lesson.polarity, each, "recurs") for each in named.values()]
+        return proposals
 
-    def memory(self, rejected: Sequence[tuple[str, str]]) -> dict[str, int]:
-        """Remember what was turned down for what it says, not for want of room or evidence."""
-        return super().memory([(text, reason) for text, reason in rejected if reason in {_USELESS, UNUSED}])
-
-    async def carry_out(self, operation: OperationAnswer | ClassedAnswer) -> RejectedLesson | None:
-        """Carry out an operation or a class; a reversal that may not be is a contradiction."""
-        if operation.op in _CLASSES:
-            return await self._class(operation)
-        return await super().carry_out(operation)
-
-    async def apply(self, change: Change) -> RejectedLesson | None:
-        """Apply a change, or take it as the contradiction that it is."""
-        if not self.draft.reversal_error(change):
-            return await super().apply(change)
-        turned = [record for record in change.targets if record.polarity != change.polarity]
-        labels = [label for label, candidate in self.draft.candidates.items() if candidate in change.basis.sources]
-        return await self._say(labels, [], turned) if labels else RejectedLesson(change.text, "rests on no proposal")
-
-    def accepted(self, change: Change, record: ExperienceRecord) -> None:
-        """Note what taught the lesson, and against what it speaks."""
-        groups = _groups(change.basis.sources)
-        if record.operation == "delete":
-            self._note(record.experience_id, "retired", {("", 0): ""})
-            return
-        self._note(record.experience_id, "taught", groups or {("", 0): ""}, weight=1.0 if groups else 0.0)
-        self._speaks |= {label: record for label, each in self.draft.candidates.items() if each in change.sources}
-        turned = [target for target in change.targets if target.polarity != record.polarity]
-        for other in [*turned, *self._same_words(record.summary32)]:
-            if other.polarity != record.polarity:
-                self._note(other.experience_id, "contradicted", groups, opposite=record, why=record.summary32)
-
-    async def _settled(self, label: str) -> bool:
+    async def _settle(self, label: str) -> bool:
         """Settle a proposal by its words, if they tell enough."""
-        candidate = self.draft.candidates[label]
+        candidate = self._candidates[label]
         same = self._same_words(candidate.text)
         if same:
-            agreeing = [record for record in same if record.polarity == candidate.polarity]
-            rejected = await self._say([label], agreeing, [record for record in same if record not in agreeing])
-        elif candidate.support < 2 and self.batch.rejected_before.get(candidate.text, 0) >= _SETTLED:
-            self.draft.take([label])
-            rejected = RejectedLesson(candidate.text, _USELESS, candidate.polarity)
-        else:
-            return False
-        if rejected is not None:
-            self.rejected.append(rejected)
-        return True
+            agreeing = [each for each in same if each.polarity == candidate.polarity]
+            await self._say([label], agreeing, [each for each in same if each not in agreeing])
+        elif len(candidate.group_ids) < 2 and self.batch.rejected_before.get(candidate.text, 0) >= _SETTLED:
+            self._turn_down(label, _USELESS)
+        return label in self._outcome
 
-    async def _class(self, answer: OperationAnswer | ClassedAnswer) -> RejectedLesson | None:
-        unknown = [label for label in answer.sources if label not in self.draft.candidates]
-        unknown += [label for label in answer.targets if label not in self.draft.library and label not in self._speaks]
-        if unknown or not (answer.targets or answer.op == _USELESS):
-            reason = f"unknown {', '.join(unknown)}" if unknown else "names no lesson"
-            return RejectedLesson(answer.text, f"{answer.op}: {reason}", answer.polarity)
-        targets = [self.draft.library.get(label) or self._speaks[label] for label in answer.targets]
-        sources = [label for label in answer.sources if label not in self._speaks]
-        if answer.op == "contradict":
-            agreeing = [self._speaks[label] for label in answer.sources if label in self._speaks]
-            return await self._say(answer.sources, agreeing, targets)
-        if answer.op != _USELESS:
-            return await self._say(sources, targets, [])
-        self.draft.take(sources)
-        useless = [self.draft.candidates[label] for label in sources]
-        self.rejected.extend(RejectedLesson(each.text, _USELESS, each.polarity) for each in useless)
-        return None
-
-    async def _say(
-        self, labels: Sequence[str], agreeing: Sequence[ExperienceRecord], opposed: Sequence[ExperienceRecord]
-    ) -> RejectedLesson | None:
-        """Note that proposals agree with some known lessons and contradict others.
-
-        A contradiction without a lesson of its own confirms the known opposite, or its words become a lesson.
-        """
-        sources = [self.draft.candidates[label] for label in labels]
-        if not sources:
-            return None
-        self.draft.take(labels)
-        rejected = None
-        speaker = self._strongest([*agreeing, *([] if agreeing else self._opposites(opposed))])
-        if speaker is None:
-            rejected = await self._add(sources)
-            speaker = self._speaks.get(labels[0])
-        else:
-            self._speaks |= dict.fromkeys(labels, speaker)
-            self._note(speaker.experience_id, "confirmed", _groups(sources), why=sources[0].text)
-        against = [*opposed, *([] if speaker is None else self._opposites([speaker]))]
-        for record in against:
-            if speaker is None or record.experience_id != speaker.experience_id:
-                self._note(
-                    record.experience_id, "contradicted", _groups(sources), opposite=speaker, why=sources[0].text
-                )
-        return rejected
-
-    async def _add(self, sources: Sequence[Candidate]) -> RejectedLesson | None:
-        best = sources[0]
-        if self.draft.edits_left < 1:
-            return RejectedLesson(best.text, "add: over the edit budget", best.polarity)
-        return await super().apply(Change("add", (), tuple(sources), best.polarity, best.text))
-
-    def _same_words(self, text: str) -> list[ExperienceRecord]:
-        """Lessons, those of this batch included, with the words of a text."""
-        words = lesson_words(text)
-        lessons = {each.experience_id: each for each in (*self.draft.kept.values(), *self.records) if each.summary32}
-        return [each for each in lessons.values() if same_lesson(words, lesson_words(each.summary32))]
-
-    def _note(
-        self,
-        experience_id: str,
-        kind: EventKind,
-        groups: Mapping[tuple[str, int], str],
-        *,
-        opposite: ExperienceRecord | None = None,
-        judged: LessonJudgement | None = None,
-        weight: float = 1.0,
-        why: str = "",
-    ) -> None:
-        """Note one event for each group. ``groups`` maps their ids, each with a contrast, to the ids of their items."""
-        batch, context = self.batch, self.runtime.context
-        for (group, contrast), item in groups.items():
-            event = AccountEvent(
-                experience_id=experience_id,
-                kind=kind,
-                judgement=None if judged is None else judged.judgement,
-                opposite=None if opposite is None else opposite.experience_id,
-                weight=0.0 if group in self._all_failed else weight,
-                run_id=context.run_id,
-                simulated=context.models.simulated,
-                night=context.settings.tfgrpo.night or 0,
-                epoch=batch.epoch,
-                batch=batch.batch,
-                group_id=group,
-                family=batch.families.get(item, ""),
-                why=why if judged is None else judged.why,
-                created_at=self.runtime.clock(),
-            )
-            said = self._noted.setdefault((experience_id, kind, event.judgement, event.opposite, group), {})
-            said.setdefault(contrast, event)  # what one contrast says twice counts once
-
-    def _opposites(self, records: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
-        """Known lessons that contradict any of these, by their accounts."""
-        accounts = self.batch.accounts
-        of_these = [accounts[each.experience_id] for each in records if each.experience_id in accounts]
-        return [
-            record
-            for record in self.draft.kept.values()
-            if any(accounts[record.experience_id].opposes(one) for one in of_these if record.experience_id in accounts)
-        ]
-
-    def _strongest(self, records: Sequence[ExperienceRecord]) -> ExperienceRecord | None:
-        accounts = self.batch.accounts
-        return max(
-            records,
-            key=lambda each: accounts[each.experience_id].net if each.experience_id in accounts else 0.0,
-            default=None,
-        )
+    async def _ask_about(self, labels: Sequence[str], number: int) -> None:
+        """Ask about as many proposals as a reply has room for; without a usable answer the best supported are new."""
+        proposals = [(label, self._candidates[label]) for label in labels]
+        payload = {
+            "known": [self._shown(label, record) for label, record in self._lessons.items()],
+            "proposals": [
+                {"id": label, "polarity": each.polarity, "text": each.text, "support": each.support}
+                for label, each in proposals
+            ],
+            "rejected_before": dict(self.batch.rejected_before),
+            "max_words": self.runtime.max_words,
+        }
+        answer = await ask(CURATION, self._key("curate", number), payload, self.runtime, self.spend)
+        if self.stopped:
+            return
+        self._asked += 1
+        if answer is None:
+            self._lost += 1
+            for label in labels[: self.runtime.pack.manifest.experience_slots]:
+                await self._say([label])
+            for label in labels:
+                if label not in self._outcome:
+                    self._turn_down(label, "no usable answer")
+            return
+        for one in sorted(answer.answers, key=lambda each: _ORDER.index(each.class_)):
+            if reason := await self._carry_out(one):
+                self._rejected.setdefault(one.text or ", ".join(one.proposals), f"{one.class_}: {reason}")
 
     def _shown(self, label: str, record: ExperienceRecord) -> dict[str, object]:
-        account = self.batch.accounts.get(record.experience_id)
+        """Return what the curator sees of a lesson; of one that this batch taught there are no figures yet."""
         shown: dict[str, object] = {"id": label, "polarity": record.polarity, "text": record.summary32}
         shown |= {"cause": record.cause} if record.cause else {}
-        if account is None:  # added by a part of this batch
-            return shown | {"for": support_of(record), "against": 0, "nights": 0}
-        shown |= {"for": account.in_favour, "against": account.against, "nights": account.age}
-        shown |= {"families": list(account.families)} if account.families else {}
-        effect = self.batch.effects.get(record.experience_id)
-        return shown | ({"effect": effect} if effect else {})
+        known = self.batch.known.get(record.experience_id)
+        if known is None:
+            return shown
+        shown |= {"for": known.groups_for, "against": known.groups_against, "nights": known.nights}
+        effect = known.effect.interval(known.attempts)
+        points = f"{effect.estimate:+.1f} points ({effect.low:+.1f} … {effect.high:+.1f})"
+        return shown | ({"effect": f"{points}, {pluralize(known.attempts, 'attempt')}"} if known.attempts else {})
+
+    async def _carry_out(self, answer: ClassAnswer) -> str:
+        """Carry out one answer. Return why it may not be, or an empty text."""
+        unknown = [label for label in answer.proposals if label not in self._candidates]
+        unknown += [label for label in answer.targets if label not in self._lessons and label not in self._speaks]
+        if unknown:
+            return f"unknown {', '.join(unknown)}"
+        still_open = [label for label in dict.fromkeys(answer.proposals) if label not in self._outcome]
+        named = [self._lessons.get(label) or self._speaks[label] for label in answer.targets]
+        targets = list({each.experience_id: each for each in named}.values())
+        if answer.class_ in {"new", "merge"}:
+            return await self._write(answer, still_open, targets)
+        if answer.class_ == "useless":
+            for label in still_open:
+                self._turn_down(label, _USELESS)
+        elif not targets or not answer.proposals:
+            return f"names no {'proposal' if targets else 'lesson'}"
+        elif answer.class_ == "confirms":
+            await self._say(still_open, targets)
+        else:
+            agreeing = [self._speaks[label] for label in answer.proposals if label in self._speaks]
+            await self._say(answer.proposals, agreeing, targets)
+        return ""
+
+    async def _write(self, answer: ClassAnswer, labels: Sequence[str], targets: Sequence[ExperienceRecord]) -> str:
+        """Make a lesson of an answer's text, in place of known lessons of its direction. Return why it may not be."""
+        if answer.class_ == "merge" and len(targets) < 2:
+            return "takes at least two lessons"
+        if answer.class_ == "new" and not labels:
+            return "names no open proposal"
+        polarity = answer.polarity or (self._candidates[labels[0]] if labels else targets[0]).polarity
+        if any(target.polarity != polarity for target in targets):
+            return "changes the direction of a lesson"
+        if not answer.text.strip():
+            return "no text"
+        await self._say(labels, text=answer.text, polarity=polarity, targets=targets)
+        return ""
+
+    async def _say(
+        self,
+        labels: Sequence[str],
+        agreeing: Sequence[ExperienceRecord] = (),
+        opposed: Sequence[ExperienceRecord] = (),
+        *,
+        text: str = "",
+        polarity: Polarity = "do",
+        targets: Sequence[ExperienceRecord] = (),
+    ) -> None:
+        """Note that proposals speak for a lesson, and against those opposed and the known opposites of that lesson.
+
+        They speak for the strongest that agrees; else for one that is made of the text, in place of the targets; without a
+        text for the known opposite of those opposed, else for one that is made of their own words.
+        """
+        sources = [source for label in labels for source in self._candidates[label].sources]
+        said: Said = "confirmed"
+        lesson = self._strongest(agreeing or ([] if text else self._opposites_of(opposed)))
+        if lesson is None and (text or labels):
+            if not text:
+                text, polarity = self._candidates[labels[0]].text, self._candidates[labels[0]].polarity
+            lesson, said = await self._made(sources, targets, polarity, text)
+        for label in labels if lesson or opposed else ():
+            self._outcome.setdefault(label, "contradicted" if opposed else "new" if said == "taught" else "confirmed")
+            if lesson is not None:
+                self._speaks.setdefault(label, lesson)
+        against = [*opposed, *(self._opposites_of([lesson]) if lesson else ())]
+        against = [each for each in {each.experience_id: each for each in against}.values() if each is not lesson]
+        for source in sources:
+            amount = source.contrast.amount
+            if lesson is not None:
+                self._note(lesson, "recurs" if source.said == "recurs" else said, amount, source.contrast)
+            for other in against:
+                self._note(
+                    other, "contradicted", -amount, source.contrast, None if lesson is None else lesson.experience_id
+                )
+
+    async def _made(
+        self, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord], polarity: Polarity, text: str
+    ) -> tuple[ExperienceRecord | None, Said]:
+        """Return the lesson of a text, or None if it may not be stored, and what proposals say of it.
+
+        A text that a known lesson has is that lesson.
+        """
+        screened = await self._screened(text, polarity, [source.contrast for source in sources])
+        if screened is None:
+            return None, "confirmed"
+        unchanged = [each.summary32 for each in targets] == [screened]
+        same = [each for each in self._same_words(screened) if unchanged or each not in targets]
+        if known := self._strongest([each for each in same if each.polarity == polarity]):
+            return known, "confirmed"
+        lesson = optimize_experience(self._record(screened, polarity, sources, targets))
+        if lesson is None:
+            self._rejected.setdefault(screened, "its best attempt is in the worse half of its group")
+            return None, "confirmed"
+        self._records.append(lesson)
+        label = f"L{len(self.batch.known) + len(self._records)}"
+        replaced = {name: lesson for name, each in (self._lessons | self._speaks).items() if each in targets}
+        self._speaks |= replaced
+        self._lessons = {name: each for name, each in self._lessons.items() if name not in replaced} | {label: lesson}
+        links = {name for each in targets for name in self._opposites.get(each.experience_id, ())}
+        self._opposites[lesson.experience_id] = links | {each.experience_id for each in same}
+        if targets:  # so that later nights know of it, also if no contrast speaks for it
+            self._note(lesson, "confirmed", 0.0, _NO_CONTRAST)
+        return lesson, "confirmed" if targets else "taught"
+
+    def _record(
+        self, text: str, polarity: Polarity, sources: Sequence[Proposal], targets: Sequence[ExperienceRecord]
+    ) -> ExperienceRecord:
+        """Return the stamped record of a lesson that proposals teach, in place of known lessons of its direction.
+
+        Its id is a digest of content and origin: the same lesson of the same run has the same id in every replay.
+        """
+        batch, context, manifest = self.batch, self.runtime.context, self.runtime.pack.manifest
+        contrasts = [source.contrast for source in sources]
+        fresh = dict.fromkeys(name for contrast in contrasts for name in contrast.evidence)
+        # A lesson that is reworded keeps its evidence.
+        evidence = tuple(dict.fromkeys([*fresh, *(name for target in targets for name in target.evidence)]))
+        operation, supersedes = _OPERATIONS[min(len(targets), 2)], tuple(sorted(each.experience_id for each in targets))
+        origin = [context.settings.task_id, context.run_id, batch.epoch, batch.batch]
+        identity = canonical_json([*origin, operation, polarity, text, list(supersedes), list(evidence)])
+        rewards = [(contrast.best_reward, contrast.best_rank) for contrast in contrasts]
+        rewards += [(target.reward.gt_score, target.reward.relative_rank) for target in targets]
+        score, rank = max(rewards)
+        causes = [*(contrast.cause for contrast in contrasts), *(target.cause for target in targets)]
+        record = ExperienceRecord(
+            experience_id=f"exp-{sha256_hex(identity)[:_ID_DIGITS]}",
+            run_id=context.run_id,
+            task_id=context.settings.task_id,
+            domain=manifest.domain,
+            pack_id=manifest.id,
+            tags=manifest.tags,
+            epoch=batch.epoch,
+            batch=batch.batch,
+            group_id=contrasts[0].group_id if contrasts else targets[0].group_id,
+            operation=operation,
+            supersedes=supersedes,
+            summary32=text,
+            cause=next(filter(None, causes), None),
+            polarity=polarity,
+            reward=Reward(gt_score=score, relative_rank=rank),
+            tool_stats=self._tool_stats(list(fresh), targets),
+            evidence=evidence,
+            stamp_signature="",
+            created_at=self.runtime.clock(),
+        )
+        return stamp_record(record, pack_stamp(self.runtime.pack))
+
+    def _tool_stats(self, fresh: Sequence[str], targets: Iterable[ExperienceRecord]) -> tuple[ToolStat, ...]:
+        """Return tool use of the evidence, each rollout once: targets that share rollouts with others add none."""
+        stats: list[ToolStat | ToolMetricEvent] = []
+        for name in filter(self._rollouts.__contains__, fresh):
+            stats.extend(self._rollouts[name].tools)
+        summed = set(fresh)
+        for record in targets:
+            if summed.isdisjoint(record.evidence):
+                stats.extend(record.tool_stats)
+                summed.update(record.evidence)
+        return sum_by_tool(stats)
+
+    def _note(
+        self, lesson: ExperienceRecord, said: Said, amount: float, contrast: Contrast, opposite: str | None = None
+    ) -> None:
+        """Note a word of a contrast. What it says twice of a lesson counts once; a second opposite is noted all the same."""
+        name = lesson.experience_id
+        if opposite is not None:
+            self._opposites[name].add(opposite)
+        of_group = (name, amount > 0.0, contrast.group_id)
+        key = of_group if said == "recurs" else (*of_group, contrast.number)
+        if key in self._said:
+            if opposite is None or (name, opposite) in self._said:
+                return
+            amount = 0.0
+        self._said |= {of_group, (*of_group, contrast.number), (name, opposite)}
+        context = self.runtime.context
+        word = Word(
+            run_id=context.run_id,
+            night=context.settings.tfgrpo.night or 0,
+            experience_id=name,
+            said=said,
+            amount=amount,
+            opposite=opposite,
+            epoch=self.batch.epoch,
+            batch=self.batch.batch,
+            group_id=contrast.group_id,
+            contrast=contrast.number,
+            item_id=contrast.item_id,
+            why=contrast.cause,
+            simulated=context.models.simulated,
+            created_at=self.runtime.clock(),
+        )
+        self._words.append(word.named())
+
+    def _turn_down(self, label: str, reason: str) -> None:
+        self._outcome[label] = "useless"
+        self._rejected.setdefault(self._candidates[label].text, reason)
+
+    async def _screened(self, text: str, polarity: Polarity, contrasts: Iterable[Contrast]) -> str | None:
+        """Return a text as it may be stored, or None, with the reason noted."""
+        names = dict.fromkeys(contrast.item_id for contrast in contrasts)
+        items = [self.batch.items[name] for name in names if name in self.batch.items]
+        pack = self.runtime.pack
+        self._shortened += 1
+        screened = await screen_or_shorten(
+            text,
+            polarity=polarity,
+            answers=[answer for item in items for answer in item.accepted],
+            prompts=Prompts(tuple(item.prompt for item in items), self._prompts, "\n".join(pack.bodies.values())),
+            key=self._key("shorten", self._shortened),
+            runtime=self.runtime,
+            spend=self.spend,
+        )
+        if isinstance(screened, Rejection):
+            self._rejected.setdefault(text, screened.reason)
+            return None
+        return screened.text
+
+    def _same_words(self, text: str) -> list[ExperienceRecord]:
+        """Return the lessons with the words of a text, of either direction."""
+        words = lesson_words(text)
+        return [each for each in self._lessons.values() if same_lesson(words, lesson_words(each.summary32))]
+
+    def _opposites_of(self, lessons: Sequence[ExperienceRecord]) -> list[ExperienceRecord]:
+        """Return the lessons that are known to contradict any of these."""
+        links, names = self._opposites, {each.experience_id for each in lessons}
+        return [
+            each
+            for each in self._lessons.values()
+            if links[each.experience_id] & names or any(each.experience_id in links[name] for name in names)
+        ]
+
+    def _strongest(self, lessons: Sequence[ExperienceRecord]) -> ExperienceRecord | None:
+        net = {name: each.net for name, each in self.batch.known.items()}
+        return max(lessons, key=lambda each: net.get(each.experience_id, 0.0), default=None)
+
+    def _key(self, role: str, turn: int) -> CallKey:
+        group = GroupKey(self.batch.epoch, "train", "group", self.batch.batch, _WHOLE_BATCH)
+        return CallKey(group, rollout=0, turn=turn, role=role)
 
 
-def _groups(sources: Sequence[Candidate]) -> dict[tuple[str, int], str]:
-    """Return the groups and contrasts behind proposals, with their items."""
-    return {(each.group_id, each.contrast): each.item_id for source in sources for each in source.sources}
+@dataclass(frozen=True, slots=True)
+class ExperiencePolicy:
+    """Thresholds of a lesson's evidence."""
+
+    min_reward: float = -math.inf
+    """Of its best attempt. Any: where all attempts fail, the reference answer teaches."""
+    min_rank: float = 0.5
+    """Of its best attempt in its group: what the worse half did is no evidence."""
+
+
+_POLICY: Final = ExperiencePolicy()
+
+
+def optimize_experience(record: ExperienceRecord, policy: ExperiencePolicy = _POLICY) -> ExperienceRecord | None:
+    """Return the record if its evidence reaches both thresholds, before it is written; else None."""
+    reward = record.reward
+    weak = reward.gt_score < policy.min_reward or reward.relative_rank < policy.min_rank
+    return None if weak else record
+
+
+def sum_by_tool(stats: Iterable[ToolStat | ToolMetricEvent]) -> tuple[ToolStat, ...]:
+    """Return one entry per tool, by name; one unknown cost makes the tool's cost unknown."""
+    by_tool: dict[str, list[ToolStat | ToolMetricEvent]] = {}
+    for stat in stats:
+        by_tool.setdefault(stat.tool, []).append(stat)
+    return tuple(
+        ToolStat(
+            tool=tool,
+            tokens=sum(stat.tokens for stat in of_tool),
+            latency_ms=sum(stat.latency_ms for stat in of_tool),
+            cost_usd=add_costs(stat.cost_usd for stat in of_tool),
+        )
+        for tool, of_tool in sorted(by_tool.items())
+    )

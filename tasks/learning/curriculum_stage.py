@@ -15,6 +15,8 @@ from tfgrpo.stores.runs.selections import SelectionRound
 
 VALIDITY: Final[Stage] = "VALIDITY_GAP"
 BEHAVIOUR: Final[Stage] = "BEHAVIORAL_CONSOLIDATION"
+_MARGIN: Final = 0.1
+"""Fall below a threshold that ends the stage: ten rounds vary by less."""
 Use: TypeAlias = Literal["development", "production", "history"]
 """``development`` stays with validity, ``production`` asks for behaviour; otherwise the history decides."""
 
@@ -74,9 +76,9 @@ def _failed(rounds: Sequence[SelectionRound], limits: StageThresholds) -> str:
     if len(last) < limits.rounds:
         return ""
     mean, parsed = _mean(last), _parsed(last)
-    if mean is not None and mean < limits.min_reward - limits.margin:
+    if mean is not None and mean < limits.min_reward - _MARGIN:
         return f"the mean reward of the last {limits.rounds} rounds fell to {mean:.2f}"
-    if parsed is not None and parsed < limits.min_parsed - limits.margin:
+    if parsed is not None and parsed < limits.min_parsed - _MARGIN:
         return f"the share of usable answers of the last {limits.rounds} rounds fell to {parsed:.0%}"
     return ""
 

@@ -56,19 +56,14 @@ class Candidate:
         return self.sources[0].polarity
 
     @property
-    def support(self) -> int:
-        """Number of groups that proposed it."""
-        return len(self.group_ids)
+    def support(self) -> float:
+        """Number of groups that proposed it; one in which all attempts fail counts half."""
+        return sum({each.contrast.group_id: each.contrast.amount for each in self.sources}.values())
 
     @property
     def group_ids(self) -> tuple[str, ...]:
         """Groups that proposed it, the one with the widest spread first."""
-        return tuple(dict.fromkeys(proposal.group_id for proposal in self.sources))
-
-    @property
-    def best(self) -> Proposal:
-        """The source with the best attempt."""
-        return max(self.sources, key=lambda proposal: (proposal.best_reward, proposal.best_rank))
+        return tuple(dict.fromkeys(proposal.contrast.group_id for proposal in self.sources))
 
 
 def lesson_words(text: str) -> LessonWords:
@@ -93,8 +88,8 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
     A proposal joins the first candidate of its polarity that says the same.
     """
     clusters: list[tuple[LessonWords, list[Proposal]]] = []
-    order = attrgetter("item_id", "group_id", "polarity", "text")
-    for proposal in sorted(proposals, key=lambda each: (-each.spread, order(each))):
+    order = attrgetter("contrast.item_id", "contrast.group_id", "contrast.number", "polarity", "text")
+    for proposal in sorted(proposals, key=lambda each: (-each.contrast.spread, order(each))):
         words = lesson_words(proposal.text)
         for first, cluster in clusters:
             if cluster[0].polarity == proposal.polarity and same_lesson(first, words):
@@ -103,4 +98,4 @@ def merge_proposals(proposals: Iterable[Proposal]) -> tuple[Candidate, ...]:
         else:
             clusters.append((words, [proposal]))
     candidates = (Candidate(tuple(cluster)) for _, cluster in clusters)
-    return tuple(sorted(candidates, key=lambda candidate: (-candidate.support, -candidate.best.best_reward)))
+    return tuple(sorted(candidates, key=lambda candidate: -candidate.support))

@@ -1,4 +1,4 @@
-"""Shorten an attempt for its readers: a 32-word summary, a transcript, a text without its middle. No model is called."""
+"""Shorten an attempt for its readers: a 32-word summary, a text without its middle. No model is called."""
 
 from __future__ import annotations
 
@@ -10,44 +10,22 @@ from tfgrpo.tasks.shapes import Frame
 
 _TAIL_CHARS = 2_000
 _MAX_TOOLS_NAMED = 3
-_MIN_CHARS = 400
-"""Least room of each part of a transcript."""
 
 
-def summarize_trajectory(
-    frames: Sequence[Frame], output: str = "", *, max_words: int = MAX_WORDS, max_chars: int = MAX_CHARS
-) -> str:
+def summarize_trajectory(frames: Sequence[Frame], output: str = "", *, max_words: int = MAX_WORDS) -> str:
     """Return turns, tool calls and errors of an attempt, then the end of its output, in one line within both limits.
 
     ``frames`` are the attempt's calls in order; without ``output`` the text of the last frame is used.
     """
     head = _counts(frames)
     ending = _last_line(output or (frames[-1].text if frames else ""))
-    return _fit(f"{head} Ended: {ending}" if ending else head, max_words, max_chars)
-
-
-def transcript_of(frames: Sequence[Frame], output: str, max_chars: int) -> str:
-    """Return the calls of an attempt and its output in at most ``max_chars`` characters, without rewards or ranks.
-
-    An attempt that is one model call is its output alone.
-    """
-    steps = [frame for frame in frames if frame.text and frame.text != output]
-    if not steps:
-        return shorten_middle(output, max_chars)
-    # The output gets the larger part: it shows the effect of the calls.
-    ending = shorten_middle(output, max(_MIN_CHARS, max_chars // 2))
-    room = max(_MIN_CHARS, max_chars - len(ending))
-    # A single huge tool result may not push out all the other steps.
-    each = max(_MIN_CHARS, room // min(len(steps), 4))
-    calls = "\n".join(f"[{frame_label(frame)}] {shorten_middle(frame.text, each)}" for frame in steps)
-    return shorten_middle(f"{shorten_middle(calls, room)}\n[final] {ending}", max_chars)
+    return _fit(f"{head} Ended: {ending}" if ending else head, max_words)
 
 
 def shorten_middle(text: str, max_chars: int) -> str:
     """Return head and tail of a text that is too long, with a mark between them that states how much is missing."""
     if len(text) <= max_chars:
         return text
-    # Models read the mark in requests whose digests old journals know: its words may not change.
     mark = f"\n[… {len(text) - max_chars} characters left out …]\n"
     room = max(0, max_chars - len(mark))
     head = room // 2
@@ -71,12 +49,12 @@ def _last_line(text: str) -> str:
     return next(filter(None, lines), "")
 
 
-def _fit(text: str, max_words: int, max_chars: int) -> str:
+def _fit(text: str, max_words: int) -> str:
     """Cut at a word boundary, within both limits."""
-    words = first_words(clean_text(text)[: 4 * max_chars], max_words)
-    while len(words) > max_chars:
+    words = first_words(clean_text(text)[: 4 * MAX_CHARS], max_words)
+    while len(words) > MAX_CHARS:
         kept = count_words(words) - 1
-        words = first_words(words, kept) if kept > 0 else words[:max_chars]
+        words = first_words(words, kept) if kept > 0 else words[:MAX_CHARS]
     return words
 
 

@@ -38,6 +38,13 @@ MEGABYTE: Final = 1 << 20
 PREFIX: Final = "tfgrpo-attempt-"
 
 
+class Limits(LimitSettings):
+    """Limits on each process of a program: those of the settings, and one on its files."""
+
+    file_mb: int | None = 1_024
+    """Megabytes of one file that it writes: more than an attempt needs, and less than fills a disk."""
+
+
 class Guard:
     """The process that cleans up after this one; it lives until ``close``, or until this process ends in any way."""
 
@@ -89,7 +96,7 @@ class Guard:
         stdin: bytes,
         folder: Path,
         env: Mapping[str, str],
-        limits: LimitSettings,
+        limits: Limits,
         template: Path | None = None,
         wall_s: float | None = None,
         isolated: str = "",

@@ -248,16 +248,10 @@ async def run_on_runtime(
         work.cancel()
 
 
-def call_blocking(
-    context: RunContext, factory: Callable[[Runtime], Awaitable[T]], meanwhile: Callable[[], object] = object
-) -> T:
-    """Wait for ``factory(runtime)`` in a thread without an event loop; an interrupt, or an error of ``meanwhile``, cancels it.
-
-    ``meanwhile`` is called after the submission.
-    """
+def call_blocking(context: RunContext, factory: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Wait for ``factory(runtime)`` in a thread without an event loop; an interrupt cancels it."""
     future = runtime_for(context).submit(factory)
     try:
-        meanwhile()
         return future.result()
     except BaseException:
         future.cancel()

@@ -77,14 +77,14 @@ class GroupJudge:
         spec, context = self._spec, self._runtime.context
         rollout, turn, attempt = question.rollout, question.turn, question.attempt
         key = CallKey(spec.key, rollout, turn, ROLE, attempt)
-        run_seed = context.run_seed(spec.key.phase)
+        night_seed = context.settings.tfgrpo.night_seed
         request = ChatRequest(
             model=context.models.judge(question.model),
             messages=tuple(Message(role, text) for role, text in question.messages),
             temperature=question.temperature,
             max_tokens=question.max_tokens or context.models.roles["judge"].max_tokens,
-            # Without the arm: in the sweep equal outputs of champion and candidate are judged by the same draw.
-            seed=derive_seed(run_seed, ROLE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
+            # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
+            seed=derive_seed(night_seed, ROLE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
             answer_schema=AnswerSchema(question.schema_name, question.schema),
         )
         return request, key

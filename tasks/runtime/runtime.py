@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -36,7 +36,6 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import UNKNOWN_USAGE, Usage
-from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.runs.journal import UNFINISHED, CallKey, Journal
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
@@ -55,17 +54,6 @@ FATAL = (ModelAuthRefused, ReplayMiss, StoreError)
 """Failures after which no further call of the run can succeed."""
 ENDING = (*FATAL, BudgetRefused)
 """Failures by which a run ends, or asks for no more of its attempts."""
-LEARNING_RULES: Final = 6
-"""Version of the learning rules. A resumed or replayed run keeps the version of its start, on which its journalled calls
-depend. Under 1, the version of runs before this number, a confirmed proposal counts as rejected, a lesson may be reversed
-freely, a cut-off answer is requested again, and equal libraries are swept. Under 1 and 2, the signals of groups assume
-rewards of 0 to 1. Before 4 a reflection is asked for lessons alone, and sees the ends of long attempts; there are no
-accounts: what curation adds is in the candidate, and stays in it; no group is split, and the sweep alone decides,
-of the same items and seeds every night. Before 5 the net support of a lesson is carried on without bound. Under 4 and 5
-half of each group runs under the champion, the evidence is against it and starts anew with each promotion, and the
-candidate itself is what a promotion puts into force."""
-SAME_SWEEPS: Final = 3
-"""Last version of the learning rules with the same items and seeds in every sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +74,6 @@ class RunContext:
     """Journal to replay when it is not the run's own."""
     ledger_path: Path | None = None
     """File through which several processes share one budget; None when the run has one process."""
-    rules: int = LEARNING_RULES
     task_ledger_path: Path | None = None
     """File through which all runs of the task share ``budget.task_max_usd``; None without that cap."""
     mcp_tools: tuple[ListedTool, ...] | None = None
@@ -104,10 +91,6 @@ class RunContext:
     def provider(self) -> str:
         """The actors' endpoint on spans and metrics."""
         return self.models.provider("actor")
-
-    def run_seed(self, phase: Phase) -> int:
-        """Return the seed of a phase, another one every night: evidence that adds up over nights must not repeat itself."""
-        return self.settings.tfgrpo.seed_of("train" if self.rules > SAME_SWEEPS else phase)
 
 
 T = TypeVar("T")
@@ -143,11 +126,6 @@ class Runtime:
     def max_words(self) -> int:
         """Longest lesson in words: the setting, lowered by the pack."""
         return min(self.context.settings.tfgrpo.experience_max_words, self.pack.manifest.max_words)
-
-    @property
-    def max_chars(self) -> int:
-        """Longest lesson in characters."""
-        return self.context.settings.tfgrpo.experience_max_chars
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run a blocking function in a thread, which is abandoned when this is cancelled."""
@@ -220,7 +198,7 @@ class Recorder:
             self._keep(self._unfinished_key(), payload)
 
     def unfinished(self) -> Mapping[str, Any] | None:
-        """Return what the attempt whose recorded failure was raised did and used; None in older journals."""
+        """Return what the attempt whose recorded failure was raised did and used; None if it is not journalled."""
         entry = self._journal.get(self._unfinished_key()) if self._journal and self._pending and not self.made else None
         return None if entry is None else entry["payload"]
 
@@ -375,10 +353,9 @@ class AttemptContext:
         return CallKey(self._spec.key, self._index, turn, role, attempt)
 
     def _seed(self, *turn: int) -> int:
-        """Return a seed that champion and candidate share, so that their difference is not one of luck."""
-        key = self._spec.key
-        run_seed = self.runtime.context.run_seed(key.phase)
-        return derive_seed(run_seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
+        """Return a seed that both sides of a sweep share, so that their difference is not one of luck."""
+        key, seed = self._spec.key, self.runtime.context.settings.tfgrpo.night_seed
+        return derive_seed(seed, "rollout", key.epoch, key.phase, key.draw_id, self._index, *turn)
 
     async def _observed(self, tool: Tool, arguments: str) -> ToolResult:
         with self.runtime.telemetry.tool_span(tool=tool.spec.name) as span:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from tfgrpo.pipelines.settings.selection import MemorySettings
+from tfgrpo.pipelines.settings.selection import MemoryMode
 from tfgrpo.prompt_packs.safety import attack_in
 from tfgrpo.rewarders.powl import Model, label_fingerprint, model_in, structural_key, to_text, validate
 from tfgrpo.rewarders.powl.keys import ARROW
@@ -26,6 +26,8 @@ FlawName: TypeAlias = Literal["parse_error", "validation_error"]
 
 _DEEPEST: Final = 64
 """Levels of a JSON value that are part of its structure; a model may nest a thousand."""
+_HINTS: Final = 3
+"""Most structures of each kind in a prompt, as earlier best-of-K systems show; more would take the room of the task."""
 _FINDINGS: Final = 5
 """Most findings of a validator in one reason."""
 _INSTEAD: Final = "In place of any form of answer named above, hand in"
@@ -201,24 +203,24 @@ def _paths(value: Any, above: str, levels: int) -> Iterator[str]:
             yield from _paths(inner, above, levels - 1)
 
 
-def hint_of(memory: Remembered, settings: MemorySettings) -> str:
+def hint_of(memory: Remembered, mode: MemoryMode) -> str:
     """Return structures of earlier selections as a block of quoted data for the prompt, or empty.
 
     Models wrote them: those that look like an instruction, an address or a secret are skipped.
     """
-    if settings.mode == "exploit":
+    if mode == "exploit":
         ranked, opening = memory.ranked(), _EXPLOIT
-        lines = [*_lines("did well", ranked.good, settings.hints), *_lines("did badly", ranked.bad, settings.hints)]
-    elif settings.mode == "explore":
-        opening, lines = _EXPLORE, _lines("tried", memory.ranked().tried, settings.hints)
+        lines = [*_lines("did well", ranked.good), *_lines("did badly", ranked.bad)]
+    elif mode == "explore":
+        opening, lines = _EXPLORE, _lines("tried", memory.ranked().tried)
     else:
         return ""
     return "\n".join([opening, *lines, "</structures>"]) if lines else ""
 
 
-def _lines(verdict: str, patterns: Sequence[PatternStats], most: int) -> list[str]:
+def _lines(verdict: str, patterns: Sequence[PatternStats]) -> list[str]:
     fit = [pattern for pattern in patterns if len(pattern.text) <= _SHOWN_CHARS and attack_in(pattern.text) is None]
     return [
         f"- {verdict}, {two_decimals(pattern.mean)} over {pattern.count}: {canonical_json(pattern.text)}"
-        for pattern in fit[:most]
+        for pattern in fit[:_HINTS]
     ]

@@ -66,7 +66,7 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
             group_id=spec.selection_id,
             item_id=spec.item.id,
             group_size=spec.settings.k,
-            arm="candidate",
+            arm="group",
         ) as span,
     ):
         selection = await _run(spec, runtime)
@@ -225,7 +225,7 @@ def group_of(spec: SelectionSpec) -> GroupSpec:
     """Return the candidates as a group of rollouts."""
     return GroupSpec(
         group_id=spec.selection_id,
-        key=GroupKey(0, "eval", "candidate", 0, spec.item.id, run=spec.selection_id),
+        key=GroupKey(0, "eval", "group", 0, spec.item.id, run=spec.selection_id),
         item=spec.item,
         size=spec.settings.k,
         temperature=spec.temperature(0),

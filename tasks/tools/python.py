@@ -16,13 +16,18 @@ import sys
 from dataclasses import replace
 from typing import Final
 
-from tfgrpo.pipelines.settings.actor import LimitSettings, PythonSettings
+from tfgrpo.pipelines.settings.actor import PythonSettings
 from tfgrpo.stores.errors import ActorError
-from tfgrpo.tasks.processes.process import Guard, isolation
+from tfgrpo.tasks.processes.process import Guard, Limits, isolation
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _MOST_MB: Final = 1
 """Of what it prints; the model reads head and tail of it."""
+_HELD: Final = Limits(memory_mb=1_024, file_mb=64, processes=64, output_mb=_MOST_MB)
+"""Enough for a computation with numpy and its threads; a program that needs more has a container. Processes are those of
+one call; where the kernel refuses namespaces, of the user in all, and root's not at all."""
+_OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_mb=_MOST_MB)
+"""Of the client of a container; what runs inside has the limits of the command."""
 _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 _LOG: Final = logging.getLogger("tfgrpo.tools")
@@ -50,20 +55,17 @@ class PythonProcesses:
             if settings.container is None:
                 command, isolated = _COMMAND, isolation().means
                 env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-                held = {
-                    "cpu_s": settings.timeout_s,
-                    **settings.model_dump(include={"memory_mb", "file_mb", "processes"}),
-                }
-            else:  # the client of a container needs more, and its limits are those of the command
+                held = _HELD.model_copy(update={"cpu_s": settings.timeout_s})
+            else:  # the client of a container needs more
                 command, isolated = tuple(shlex.split(settings.container)), ""
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
-                held = {"cpu_s": None, "memory_mb": None, "file_mb": None}
+                held = _OF_A_CONTAINER
             ended = await self._guard.run(
                 command,
                 stdin=code.encode("utf-8", "surrogatepass"),
                 folder=folder,
                 env=env,
-                limits=LimitSettings(output_mb=_MOST_MB, **held),
+                limits=held,
                 wall_s=float(settings.timeout_s),
                 isolated=isolated,
             )

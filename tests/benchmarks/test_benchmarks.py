@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks import __main__ as all_of_them
 from benchmarks.ideal import batches_of, ideal_seconds, journal_keys, rounds
-from benchmarks.parts import fetch
 from benchmarks.parts.store import batch, open_store
 from benchmarks.parts.summaries import outputs
 from benchmarks.processes import Measured, clean_environment, datasets
@@ -24,7 +23,7 @@ NAMES = list(known())
 
 
 def train(item: str, rollout: int, *, batch: int = 0, turn: int = 0, role: str = "rollout", epoch: int = 1) -> str:
-    return f"{epoch}/train/{batch}/{item}/{rollout}/{turn}/{role}/0#0123456789abcdef"
+    return f"{epoch}/group/{batch}/{item}/{rollout}/{turn}/{role}/0#0123456789abcdef"
 
 
 def curation(*, batch: int = 0, turn: int = 0, role: str = "curate") -> str:
@@ -106,12 +105,6 @@ def test_a_row_of_the_table_carries_its_note():
     assert [cell.strip() for cell in line.split("|")] == ["wall", "1.23 x", "<= 1.25 x", "yes", "on one core"]
 
 
-def test_a_store_is_asked_in_processes_of_their_own_whose_memory_is_bounded():
-    rows = fetch.measure(4_000)
-    assert len(rows) == 7
-    assert [row.name for row in missed(rows) if row.unit == "MB"] == []
-
-
 # --- the ideal
 
 
@@ -160,23 +153,17 @@ def test_batches_and_epochs_follow_one_another():
 
 
 def test_both_arms_of_a_sweep_run_at_once():
-    keys = [f"3/{arm}/0/q{item}/0/0/rollout/0#00" for arm in ("champion", "candidate") for item in range(4)]
+    keys = [f"3/{arm}/0/q{item}/0/0/rollout/0#00" for arm in ("library", "none") for item in range(4)]
     assert ideal_seconds(keys, 8, 1.0) == 1.0
     assert len(batches_of(keys)) == 1
 
 
 def test_a_learning_group_is_one_whichever_lessons_its_attempts_have():
-    halves = [f"1/{arm}/0/q0/{index}/0/rollout/0#00" for arm in ("champion", "candidate") for index in range(2)]
+    halves = [f"1/{arm}/0/q0/{index}/0/rollout/0#00" for arm in ("one", "other") for index in range(2)]
     keys = [*halves, train("q0", 0, role="reflect"), curation()]
     (batch,) = batches_of(keys)
     assert [(len(group.rollouts), group.reflection) for group in batch.groups.values()] == [(4, 1)]
     assert ideal_seconds(keys, 64, 1.0) == 3.0
-
-
-def test_the_measured_share_is_attempted_before_the_sweep():
-    arms = ("drawn", "complement", "champion", "candidate")
-    keys = [f"3/{arm}/0/q{item}/0/0/rollout/0#00" for arm in arms for item in range(4)]
-    assert ideal_seconds(keys, 64, 1.0) == 2.0
 
 
 def test_only_model_calls_that_were_answered_count(tmp_path):

@@ -6,30 +6,28 @@ import re
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks.learning import promotions
+from benchmarks.learning import safety as safety_rows
 from benchmarks.learning.worlds import measure as measure_rows
-from benchmarks.worlds import service
-from benchmarks.worlds.__main__ import credit_lines, lines
+from benchmarks.worlds import safety, service
+from benchmarks.worlds.__main__ import PAGE, cost_lines, credit_lines
 from benchmarks.worlds.credit import Credit
 from benchmarks.worlds.engine import ROLLOUTS_A_NIGHT, Arena, Course, run
 from benchmarks.worlds.figures import area, calls_per_point, figure, measure, nights_below, paired
-from benchmarks.worlds.policies import FirstForm
-from benchmarks.worlds.second_form import Accounts, Effects, TestThenLearn
+from benchmarks.worlds.product import OfProduct
 from benchmarks.worlds.service import serve, service_lines
-from benchmarks.worlds.table import COMPARED, CREDIT, LOOP, POLICIES
+from benchmarks.worlds.table import CREDIT, POLICIES, SHIPPED, SHIPPED_AREAS
 from benchmarks.worlds.world import NOTHING, VARIANTS, WORLDS, Items, Truth
 from tests.support.models.players import with_lessons
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 PLAIN = WORLDS["plain"]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+KEEP = "keep everything (the paper)"
 
 
 def right(truth, count=12):
@@ -121,6 +119,45 @@ def test_noise_turns_the_stated_share_of_rewards_round():
     assert rewards.mean() == pytest.approx(1.0 - world.label_noise, abs=0.05)
 
 
+def test_rules_of_learned_items_alone_gain_nothing_elsewhere():
+    world = safety.NOTHING_TO_GAIN["rules of 6 of 56 learned items and of no other"].world
+    truth, random = Truth(world, 0), np.random.default_rng(0)
+    learned, others = (Items.drawn(world, 4_000, random, learned=learned) for learned in (True, False))
+    assert learned.matters.mean() == pytest.approx(6 / 56, abs=0.005)
+    assert not others.matters.any()
+    assert truth.success(right(truth)) < truth.success(NOTHING) - 3.0
+
+
+def test_an_order_effect_raises_the_later_half_of_a_group_alone():
+    _, ground = arena(replace(PLAIN, late=0.2), items=150)
+    late = np.arange(150) < 75
+    groups = ground.attempt(ground.train, NOTHING, 4, late)
+    first, second = (statistics.mean(one.mean for one in part) for part in (groups[75:], groups[:75]))
+    assert second > first + 0.03
+    whole = ground.attempt(ground.train.some(range(50)), NOTHING, 4)
+    assert statistics.mean(one.mean for one in whole) < second
+
+
+def test_grades_keep_to_their_range_and_follow_success():
+    truth, ground = arena(VARIANTS["graded"])
+    means = [
+        statistics.mean(group.mean for group in ground.attempt(ground.train.some(range(100)), pack, 3))
+        for pack in (NOTHING, right(truth))
+    ]
+    assert 0.4 <= means[0] < means[1] - 0.02 <= 0.6
+    rewards = [reward for group in ground.attempt(ground.train.some(range(50)), NOTHING, 2) for reward in group.rewards]
+    assert 0.4 <= min(rewards) < max(rewards) <= 0.6
+
+
+def test_wrong_attempts_are_lost_under_the_losing_lesson_alone():
+    world = replace(PLAIN, losing=frozenset({(12, True)}))
+    _, ground = arena(world)
+    with_it, without = (ground.attempt(ground.train, pack, 2) for pack in (frozenset({(12, True)}), NOTHING))
+    assert sum(group.lost for group in without) == 0
+    assert 20 < sum(group.lost for group in with_it) < 110
+    assert all(len(group.rewards) == len(group.habits) == 2 - group.lost for group in with_it)
+
+
 # --- the engine
 
 
@@ -149,9 +186,9 @@ def test_items_come_again_only_when_all_have_come():
     assert len(set(bases[:40].tolist())) == 40
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, CREDIT])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_stays_within_its_budget_and_is_the_same_for_a_seed(policy):
-    made = {**POLICIES, **COMPARED}[policy]
+    made = POLICIES[policy]
     first, again = (run(PLAIN, made, 1, nights=3) for _ in range(2))
     assert first == again
     assert 0.8 * 3 * ROLLOUTS_A_NIGHT <= first.rollouts <= 3 * ROLLOUTS_A_NIGHT
@@ -184,10 +221,10 @@ def test_where_no_lesson_is_worth_more_than_nothing_the_best_are_on_trial_all_th
     _, ground = arena(WORLDS["tempting"], items=300)
     policy = Credit()
     policy.night(ground)
-    policy.rules = replace(policy.rules, own_mean=-50.0)
-    effects = policy._posterior()
-    assert policy._worthwhile(effects) == []
-    assert len(policy._on_trial(effects)) == policy.rules.slots
+    policy.rules = replace(policy.rules, own_mean=-50.0, own_sd=1e-6, word_sd=1e-6)
+    standing = policy.standing()
+    assert standing.follows == NOTHING
+    assert len(standing.on_trial) == policy.rules.slots
 
 
 def test_where_many_lessons_help_more_are_in_force_than_there_are_slots():
@@ -200,16 +237,102 @@ def test_where_many_lessons_help_more_are_in_force_than_there_are_slots():
     assert truth.success(policy.serving) > truth.success(NOTHING) + 10.0
 
 
-def test_the_loop_promotes_nothing_where_nothing_can_be_learned():
-    courses = [run(WORLDS["unlearnable"], POLICIES[LOOP], seed, nights=10) for seed in range(20)]
-    assert [gain for course in courses for gain in course.gain] == [0.0] * 200
+@pytest.mark.parametrize(("world", "seed"), [("plain", 0), ("noisy", 1), ("tempting", 2), ("many", 3)])
+def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(world, seed):
+    compared = []
+
+    class Both(Credit):
+        """Feeds the product the same rows and words, and compares what follows before each batch, sweep and decision."""
+
+        def __init__(self):
+            super().__init__()
+            self.product = OfProduct()
+
+        def _age(self):
+            super()._age()
+            self.product._nights, self.product.serving = self._nights, self.serving
+            self.product._age()
+
+        def _alone(self, groups):
+            super()._alone(groups)
+            self.product._alone(groups)
+
+        def _credit(self, *sides, sweep=False):
+            super()._credit(*sides, sweep=sweep)
+            self.product._credit(*sides, sweep=sweep)
+
+        def _count(self, lesson, weight):
+            super()._count(lesson, weight)
+            self.product._count(lesson, weight)
+
+        def standing(self):
+            ours, theirs = super().standing(), self.product.standing()
+            assert (ours.on_trial, ours.follows) == (theirs.on_trial, theirs.follows)
+            assert (*ours.total, *ours.held_out) == pytest.approx((*theirs.total, *theirs.held_out), abs=1e-6)
+            compared.append(len(ours.follows))
+            return ours
+
+    week = run({**WORLDS, **VARIANTS}[world], Both, seed, nights=7)
+    assert len(compared) == 7 * (6 + 2)
+    assert max(compared) > 3
+    assert week == run({**WORLDS, **VARIANTS}[world], Credit, seed, nights=7)
+
+
+# --- what credit loses
+
+
+def test_what_a_person_puts_in_force_is_taken_back_when_it_harms_and_kept_when_it_helps():
+    worth, left, _ = safety.brought_in("eight that cost five times the attention", 0, nights=2)
+    assert worth < -10.0
+    assert left[-1] == 0
+    worth, left, course = safety.brought_in("eight right ones", 0, nights=2)
+    assert worth > 10.0
+    assert left == [8, 8]
+    assert course.gain[-1] > 10.0
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_a_lesson_under_which_wrong_attempts_are_lost_comes_into_force_without_the_test_of_losses_alone(seed):
+    assert safety.lost("idle, lost, without the test of losses", seed, nights=4)[0] > 0.0
+    assert safety.lost("idle, lost, as the product decides", seed, nights=4)[0] == 0.0
+
+
+def test_intervals_of_lessons_cover_what_they_are_worth():
+    inside = [
+        each for seed in range(4) for of_night in safety.covered("plain", seed, (4,)).values() for each in of_night
+    ]
+    assert len(inside) > 40
+    assert statistics.mean(inside) > 0.85
+
+
+def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
+    some = frozenset({(0, True)})
+    month = replace(course(*[-1.0, 0.0] * 5), served=(some, NOTHING) * 5)
+    results = {
+        safety.nothing_to_gain: month,
+        safety.brought_in: (4.0, [8] * 10, month),
+        safety.lost: (0.5, 1.0),
+        safety.covered: {3: [True], 6: [True, False], 10: [True]},
+    }
+    executor = SimpleNamespace(map=lambda of, seeds: [results[of.func] for _ in seeds])
+    tables = safety.measure_safety(executor, months=2)
+    assert tables["nothing to gain"][2] == "| all lessons are idle | 100% | 50.0% | -0.50 ± 0.00 | -0.5 |"
+    assert tables["brought in"][2].startswith(
+        "| eight idle lessons | +4.0 | 8.0 / 8.0 / 8.0 / 8.0 / 8.0 | -1.0 / +0.0 /"
+    )
+    assert tables["lost attempts"][2] == "| idle, nothing is lost | 50% | +1.0 ± 0.0 |"
+    assert tables["coverage"][2] == "| plain | 100.0% | 50.0% | 100.0% | 8 |"
+    page = PAGE.read_text(encoding="utf-8")
+    for name, rows in tables.items():
+        block = page.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0].strip().splitlines()
+        assert [row.split("|")[1] for row in block] == [row.split("|")[1] for row in rows]
 
 
 # --- figures
 
 
 def course(*gains, calls=10):
-    return Course(gains, (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
+    return Course(gains, (NOTHING,) * len(gains), (0,) * len(gains), 800 * len(gains), calls * len(gains), 0)
 
 
 def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
@@ -220,38 +343,6 @@ def test_judgements_are_about_lessons_in_the_prompt_and_mostly_right():
     assert {habit for habit, _ in judged} <= {habit for habit, _ in pack}
     assert ground.learner_calls == 0
     assert sum(map(truth.right, judged)) > 0.6 * len(judged) > 10
-
-
-def test_a_contrast_counts_for_a_lesson_and_against_its_opposite_and_is_forgotten():
-    accounts, lesson, opposite = Accounts(), (0, True), (0, False)
-    accounts.count(lesson, 1)
-    accounts.count(lesson, 1)
-    assert accounts.candidate(NOTHING, NOTHING) == NOTHING  # of one group alone
-    accounts.count(lesson, 2)
-    assert accounts.candidate(NOTHING, NOTHING) == {lesson}
-    for _ in range(3):
-        accounts.night()  # 1.5: not enough to come in, enough to stay
-    assert accounts.candidate(NOTHING, NOTHING) == {lesson}
-    assert accounts.candidate(NOTHING, frozenset({lesson})) == NOTHING
-    assert accounts.leaving(frozenset({lesson, opposite})) == {opposite}
-
-
-def test_test_then_learn_gains_more_than_the_first_form():
-    gains = [paired([run(PLAIN, TestThenLearn, seed, 3)], [run(PLAIN, FirstForm, seed, 3)], area) for seed in range(6)]
-    assert statistics.mean(one.mean for one in gains) > 5.0
-
-
-def test_a_tempting_lesson_is_retired_by_measuring():
-    world = WORLDS["tempting"]
-    truth, ground = arena(world, items=300)
-    tempting = (world.rules + world.idle, True)
-    effects = Effects()
-    ground.left = 10_000
-    for _ in range(3):
-        effects.night()
-        effects.measure(ground, frozenset({tempting, *right(truth, 4)}), 1_200)
-    assert tempting in effects.retired
-    assert not any(map(truth.right, effects.retired))
 
 
 def test_figures_are_means_with_the_interval_of_students_t():
@@ -272,53 +363,57 @@ def test_areas_nights_and_calls_are_those_of_the_course():
     assert paired([course(3.0), course(5.0)], [course(1.0), course(3.0)], area).half_width == 0.0
 
 
-def test_the_table_has_every_policy_and_marks_the_best_of_a_night():
+def test_the_table_of_areas_has_every_policy_and_the_difference_from_the_best_other():
+    courses = {policy: [course(*[0.0] * 20)] * 2 for policy in POLICIES}
+    courses |= {CREDIT: [course(*[3.0] * 20)] * 2, KEEP: [course(*[1.0] * 20)] * 2}
+    heading, _, plain, graded = credit_lines({"plain": courses, "graded": courses})
+    others = [one for one in POLICIES if one != CREDIT]
+    assert [cell.strip() for cell in heading.split("|")[2:-3]] == [CREDIT, SHIPPED, *others]
+    assert plain.startswith(f"| plain | +3.0 ± 0.0 | {SHIPPED_AREAS['plain']} | +1.0 ± 0.0 |")
+    assert plain.endswith("| +2.0 ± 0.0 | 3.0 / 3.0 / 3.0 / 3.0 / 3.0 |")
+    assert graded.startswith("| graded | +3.0 ± 0.0 | – |")
+
+
+def test_the_table_of_costs_has_the_price_of_a_point_and_what_was_recorded():
     with ThreadPoolExecutor(1) as executor:
-        found = measure(executor, seeds=2, worlds=["unlearnable"])
-    text = list(lines(found))
-    assert text[0].startswith("**unlearnable**: no habit matters")
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in text if re.match(r"\| (?!---)", line)}
-    assert rows.keys() == {"policy", *POLICIES}
-    assert "| **+0.0** |" in rows[LOOP]
-    assert "**" not in rows["keep everything (the paper)"]
-
-
-def test_the_table_of_credit_has_the_paired_difference_from_the_loop():
-    others = [policy for policy in COMPARED if policy not in {CREDIT, LOOP}]
-    courses = {CREDIT: [course(*[3.0] * 20)] * 2, LOOP: [course(*[1.0] * 20)] * 2} | {
-        policy: [course(*[0.0] * 20)] * 2 for policy in others
-    }
-    heading, _, row = credit_lines({"plain": courses})
-    assert [cell.strip() for cell in heading.split("|")[2:-3]] == [
-        "credit",
-        *(one for one in COMPARED if one != CREDIT),
-    ]
-    assert row.startswith("| plain | +3.0 ± 0.0 |")
-    assert row.endswith("| +2.0 ± 0.0 | 3.0 / 3.0 / 3.0 / 3.0 / 3.0 |")
+        found = measure(executor, seeds=2, worlds=["plain", "unlearnable"])
+    heading, _, *rows = cost_lines(found)
+    cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in rows}
+    assert list(cells) == [CREDIT, SHIPPED, *(one for one in POLICIES if one != CREDIT)]
+    assert all(len(row) == heading.count("|") - 2 for row in cells.values())
+    assert 20 < float(cells[CREDIT][1]) < 70
+    assert cells[CREDIT][2] == "–"  # a world that was not measured
+    assert float(cells[KEEP][-3]) == 10.0  # every night of one world of two
 
 
 def test_the_page_has_a_row_of_credit_for_every_world():
-    block = PAGE.read_text(encoding="utf-8").split("<!-- credit -->")[1].split("<!-- end -->")[0]
+    page = PAGE.read_text(encoding="utf-8")
+    block = page.split("<!-- credit -->")[1].split("<!-- end -->")[0]
     assert re.findall(r"^\| ([a-z ]+) \| [+-]\d", block, re.MULTILINE) == [*WORLDS, *VARIANTS]
+    for world in (*WORLDS.values(), *VARIANTS.values()):
+        assert f"**{world.name}**: {world.description}" in page
+    costs = page.split("<!-- costs -->")[1].split("<!-- end -->")[0]
+    assert all(f"| {policy} |" in costs for policy in (*POLICIES, SHIPPED))
 
 
 def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
     monkeypatch.setattr("benchmarks.learning.worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"], served=0)}
     barred = rows["worlds: below no lessons where nothing is learned"]
-    assert (barred.median, barred.bar, barred.held) == (0.0, 0.0, True)
+    assert barred.held
+    assert barred.median < 0.1
     assert rows["worlds: plain, lost to the best"].note.split(":")[0] in POLICIES
 
 
 def test_what_the_product_serves_is_measured_after_every_night():
     served = serve("unlearnable", 1, nights=2, items=10)
-    assert (served.gain, served.lessons, served.wrong, served.promotions) == ((0.0, 0.0), (0, 0), (0, 0), 0)
+    assert (served.gain, served.lessons, served.wrong, served.in_force) == ((0.0, 0.0), (0, 0), (0, 0), 0)
     assert served.calls > 2 * 2 * 2 * 10
     heading, _, row = service_lines({"unlearnable": [served, served]})
     assert [cell.strip() for cell in row.split("|")[1:-1]] == [
         "unlearnable", "+0.0 ± 0.0", "+0.0 ± 0.0", "0.0", "0.0", "0.0", f"{served.calls / 2:.0f}",
     ]  # fmt: skip
-    assert heading.count("night") == 3
+    assert heading.count("| night ") == 2
 
 
 def test_a_served_prompt_with_right_lessons_gains_and_after_the_drift_loses():
@@ -336,24 +431,14 @@ def test_the_page_has_a_row_for_every_world_of_the_product():
     assert re.findall(r"^\| (\w+) \| [+-]", block, re.MULTILINE) == list(service.WORLDS)
 
 
-def test_promotions_are_counted_where_none_is_due_and_missed_where_one_is(monkeypatch):
+def test_first_nights_are_counted_where_nothing_is_due_and_missed_where_something_is(monkeypatch):
     def learn(**options):
-        return SimpleNamespace(decision="reject" if options["pipeline"] == "powl" else "promote")
+        return SimpleNamespace(decision="not yet" if options["pipeline"] == "powl" else "in force")
 
-    monkeypatch.setattr(promotions, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
-    monkeypatch.setattr(promotions.tfgrpo, "learn", learn)
-    assert [(row.median, row.held) for row in promotions.measure(3, 2)] == [
-        (3, False), (0, None), (0, True), (0, True), (2, False),
+    monkeypatch.setattr(safety_rows, "ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr(safety_rows.tfgrpo, "learn", learn)
+    months, first_nights = (rows := safety_rows.measure(2, 3, 2))[:2], rows[2:]
+    assert [row.bar for row in months] == [0.2, 0.5]
+    assert [(row.median, row.held) for row in first_nights] == [
+        (100, False), (0, None), (0, True), (0, True), (2, False),
     ]  # fmt: skip
-
-
-def test_the_page_has_the_table_of_every_world_and_policy():
-    page = PAGE.read_text(encoding="utf-8")
-    tables = re.split(
-        r"^\*\*(\w+)\*\*: ", page.split("<!-- proving ground -->")[1].split("<!-- end -->")[0], flags=re.MULTILINE
-    )[1:]
-    assert dict(zip(tables[::2], (table.splitlines()[0] for table in tables[1::2]), strict=True)) == {
-        name: world.description for name, world in WORLDS.items()
-    }
-    for table in tables[1::2]:
-        assert re.findall(r"^\| ((?!policy|---).+?) \|", table, re.MULTILINE) == list(POLICIES)

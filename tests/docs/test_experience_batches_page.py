@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from typing import get_args
 
+import httpx
 import pytest
 
+from tests.support.agents.endpoint import Endpoint
 from tests.support.runs.pages import blocks, page, table
 from tfgrpo.rewarders.advantages.batch import batch_advantages
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS
 from tfgrpo.stores.batch.batch import RaggedPolicy
+from tfgrpo.stores.batch.shapes import LogProbs
+from tfgrpo.tasks.collector.collector import ExperienceCollector
 
 PAGE = "docs/experience-batches.md"
 
 
 def test_the_code_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-123456")
     code = "\n".join(block.text for block in blocks(PAGE, "python"))
     exec(compile(code, PAGE, "exec"), {"__name__": "page"})
     assert (tmp_path / "groups.parquet").exists()
 
 
-def test_the_endpoint_of_the_page_is_asked_with_the_key_of_the_environment(monkeypatch):
-    (shown,) = (block.text for block in blocks(PAGE, "python") if "EndpointPolicy(" in block.text)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-123456")
-    names: dict = {}
+async def test_the_endpoint_of_the_page_answers_a_group_with_one_request():
+    names: dict = {"LogProbs": LogProbs}
+    (shown,) = (block.text for block in blocks(PAGE, "python") if "class ChatPolicy" in block.text)
     exec(compile(shown, PAGE, "exec"), names)
-    assert names["endpoint"].headers()["authorization"] == "Bearer sk-secret-123456"
-    assert "sk-secret" not in repr(names["endpoint"])
+    choice = {"message": {"content": "42"}, "logprobs": {"content": [{"token": "42", "logprob": -0.5}]}}
+    async with Endpoint() as endpoint:
+        endpoint.answer = lambda request, raw: {"choices": [choice] * json.loads(raw)["n"]}
+        policy = names["ChatPolicy"](endpoint.url, "m", "sk-secret-123456")
+        async with policy.http:
+            batch = (await ExperienceCollector(policy, lambda state, text: 1.0, 8).collect(["6 * 7?"])).batch
+    (asked,) = endpoint.asked
+    assert httpx.Headers(asked.headers)["authorization"] == "Bearer sk-secret-123456"
+    assert [(each.completion, each.logprob.total, each.logprob.complete) for each in batch.rollouts()] == [
+        ("42", -0.5, True)
+    ] * 8
 
 
 def test_every_estimator_is_in_the_table_with_its_names_formula_and_needs():

@@ -31,6 +31,7 @@ from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import EXIT_CODES, RunSummary
 from tfgrpo.flows.run.prepare import Prepared
@@ -126,8 +127,8 @@ def test_the_transcript_is_what_the_main_job_prints(desk):
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]
     assert [line for line in shown[1:] if shape(line) not in printed] == []
     assert shown[0] == "$ make run"
-    exact = [line for line in shown if line.startswith("gate: ")]
-    assert exact == [line for line in said.getvalue().splitlines() if line.startswith("gate: ")]
+    exact = [line for line in shown if line.startswith("In force: ")]
+    assert exact == [line for line in said.getvalue().splitlines() if line.startswith("In force: ")]
 
 
 def transcript() -> list[str]:
@@ -166,7 +167,7 @@ def test_my_own_tasks_against_an_endpoint(desk, capsys):
             if line.startswith("cp "):
                 shutil.copy(*shlex.split(line)[1:])
                 continue
-            small = f"{line} --sample-size 6 --batch-size 3 --group-size 2" if "run" in line.split() else line
+            small = f"{line} --sample-size 6 --batch-size 6 --group-size 2" if "run" in line.split() else line
             code = tfgrpo(small, **{"NAME": "simulated", "http://localhost:8000/v1": server.url})
             assert code == 0, capsys.readouterr().err
     assert TaskPaths.of("out", "general").state.is_file()
@@ -224,24 +225,44 @@ def test_the_agent_on_the_page_asks_twice_and_answers():
 def test_the_figures_of_the_tutorial_are_those_of_its_run(desk):
     (line,) = [line for line in all_commands("docs/tutorial.md") if line.startswith("tfgrpo run")]
     assert tfgrpo(line) == 0
-    run = TaskPaths.of("out", "tfgrpo-learning").run("first")
-    items, rollouts = (
-        {row[key]: row for row in map(json.loads, path.read_text().splitlines())}
-        for path, key in ((run.items, "item_id"), (run.rollouts, "rollout_id"))
-    )
-    assert tutorial("prompt") == items["ar-0162"]["prompt"]
-    outputs = [row["output"] for row in rollouts.values() if row["item_id"] == "ar-0162" and row["epoch"] == 1]
-    assert outputs[:2] == [tutorial("wrong"), tutorial("right")]
-    stored = Path("out/tfgrpo-learning/experiences.jsonl").read_text().splitlines()
-    lessons = [json.loads(line)["summary32"] for line in stored]
-    assert tutorial("lesson") in lessons
-    prompts = [json.loads(line)["system"] for line in run.prompts.read_text().splitlines()]
-    assert any(tutorial("after") in prompt for prompt in prompts)
-    assert tutorial("gate") == json.loads(run.manifest.read_text())["gate"]["explanation"]
+    task = TaskPaths.of("out", "tfgrpo-learning")
+    run = task.run("first")
+    rows = {row["item_id"]: row for row in lines_of(task.credit) if row["line_id"].startswith("first/first:e1:")}
+    sides = {"one": [], "other": []}
+    for rollout in lines_of(run.rollouts):
+        if (rollout["item_id"], rollout["epoch"]) == ("ar-0381", 1):
+            sides[rollout["arm"]].append(rollout["output"])
+    lessons = {each["experience_id"]: each for each in lines_of(task.experiences)}
+    manifest = json.loads(run.manifest.read_text())
+    (learned,) = [name for name, each in lessons.items() if each["summary32"] == tutorial("lesson")]
+    assert tutorial("prompt") in [item["prompt"] for item in lines_of(run.items) if item["item_id"] == "ar-0381"]
+    assert tutorial("wrong") in sides["one"]
+    assert tutorial("right") in sides["other"]
+    for side in ("one", "other"):
+        assert tutorial(side).splitlines() == [as_in_prompts(lessons[name]) for name in rows["ar-0381"][side]]
+    for shown in (json.loads(tutorial(name, "json").replace("[…]", "null")) for name in ("row", "later row")):
+        row = rows[shown["item_id"]]
+        assert shown == {key: None if value is None else row[key] for key, value in shown.items()}
+    assert lessons[learned]["group_id"] == rows["ar-0381"]["line_id"].removeprefix("first/")
+    assert learned in row["other"]
+    assert any(tutorial("after") in prompt["system"] for prompt in lines_of(run.prompts))
+    assert tutorial("effect") == effect_text(manifest["tfgrpo"]["lessons"][learned]["effect"])
+    assert tutorial("decision") == manifest["decision"]["sentence"]
+    swept = [f"{manifest['decision']['rewards'][side]['mean']:.3f}" for side in ("library", "none")]
+    assert re.findall(r"is (0\.\d+) with them and (0\.\d+) without", page("docs/tutorial.md")) == [tuple(swept)]
 
 
-def tutorial(name: str) -> str:
-    text = page("docs/tutorial.md").partition(f"<!-- tutorial {name} -->\n```text\n")[2].partition("\n```")[0]
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def as_in_prompts(lesson: dict[str, Any]) -> str:
+    return f"- {lesson['polarity'].capitalize()}: {lesson['summary32']}"
+
+
+def tutorial(name: str, language: str = "text") -> str:
+    marked = page("docs/tutorial.md").partition(f"<!-- tutorial {name} -->\n```{language}\n")
+    text = marked[2].partition("\n```")[0]
     assert text
     return text
 
@@ -260,7 +281,7 @@ def test_the_api_page_has_every_public_name():
 
 def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
     summary = run_here(RunRequest(dry_run=True, run_id="night"))
-    assert summary.details["gate"]["decision"] == "promote"
+    assert summary.details["decision"]["decision"] == "in force"
     stand_ins = {"ID": summary.details["lessons"][0]["id"], "RUN": "night"}
     printed = {}
     parts = ("packs render", "experiences ", "tfgrpo history", "--resume", "--replay", "tfgrpo report")
@@ -279,7 +300,9 @@ def test_what_was_learned_can_be_used_as_the_page_says(desk, capsys):
     rendered = next(text for line, text in printed.items() if line.startswith("tfgrpo packs render"))
     assert scope["system_prompt"].strip() == rendered.strip()
     assert "<lessons>" in scope["system_prompt"]
-    assert all(lesson["text"] in printed["tfgrpo experiences export"] for lesson in summary.details["lessons"])
+    in_force = [lesson["text"] for lesson in summary.details["lessons"] if lesson["state"] == "in force"]
+    assert in_force
+    assert all(text in printed["tfgrpo experiences export"] for text in in_force)
 
 
 def test_the_nightly_commands_are_those_of_the_deployment_page():
@@ -305,8 +328,7 @@ def test_the_picture_of_the_house_is_that_of_the_code():
 
 
 def test_the_files_on_the_page_are_those_that_a_run_writes(desk):
-    settings = {"tfgrpo.measured_share": 1.0}
-    run_here(RunRequest(dry_run=True, sample_size=10, batch_size=5, run_id="night", settings=settings))
+    run_here(RunRequest(dry_run=True, sample_size=10, batch_size=5, run_id="night"))
     root = desk / "out" / "tfgrpo-learning"
     written = {path.name for path in root.rglob("*") if path.is_file() and not path.name.endswith(".lock")}
     (shown,) = [block.text for block in blocks("docs/files.md", "text") if "out/<task_id>" in block.text]

@@ -37,6 +37,7 @@ def test_the_specification_is_listed_without_a_gap():
         "The specification",
         "Beyond it",
         "What the main job must show",
+        "What credit must show",
         "What rewards and the data server must show",
         "What process models must show",
         "What experience batches must show",

@@ -113,7 +113,7 @@ def test_wrong_keywords_shapes_values_and_items_are_one_error():
 
 
 def test_settings_that_are_no_json_are_named():
-    wrong = {"tfgrpo.min_spread": object(), "gate.confidence": {1j}}
+    wrong = {"tfgrpo.min_spread": object(), "gate.group_size": {1j}}
     message = said(tfgrpo.learn, ROWS, settings=wrong, **SMALL)
     assert all(f"settings['{key}']: got " in message for key in wrong)
     rewarders = [{"name": "gt", "options": {"x": object()}}]

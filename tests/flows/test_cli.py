@@ -55,7 +55,6 @@ def refused(capsys, *arguments):
         (["config", "--json=yes"], "--json"),
         (["experiences", "--task-id", "list"], "ACTION"),
         (["export", "x"], "--to"),
-        (["import", "x"], "--file"),
         (["run", "--set", "nothing"], "--set"),
         (["run", "--set", "tfgrpo.nothing=1"], "--set tfgrpo.nothing"),
         (["run", "--set", "tfgrpo.group_size=3", "--group-size", "4"], "--set tfgrpo.group_size"),
@@ -92,7 +91,7 @@ def test_all_problems_of_a_command_line_are_reported_together(capsys):
     assert {problem["source"] for problem in problems} == {"--epochs", "--group-size", "--concurrency"}
 
 
-@pytest.mark.parametrize("command", ["run", "experiences", "powl", "report"])
+@pytest.mark.parametrize("command", ["run", "experiences", "report"])
 def test_an_unknown_option_is_reported_without_its_value(capsys, command):
     assert cli.main([command, "--api-kee=sk-very-secret", "--sed", "sk-secret-too"]) == 2
     said = capsys.readouterr()

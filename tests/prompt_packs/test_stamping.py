@@ -106,6 +106,8 @@ def test_permissions_of_the_files_are_kept(directory: Path) -> None:
         ("system.md", "<lessons>", "a lessons tag"),
         ("reflect.md", "{{ surprise }}", "unknown placeholder surprise"),
         ("reflect.md", "{% if x %}", "stray {%"),
+        ("lessons.md", "- Do: this.", "a line that reads as a lesson"),
+        ("lessons.md", "{{ max_words }}", "unknown placeholder max_words"),
     ],
 )
 def test_what_may_not_be_approved_is_refused_before_anything_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,10 +27,10 @@ from tfgrpo.prompt_packs.stamps import (
 from tfgrpo.stores.canonical import canonical_text
 from tfgrpo.stores.errors import PackError
 
-TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md"}
+TEMPLATES = {"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md", "lessons": "l.md"}
 MANIFEST = PromptPackManifest.model_validate_json(
     '{"id": "demo", "domain": "demos", "system": "system.md", "experience_slots": 3, "templates": '
-    '{"reflect": "r.md", "curate": "c.md", "shorten": "s.md", "repair": "p.md"}}'
+    f"{json.dumps(TEMPLATES)}}}"
 )
 BODIES = {"system.md": "Work.", **{name: f"Text of {name}" for name in TEMPLATES.values()}}
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\ufeff"), max_size=20), max_size=6)
@@ -84,7 +85,7 @@ def test_a_known_stamp_stays_what_it_is() -> None:
     assert source_digest("system.md", "Work.", MANIFEST) == KNOWN_DIGEST
 
 
-KNOWN_STAMP = "05040f8655b63cfe0eb2af92a24ebbbae9effafc9cdc90708e2790e0e7432efc"
+KNOWN_STAMP = "f974563eb3e6338b616a6997c90692f08041732ad1224ce72aa44f1f0c373c49"
 KNOWN_DIGEST = "12639915cb447a5fa257eea850d1fb122a65216094658040f07bdaeb9543842c"
 
 

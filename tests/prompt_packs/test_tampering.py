@@ -15,7 +15,7 @@ from tfgrpo.prompt_packs.stamps import header_line, parse_source
 from tfgrpo.stores.errors import PackError
 
 Edit = Callable[..., None]
-SOURCES = ("system.md", "house-rules.md", "reflect.md", "curate.md", "shorten.md", "repair.md")
+SOURCES = ("system.md", "house-rules.md", "reflect.md", "curate.md", "shorten.md", "repair.md", "lessons.md")
 
 
 def refused(directory: Path, *words: str) -> None:
@@ -114,8 +114,8 @@ def test_a_dropped_inject_file_is_noticed(directory: Path, edit_manifest: Edit) 
 
 
 def test_exchanged_roles_of_templates_are_noticed(directory: Path, edit_manifest: Edit) -> None:
-    roles = {"reflect": "curate.md", "curate": "reflect.md", "shorten": "shorten.md", "repair": "repair.md"}
-    edit_manifest(templates=roles)
+    roles = {role: f"{role}.md" for role in ("shorten", "repair", "lessons")}
+    edit_manifest(templates={"reflect": "curate.md", "curate": "reflect.md", **roles})
     refused(directory, "a stamp that the sources do not match")
 
 

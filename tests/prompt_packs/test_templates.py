@@ -22,8 +22,9 @@ from tfgrpo.stores.errors import PackError
 
 PACKS = ("arithmetic", "general", "ledger", "powl")
 ASKING: tuple[TemplateRole, ...] = ("reflect", "curate", "shorten")
-TEMPLATES = [(pack, role) for pack in PACKS for role in ROLES]
-VALUES = {"max_lessons": 2, "max_words": 32, "max_chars": 280, "capacity": 24, "edit_budget": 12}
+LEARNING: tuple[TemplateRole, ...] = (*ASKING, "repair")
+TEMPLATES = [(pack, role) for pack in PACKS for role in LEARNING]
+VALUES = {"max_lessons": 2, "max_words": 32, "max_chars": 280}
 ANSWER_LINE = "Answer: <number>"
 CONTRADICTIONS = [
     (r"think step by step|show your (?:work|reasoning)", r"nothing around it"),
@@ -43,7 +44,7 @@ def actor_text(pack: str) -> str:
     return "\n\n".join([loaded.system_text, *loaded.inject_texts])
 
 
-@pytest.mark.parametrize(("pack", "role"), TEMPLATES)
+@pytest.mark.parametrize(("pack", "role"), [(pack, role) for pack in PACKS for role in ROLES])
 def test_placeholders_are_exactly_the_fields_of_the_role(pack: str, role: TemplateRole) -> None:
     assert template_problems(load_prompt_pack(pack).templates[role], TEMPLATE_FIELDS[role], role) == ()
 
@@ -119,7 +120,13 @@ def test_the_user_message_is_material_and_never_an_order(pack: str, role: Templa
                 *("lessons_in_force", "lesson", "polarity", "text", "max_lessons", "max_words"),
             ),
         ),
-        ("curate", ("library", "proposals", "rejected_before", "support", "best_reward", "capacity", "edit_budget")),
+        (
+            "curate",
+            (
+                *("known", "id", "polarity", "text", "for", "against", "nights", "effect", "cause"),
+                *("proposals", "support", "rejected_before", "max_words"),
+            ),
+        ),
         ("shorten", ("text", "max_words", "max_chars")),
         ("repair", ("error", "schema")),
     ],
@@ -131,13 +138,21 @@ def test_every_key_of_the_user_message_is_explained(pack: str, role: TemplateRol
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_every_operation_and_every_key_of_an_operation_is_explained(pack: str) -> None:
+def test_every_class_and_every_key_of_an_entry_is_explained(pack: str) -> None:
     text = rendered(pack, "curate")
-    for operation in ("add", "modify", "merge", "delete", "confirm", "contradict", "useless"):
-        assert f"- `{operation}`:" in text
-        assert f'"op": "{operation}"' in text
-    for key in ("targets", "from"):
+    for name in ("confirms", "contradicts", "new", "useless", "merge"):
+        assert f"- `{name}`:" in text
+        assert f'"class": "{name}"' in text
+    for key in ("targets", "proposals", "text"):
         assert f"`{key}`" in text
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_lessons_are_introduced_as_what_attempts_taught_to_be_followed_where_it_fits(pack: str) -> None:
+    text = rendered(pack, "lessons")
+    assert re.search(r"[Ee]arlier attempts .* taught", text)
+    assert re.search(r"Follow .* that fits", text)
+    assert "data" not in text
 
 
 @pytest.mark.parametrize("pack", PACKS)
@@ -153,7 +168,7 @@ def test_every_operation_and_every_key_of_an_operation_is_explained(pack: str) -
                 "lessons": {"polarity", "text"},
             },
         ),
-        ("curate", {"operations": {"op", "targets", "from", "polarity", "text"}}),
+        ("curate", {"answers": {"class", "proposals", "targets", "polarity", "text"}}),
         ("shorten", {"text": None}),
     ],
 )
@@ -174,6 +189,7 @@ def test_lessons_are_asked_for_in_general_from_failures_and_successes_with_polar
     text = rendered(pack, "reflect")
     for demand in (
         "no answer, no name and no figure",
+        "repeats none of its phrases",
         "from what a better attempt did, and from the mistake that a worse attempt made",
         "as an imperative",
         'reads well after "Do:"',
@@ -187,7 +203,7 @@ def test_lessons_are_asked_for_in_general_from_failures_and_successes_with_polar
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_learning_prompts_never_ask_for_the_answer_line_of_the_actor(pack: str) -> None:
-    for role in ROLES:
+    for role in LEARNING:
         assert "Answer:" not in rendered(pack, role)
 
 
@@ -203,8 +219,8 @@ def test_actors_of_numeric_packs_end_with_the_answer_line(pack: str) -> None:
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_actors_know_that_notes_come_after_the_task_and_the_rules(pack: str) -> None:
-    assert "Notes from earlier attempts may follow below." in actor_text(pack)
+def test_actors_know_that_lessons_come_after_the_task_and_the_rules(pack: str) -> None:
+    assert "Lessons from earlier attempts may follow below." in actor_text(pack)
     assert "come first" in actor_text(pack)
 
 

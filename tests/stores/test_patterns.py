@@ -35,8 +35,8 @@ SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
 CASES = [json.loads(line) for line in (VECTORS / "pattern_memory.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def memory(tmp_path, scope=SCOPE, **limits):
-    return PatternMemory(tmp_path / "patterns.jsonl", scope, **limits, clock=lambda: NOON)
+def memory(tmp_path, scope=SCOPE):
+    return PatternMemory(tmp_path / "patterns.jsonl", scope, clock=lambda: NOON)
 
 
 def seen(structure, reward, label=None, text=None):
@@ -54,7 +54,7 @@ def by_structure(remembered):
 def test_every_observation_counts(rewards):
     pattern = None
     for place, reward in enumerate(rewards, 1):
-        pattern = with_observation(pattern, seen("a", reward), place, 50.0)
+        pattern = with_observation(pattern, seen("a", reward), place)
     assert pattern is not None
     assert pattern.count == len(rewards)
     assert pattern.mean == pytest.approx(statistics.fmean(rewards), abs=1e-9)
@@ -66,9 +66,9 @@ def test_every_observation_counts(rewards):
 
 
 def test_an_observation_has_half_its_weight_after_a_half_life():
-    old = with_observation(None, seen("a", 1.0), 1, 10.0)
-    assert old.faded(11, 10.0).weight == pytest.approx(0.5)
-    both = with_observation(old, seen("a", 0.0), 11, 10.0)
+    old = with_observation(None, seen("a", 1.0), 1)
+    assert old.faded(51).weight == pytest.approx(0.5)
+    both = with_observation(old, seen("a", 0.0), 51)
     assert both.weighted / both.weight == pytest.approx(1 / 3)
     assert both.mean == 0.5
 
@@ -80,21 +80,21 @@ def test_a_reward_is_finite():
 
 
 def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
-    patterns = [with_observation(None, seen("lucky", 1.0), 3, 50.0)]
+    patterns = [with_observation(None, seen("lucky", 1.0), 3)]
     steady = None
     for number in range(1, 9):
-        steady = with_observation(steady, seen("steady", 0.95), number, 50.0)
-    patterns += [steady, with_observation(None, seen("bad", 0.1), 8, 50.0)]
-    ranked = rank_patterns(patterns, 8, 50.0)
+        steady = with_observation(steady, seen("steady", 0.95), number)
+    patterns += [steady, with_observation(None, seen("bad", 0.1), 8)]
+    ranked = rank_patterns(patterns, 8)
     assert [each.structure for each in ranked.good] == ["steady", "lucky"]
     assert [each.structure for each in ranked.bad] == ["bad"]
     assert [each.structure for each in ranked.tried] == ["steady", "bad", "lucky"]
 
 
 def test_equal_structures_have_a_stable_order():
-    patterns = [with_observation(None, seen(name, 0.7), 1, 50.0) for name in "cab"]
-    assert [each.structure for each in rank_patterns(patterns, 1, 50.0).good] == ["a", "b", "c"]
-    assert rank_patterns([], 0, 50.0).tried == ()
+    patterns = [with_observation(None, seen(name, 0.7), 1) for name in "cab"]
+    assert [each.structure for each in rank_patterns(patterns, 1).good] == ["a", "b", "c"]
+    assert rank_patterns([], 0).tried == ()
 
 
 # The file.
@@ -165,8 +165,9 @@ def test_a_changed_line_does_not_count(tmp_path, damage):
     assert memory(tmp_path).observe([seen("b", 0.5)], "s2").patterns[0].structure == "b"
 
 
-def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path):
-    kept = memory(tmp_path, max_patterns=2)
+def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfgrpo.stores.patterns.MAX_PATTERNS", 2)
+    kept = memory(tmp_path)
     kept.observe([seen("a", 0.9), seen("a", 0.9)], "s1")
     kept.observe([seen("b", 0.9)], "s2")
     after = kept.observe([seen("c", 0.9)], "s3")
@@ -176,7 +177,7 @@ def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path):
 
 @pytest.mark.untraced
 def test_the_file_stays_small_and_compacting_it_changes_no_figure(tmp_path):
-    kept, plain = memory(tmp_path, half_life=5.0), memory(tmp_path / "plain", half_life=5.0)
+    kept, plain = memory(tmp_path), memory(tmp_path / "plain")
     foreign = memory(tmp_path, replace(SCOPE, domain="loans"))
     foreign.observe([seen("x", 0.4)], "s0")
     for number in range(300):
@@ -189,7 +190,7 @@ def test_the_file_stays_small_and_compacting_it_changes_no_figure(tmp_path):
     one = None
     for number in range(300):
         if number % 2 == 0:
-            one = with_observation(one, seen("a", number / 300), number + 1, 5.0)
+            one = with_observation(one, seen("a", number / 300), number + 1)
     assert by_structure(after)["a"] == one
     assert not plain.path.exists()
 

@@ -1,4 +1,4 @@
-"""A split group runs under two libraries: one contrast over all attempts, ranks and advantages within a half."""
+"""A group with two sides: contrasts over all attempts, ranks and advantages within a side."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.steps import ScriptedModel, reply, runtime, spec, weighted
+from tests.support.agents.steps import ScriptedModel, lessons, reply, runtime, spec, weighted
 from tests.support.records.records import make_record
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.outcomes import Arm
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.shapes import LessonJudgement, PackText
+from tfgrpo.tasks.shapes import PackText
 
-BASELINE = PackText("Be careful, champion.", sha256_hex("baseline"), "arithmetic", "ab" * 32, ("old",))
+ONE = PackText("Be careful, one.", sha256_hex("one"), "arithmetic", "ab" * 32, ("old",))
 
 
-def split(size=4, **more):
-    return spec(size, first_half=BASELINE, **more)
+def split(size=4, at=None, **more):
+    return spec(size, first_half=ONE, split=size // 2 if at is None else at, **more)
 
 
 def attempts(*answers):
@@ -26,8 +25,7 @@ def attempts(*answers):
     def script(_, key):
         if key.role == "rollout":
             return answers[key.rollout]
-        text = f"Learned from {key.group.arm} {key.turn}"
-        return {"lessons": [{"polarity": "do", "text": f"{text} {n}."} for n in range(3)]}
+        return lessons(*(f"Learned from {key.group.arm} {key.turn} {n}." for n in range(3)))
 
     return script
 
@@ -40,34 +38,32 @@ async def run(size, *answers, made=None, tmp_path=None, **more):
 RIGHT, WRONG = "Answer: 7", "Answer: 8"
 
 
-@pytest.mark.parametrize(("size", "without"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (9, 4)])
-async def test_an_odd_attempt_is_the_candidates_and_every_attempt_runs_once(tmp_path, size, without):
-    model, result = await run(size, *[RIGHT] * size, tmp_path=tmp_path)
+@pytest.mark.parametrize(("size", "first"), [(2, 1), (3, 1), (3, 2), (4, 2), (5, 3), (9, 4)])
+async def test_an_odd_attempt_is_of_either_side_and_every_attempt_runs_once(tmp_path, size, first):
+    model, result = await run(size, *[RIGHT] * size, tmp_path=tmp_path, at=first)
     arms = [rollout.key.arm for rollout in result.rollouts]
-    assert arms == ["baseline"] * without + ["candidate"] * (size - without)
+    assert arms == ["one"] * first + ["other"] * (size - first)
     assert [rollout.index for rollout in result.rollouts] == list(range(size))
-    assert (result.key.arm, {rollout.key.phase for rollout in result.rollouts}) == ("train", {"train"})
+    assert (result.key.arm, {rollout.key.phase for rollout in result.rollouts}) == ("group", {"train"})
     texts = {key.rollout: request.messages[0].content for request, key in model.requests}
-    assert [texts[index] == BASELINE.system for index in range(size)] == [arm == "baseline" for arm in arms]
-    assert [rollout.prompt_digest == BASELINE.digest for rollout in result.rollouts] == [
-        arm == "baseline" for arm in arms
-    ]
+    assert [texts[index] == ONE.system for index in range(size)] == [arm == "one" for arm in arms]
+    assert [rollout.prompt_digest == ONE.digest for rollout in result.rollouts] == [arm == "one" for arm in arms]
 
 
 async def test_every_attempt_has_a_seed_and_a_journal_key_of_its_own(tmp_path):
     model, result = await run(6, *[RIGHT] * 6, tmp_path=tmp_path)
     assert len({rollout.seed for rollout in result.rollouts}) == 6
     assert len({key.text("0" * 16) for _, key in model.requests}) == 6
-    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"baseline", "candidate"}
+    assert {key.text("0" * 16).split("/")[1] for _, key in model.requests} == {"one", "other"}
 
 
-async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
+async def test_ranks_and_advantages_stay_within_a_side(tmp_path):
     _, result = await run(4, RIGHT, WRONG, RIGHT, RIGHT, tmp_path=tmp_path)
     assert [rollout.relative_rank for rollout in result.rollouts] == [1.0, 0.0, 0.5, 0.5]
     assert [rollout.advantage for rollout in result.rollouts] == pytest.approx([1.0, -1.0, 0.0, 0.0])
     assert [(half.arm, half.signal, half.mean_reward, half.spread) for half in result.halves] == [
-        ("baseline", "mixed", 0.5, 0.5),
-        ("candidate", "all_pass", 1.0, 0.0),
+        ("one", "mixed", 0.5, 0.5),
+        ("other", "all_pass", 1.0, 0.0),
     ]
     assert (result.signal, result.mean_reward) == ("mixed", 0.75)
     assert result.spread == pytest.approx(0.1875**0.5)
@@ -82,50 +78,47 @@ async def test_ranks_and_advantages_stay_within_a_half(tmp_path):
         ((RIGHT, WRONG, WRONG, RIGHT), [(0, 1), (3, 2)]),
     ],
 )
-async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with_those_of_their_library(
+async def test_the_better_attempts_are_contrasted_with_the_worse_ones_first_with_those_of_their_side(
     tmp_path, answers, contrasted
 ):
     model, result = await run(4, *answers, tmp_path=tmp_path)
-    assert [proposal.text for proposal in result.proposals] == ["Learned from train 0 0.", "Learned from train 1 0."]
-    assert [proposal.evidence for proposal in result.proposals] == [
-        tuple(f"run/1/train/q1/{index}" for index in pair) for pair in contrasted
+    assert [proposal.text for proposal in result.proposals] == ["Learned from group 0 0.", "Learned from group 1 0."]
+    assert [proposal.contrast.evidence for proposal in result.proposals] == [
+        tuple(f"run/1/group/q1/{index}" for index in pair) for pair in contrasted
     ]
     assert result.learning.calls == len(model.asked("reflect")) == 2
 
 
-async def test_the_reflection_is_told_which_lessons_each_attempt_had_and_judges_them(tmp_path):
+async def test_the_reflection_is_told_which_lessons_each_attempt_carried_and_judges_them(tmp_path):
     old, new = make_record("old"), make_record("new")
-    champion = replace(BASELINE, experiences=(old,))
-    candidate = replace(spec().pack, experience_ids=("old", "new"), experiences=(old, new))
+    one = replace(ONE, experiences=(old,))
+    other = replace(spec().pack, experience_ids=("old", "new"), experiences=(old, new))
 
     def script(_, key):
         if key.role == "rollout":
             return (WRONG, WRONG, RIGHT, RIGHT)[key.rollout]
-        judgements = [{"lesson": "L1", "judgement": "unused"}, {"lesson": "L2", "judgement": "helped"}]
-        return {"lessons": [], "cause": "Tens.", "judgements": judgements}
+        return lessons(cause="Tens.", judged=[("L1", "unused"), ("L2", "helped")])
 
     model = ScriptedModel(script)
-    result = await run_group(replace(spec(4), first_half=champion, pack=candidate), runtime(model, tmp_path))
+    result = await run_group(replace(split(), first_half=one, pack=other), runtime(model, tmp_path))
     assert [each["lessons"] for each in model.asked("reflect")[0]["attempts"]] == [["L1", "L2"], ["L1"]]
-    assert result.judgements == tuple(
-        LessonJudgement(name, judgement, "Tens.", contrast, weight=0.5)
-        for contrast in (0, 1)
-        for name, judgement in (("old", "unused"), ("new", "helped"))
-    )
+    said = [(each.experience_id, each.judgement, each.contrast.number, each.weight) for each in result.judgements]
+    judged = (("old", "unused"), ("new", "helped"))
+    assert said == [(*each, contrast, 0.5) for contrast in (0, 1) for each in judged]
 
 
-async def test_a_split_group_that_fails_is_reflected_on_once(tmp_path):
-    made = runtime(ScriptedModel(attempts(*[WRONG] * 4)), tmp_path, tfgrpo={"learn_from": "failures_too"})
+async def test_a_group_with_two_sides_that_fails_is_reflected_on_once(tmp_path):
+    made = runtime(ScriptedModel(attempts(*[WRONG] * 4)), tmp_path)
     result = await run_group(split(), made)
-    assert [proposal.unconfirmed for proposal in result.proposals] == [True, True]
+    assert [proposal.contrast.amount for proposal in result.proposals] == [0.5, 0.5]
     assert result.learning.calls == 1
 
 
 @pytest.mark.parametrize(("size", "learned"), [(2, ["0 0", "0 1"]), (3, ["0 0", "1 0"])])
-async def test_with_a_single_attempt_in_a_half_attempts_are_ranked_across_the_arms(tmp_path, size, learned):
+async def test_with_a_single_attempt_on_a_side_attempts_are_ranked_across_the_sides(tmp_path, size, learned):
     _, result = await run(size, WRONG, *[RIGHT] * (size - 1), tmp_path=tmp_path)
     assert (result.signal, result.rollouts[0].relative_rank) == ("mixed", 0.0)
-    assert [proposal.text for proposal in result.proposals] == [f"Learned from train {each}." for each in learned]
+    assert [proposal.text for proposal in result.proposals] == [f"Learned from group {each}." for each in learned]
     assert [half.mean_reward for half in result.halves] == [0.0, 1.0]
 
 
@@ -133,7 +126,6 @@ async def test_with_a_single_attempt_in_a_half_attempts_are_ranked_across_the_ar
     ("answers", "signal", "mean"),
     [
         ((RIGHT,) * 4, "all_pass", 1.0),
-        ((WRONG,) * 4, "all_fail", 0.0),
         ((reply(""), reply(""), RIGHT, RIGHT), "all_pass", 1.0),
         ((reply(""),) * 4, "lost", None),
     ],
@@ -144,7 +136,7 @@ async def test_without_a_contrast_the_group_teaches_nothing(tmp_path, answers, s
     assert {key.role for _, key in model.requests} == {"rollout"}
 
 
-async def test_relative_scores_compare_the_halves_so_that_their_difference_is_evidence(tmp_path):
+async def test_relative_scores_compare_the_sides_so_that_their_difference_is_evidence(tmp_path):
     rewarders = tuple(weighted(name) for name in ("gt", "relative"))
     model = ScriptedModel(attempts(WRONG, WRONG, RIGHT, RIGHT))
     result = await run_group(split(), runtime(model, tmp_path, rewarders=rewarders))
@@ -153,13 +145,13 @@ async def test_relative_scores_compare_the_halves_so_that_their_difference_is_ev
     assert result.halves[0].mean_reward < result.halves[1].mean_reward
 
 
-async def test_a_lost_attempt_of_a_half_leaves_the_others_as_they_are(tmp_path):
+async def test_a_lost_attempt_of_a_side_leaves_the_others_as_they_are(tmp_path):
     _, result = await run(4, reply(""), WRONG, RIGHT, WRONG, tmp_path=tmp_path)
     assert [half.mean_reward for half in result.halves] == [0.0, 0.5]
     assert [rollout.relative_rank for rollout in result.rollouts] == [None, 0.25, 1.0, 0.25]
 
 
-async def test_a_split_group_is_replayed_without_a_model(tmp_path):
+async def test_a_group_with_two_sides_is_replayed_without_a_model(tmp_path):
     answers = (RIGHT, WRONG, WRONG, RIGHT)
     _, first = await run(4, *answers, tmp_path=tmp_path)
     again = await run_group(split(), runtime(attempts(*answers), tmp_path, replay=True))
@@ -167,7 +159,7 @@ async def test_a_split_group_is_replayed_without_a_model(tmp_path):
     assert [one.outcome for one in again.rollouts] == [one.outcome for one in first.rollouts]
 
 
-async def test_the_halves_may_have_other_arms_than_baseline_and_candidate(tmp_path):
-    names: tuple[Arm, Arm] = ("candidate", "baseline")
+async def test_the_sides_may_have_other_arms(tmp_path):
+    names = ("library", "control")
     result = await run_group(replace(split(), arms=names), runtime(attempts(*[RIGHT] * 4), tmp_path))
     assert [half.arm for half in result.halves] == list(names)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from tfgrpo.flows.commands.options import run_of
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.figures import ARMS
 from tfgrpo.flows.report.attempts import (
-    ARMS,
     UNFINISHED,
     AttemptView,
     ItemTally,

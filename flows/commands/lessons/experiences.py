@@ -6,85 +6,66 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import champion_problems, promoted_library, screened, verified
-from tfgrpo.flows.run.effects import effect_json, effect_text, lesson_tokens, measured_json, task_effects
+from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.index import run_named
+from tfgrpo.flows.run.lessons import decided_library, in_force_problems, screened, verified
 from tfgrpo.prompt_packs.loader import stamps_in_force
-from tfgrpo.rewarders.statistics.effects import Effect
+from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.accounts import Account, accounts_of, read_events
-from tfgrpo.stores.experiences.library import Library, Promotion, in_force, nights_before, promotions
-from tfgrpo.stores.experiences.record import ExperienceRecord, support_of
+from tfgrpo.stores.experiences.credit import Row, Source, read_credit
+from tfgrpo.stores.experiences.decisions import Decision, in_force, read_decisions
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.learning.credit import KnownLesson
 
-_NOT_MEASURED: Final[Mapping[str, Effect]] = MappingProxyType({})
+_COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
 _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
 
 def list_lessons(options: argparse.Namespace, console: Console) -> None:
-    """Print the champion library, or every record, with what counts for and against each."""
+    """Print the lessons in force, or every record, with state, effect and evidence."""
     experiences = open_experiences(options, console)
     shown: Iterable[ExperienceRecord] = (
-        experiences.store.records() if options.all else shown_champion(experiences, console).entries
+        experiences.store.records() if options.all else shown_library(experiences, console).entries
     )
-    known = experiences.known()
+    known = experiences.figures(*experiences.kinds if options.all else ())
     if console.as_json:
-        console.results("experiences", (known.as_json(record) for record in shown))
-    elif not options.all and not experiences.champion.entries:
-        console.say("No library was promoted yet; --all lists every record.")
+        console.results("experiences", (_json(record, known) for record in shown))
+    elif not options.all and not experiences.library.entries:
+        console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, --all every record.")
     else:
-        rows = (
-            (record.experience_id, record.operation, record.polarity, *known.columns(record), record.summary32)
-            for record in shown
-        )
-        console.table(
-            ("id", "operation", "says", "for", "against", "net", "tried", "nights", "effect", "tokens", "lesson"), rows
-        )
+        console.table(_COLUMNS, (_row(record, known) for record in shown))
 
 
-class Standing(NamedTuple):
-    """What is known of the lessons of a task by id, besides their records."""
+def _json(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a record with the figures of its lesson, if any row or word about it counts."""
+    return {**record.model_dump(mode="json"), **known.get(record.experience_id, {"state": "forgotten", "effect": None})}
 
-    accounts: Mapping[str, Account]
-    effects: Mapping[str, Effect]
 
-    def as_json(self, record: ExperienceRecord) -> dict[str, Any]:
-        """Return the record with its account and its measured effect, None without, and its tokens in each prompt."""
-        account, effect = self.accounts.get(record.experience_id), self.effects.get(record.experience_id)
-        return {
-            **record.model_dump(mode="json"),
-            "account": None if account is None else account.as_json(),
-            **measured_json(record, effect),
-        }
-
-    def columns(self, record: ExperienceRecord) -> tuple[str, ...]:
-        """Return for, against, net support, tried, age, effect and tokens; without an account the groups that taught it."""
-        account = self.accounts.get(record.experience_id)
-        measured = (effect_text(self.effects.get(record.experience_id)), str(lesson_tokens(record)))
-        if account is None:
-            return str(support_of(record)), "", "", "", "", *measured
-        net = "retired" if account.retired else f"{account.net:.1f}"
-        tried = f"{account.tried:+.1f}"
-        return f"{account.in_favour:g}", f"{account.against:g}", net, tried, str(account.age), *measured
+def _row(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    each = _json(record, known)
+    figures = (str(each.get(name, "")) for name in ("groups_for", "groups_against", "tokens"))
+    effect = effect_text(each["effect"])
+    return record.experience_id, each["state"], effect, *figures, record.polarity, record.summary32
 
 
 def show(options: argparse.Namespace, console: Console) -> None:
-    """Print whole records with their accounts."""
+    """Print whole records with the figures of their lessons."""
     experiences = open_experiences(options, console)
-    known = experiences.known()
-    shown = [known.as_json(experiences.find(name)) for name in options.names]
+    known = experiences.figures(*experiences.kinds)
+    shown = [_json(experiences.find(name), known) for name in options.names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
         for fields in shown
@@ -93,11 +74,12 @@ def show(options: argparse.Namespace, console: Console) -> None:
 
 
 def blame(options: argparse.Namespace, console: Console) -> None:
-    """Print every record a lesson descends from, and the rollouts that showed it."""
+    """Print every record a lesson descends from, the rollouts that showed it, and the rows that measured it."""
     experiences = open_experiences(options, console)
     record = experiences.find(options.name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
+    rows = _rows_of(experiences, {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity})
     lines = []
     for depth, entry in ancestry:
         origin = f"{entry.operation} in epoch {entry.epoch} of {entry.run_id}"
@@ -106,23 +88,45 @@ def blame(options: argparse.Namespace, console: Console) -> None:
         reward = row["outcome"].get("reward")
         score = "no reward" if reward is None else f"reward {reward:.3f}"
         lines.append(f"  {row['rollout_id']}  {score}  {row['summary']}")
-    value = {"ancestry": [entry.model_dump(mode="json") for _, entry in ancestry], "rollouts": rollouts}
-    console.answer(value, "\n".join(lines))
+    for each in rows:
+        what = f"{each['difference']:+.1f} points on its side, beside other lessons"
+        lines.append(f"  night {each['night']}, {each['source']}: {what}, over {pluralize(each['rows'], 'row')}")
+    if not rows:
+        lines.append("  no row yet: no group has carried it on one side alone")
+    ancestors = [entry.model_dump(mode="json") for _, entry in ancestry]
+    console.answer({"ancestry": ancestors, "rollouts": rollouts, "rows": rows}, "\n".join(lines))
+
+
+def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[str, Any]]:
+    """Return, by run and source, how many rows carried a lesson on one side alone, and how much better that side was."""
+    found: dict[tuple[int, str, Source], list[float]] = {}
+    for line in read_credit(experiences.paths.credit):
+        if isinstance(line, Row) and line.difference is not None:
+            carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
+            if carried[0] != carried[1]:
+                better = POINTS * (line.difference if carried[0] else -line.difference)
+                found.setdefault((line.night, line.run_id, line.source), []).append(better)
+    return [
+        {"night": night + 1, "run_id": run, "source": source, "rows": len(each), "difference": fmean(each)}
+        for (night, run, source), each in found.items()
+    ]
 
 
 def diff(options: argparse.Namespace, console: Console) -> None:
-    """Print how the candidate library of a run differs from its champion, or from another run's candidate."""
+    """Print what a run changed in the library in force, or in what the libraries in force after two runs differ."""
     experiences = open_experiences(options, console)
-    candidates = {decision.run_id: decision.experience_ids for decision in promotions(experiences.paths.promotions)}
+    decisions = list(read_decisions(experiences.paths.promotions))
+    places = {one.run_id: place for place, one in enumerate(decisions)}
     found = [(name, run_named(experiences.paths, name)) for name in options.names]
     names = [name if run is None else run.root.name for name, run in found]
     for name in names:
-        if name not in candidates:
-            accepted = ", ".join(candidates) or "none: no run of this task came to a decision"
+        if name not in places:
+            accepted = ", ".join(places) or "none: no run of this task came to a decision"
             raise SettingsError.one("RUN", repr(name), accepted)
-    *base, last = names
-    before = candidates[base[0]] if base else _ids_before(experiences, last)
-    old, new = (experiences.entries(ids) for ids in (before, candidates[last]))
+    last = decisions[places[names[-1]]]
+    earlier = decisions[: places[names[0]]]
+    before = decisions[places[names[0]]] if len(names) > 1 else in_force(earlier, simulated=last.simulated)
+    old, new = (experiences.entries(one.experience_ids if one else ()) for one in (before, last))
     removed = {name: entry for name, entry in old.items() if name not in new}
     added = {name: entry for name, entry in new.items() if name not in old}
     lines = [
@@ -136,33 +140,23 @@ def diff(options: argparse.Namespace, console: Console) -> None:
         console.say("no change")
 
 
-def _ids_before(experiences: TaskExperiences, run_id: str) -> Sequence[str]:
-    """Return the lessons that were in force when a run began."""
-    manifest = ManifestFile(experiences.paths.run(run_id).manifest).read()
-    if "champion" not in manifest:
-        accepted = "a run whose manifest is there, or two runs to compare with each other"
-        raise SettingsError.one("RUN", repr(run_id), accepted)
-    ids: Sequence[str] = manifest["champion"]["experience_ids"]
-    return ids
-
-
 def verify(options: argparse.Namespace, console: Console) -> int:
-    """Exit code 1 when a promoted record is missing, changed, not verified or refused, or any line was skipped."""
+    """Exit code 1 when a record in force is missing, changed, not verified or refused, or any line was skipped."""
     experiences = open_experiences(options, console)
-    champion = experiences.champion.entries
-    stale = [entry.experience_id for entry in champion if not experiences.store.verify_stamp(entry)]
+    library = experiences.library.entries
+    stale = [entry.experience_id for entry in library if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
     skipped = dataclasses.asdict(experiences.store.skipped)  # counted while the records were read
     problems = [
-        *champion_problems(experiences.store, experiences.paths, every=True),
-        *screened(experiences.champion)[1],
+        *in_force_problems(experiences.store, experiences.paths, every=True),
+        *screened(experiences.library)[1],
     ]
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
-    figures = {"records": stamped.total(), "stale": stale, "retired": stamped[False], "problems": problems}
+    figures = {"records": stamped.total(), "stale": stale, "outdated": stamped[False], "problems": problems}
     lines = [
         f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force",
         f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines skipped",
-        f"champion: {pluralize(len(champion), 'lesson')}, of which {len(stale)} not verified",
+        f"in force: {pluralize(len(library), 'lesson')}, of which {len(stale)} not verified",
         *problems,
     ]
     console.answer({"ok": sound, **figures, **skipped}, "\n".join(lines))
@@ -170,39 +164,32 @@ def verify(options: argparse.Namespace, console: Console) -> int:
 
 
 def export(options: argparse.Namespace, console: Console) -> int:
-    """Print the champion library without lessons whose stamp does not verify; exit code 1 when that is all of them."""
+    """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(options, console)
-    library = shown_champion(experiences, console)
-    promoted = experiences.promoted.experience_ids if experiences.promoted else ()
-    effects = task_effects(experiences.paths, simulated=experiences.simulated)
-    lessons = lesson_set(library, experiences.paths.root.name, simulated=experiences.simulated, effects=effects)
+    library = shown_library(experiences, console)
+    decided = experiences.decision.experience_ids if experiences.decision else ()
+    known, first = experiences.figures(), library.entries[:1]
+
+    def lesson(entry: ExperienceRecord) -> Lesson:
+        each = known.get(entry.experience_id, {})
+        groups = {name: each.get(name, 0) for name in ("groups_for", "groups_against")}
+        return Lesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
+
+    lessons = LessonSet(
+        tuple(map(lesson, library.entries)),
+        task_id=experiences.paths.root.name,
+        domain="".join(entry.domain for entry in first),
+        pack_id="".join(entry.pack_id for entry in first),
+        library_id=library.library_id,
+        simulated=experiences.simulated,
+    )
     if options.to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif library.entries:
         console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
-    elif not promoted:
-        console.say("No library was promoted yet; there is nothing to export.")
-    return 0 if library.entries or not promoted else 1
-
-
-def lesson_set(
-    library: Library, task_id: str, *, simulated: bool, effects: Mapping[str, Effect] = _NOT_MEASURED
-) -> LessonSet:
-    """Return the lessons of a library with their origin."""
-    first = library.entries[:1]
-
-    def lesson(entry: ExperienceRecord) -> Lesson:
-        effect = effect_json(effects.get(entry.experience_id))
-        return Lesson(entry.summary32, entry.polarity, entry.experience_id, support_of(entry), effect)
-
-    return LessonSet(
-        tuple(map(lesson, library.entries)),
-        task_id=task_id,
-        domain="".join(entry.domain for entry in first),
-        pack_id="".join(entry.pack_id for entry in first),
-        library_id=library.library_id,
-        simulated=simulated,
-    )
+    elif not decided:
+        console.say("No lesson is in force; there is nothing to export.")
+    return 0 if library.entries or not decided else 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -211,19 +198,46 @@ class TaskExperiences:
 
     paths: TaskPaths
     store: ExperienceStore
-    champion: Library
+    library: Library
     """The library in force, with records that do not verify."""
     packs: frozenset[str]
     """Ids of the packs that verify."""
-    promoted: Promotion | None
-    """The decision that put the library into force."""
+    decision: Decision | None
+    """What put the library into force."""
     simulated: bool
     """Whether the library in force was learned with the simulated model; without one, whether the last lessons were."""
 
-    def known(self) -> Standing:
-        """Return what is known of the task's lessons as of now."""
-        accounts = accounts_now(self.paths, self.store, simulated=self.simulated)
-        return Standing(accounts, task_effects(self.paths, simulated=self.simulated))
+    @property
+    def kinds(self) -> tuple[bool, bool]:
+        """Both kinds of model, simulated or not, that of the library in force first."""
+        return self.simulated, not self.simulated
+
+    def serving(self, *, simulated: bool) -> tuple[str, ...]:
+        """Return the ids of what is in force for one kind of model."""
+        decision = in_force(read_decisions(self.paths.promotions), simulated=simulated)
+        return decision.experience_ids if decision else ()
+
+    def known(self, name: str) -> tuple[bool, KnownLesson]:
+        """Return whether a known lesson is one of the simulated model, and the lesson. Raise ``SettingsError``."""
+        for simulated in self.kinds:
+            for lesson in task_credit(self.paths, self.store, simulated=simulated).known.values():
+                if name in lesson.ids:
+                    return simulated, lesson
+        accepted = "a lesson in force, on trial or known, as `tfgrpo experiences review` lists them"
+        raise SettingsError.one("ID", repr(name), accepted)
+
+    def figures(self, *kinds: bool) -> dict[str, dict[str, Any]]:
+        """Return ``lesson_json`` of the lessons known for these kinds of model, by id; without any, for ``simulated``."""
+        found: dict[str, dict[str, Any]] = {}
+        for simulated in kinds or (self.simulated,):
+            serving = self.serving(simulated=simulated)
+            credit = task_credit(self.paths, self.store, simulated=simulated)
+            for lesson in credit.known.values():
+                own = lesson_json(lesson, credit, serving)
+                for name in lesson.ids:
+                    newest = name == lesson.record.experience_id or name in serving
+                    found.setdefault(name, own if newest else {**own, "state": "reworded"})
+        return found
 
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
@@ -241,8 +255,7 @@ class TaskExperiences:
         while waiting:
             depth, entry = waiting.pop()
             yield depth, entry
-            found = reversed(self.store.find(entry.supersedes))  # of several with one id the first counts
-            parents = {each.experience_id: each for each in found}
+            parents = self.entries(entry.supersedes)
             for name in reversed(entry.supersedes):
                 if name in parents and name not in seen:
                     seen.add(name)
@@ -255,15 +268,8 @@ class TaskExperiences:
         return [row for path in paths for row in read_rows(path) if row.get("rollout_id") in wanted]
 
     def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
-        """Return the records of the library with these ids, by id."""
+        """Return the records with these ids, by id; of several with one id the first counts."""
         return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
-
-
-def accounts_now(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -> dict[str, Account]:
-    """Return the accounts of a task's lessons as of now, by id, for one kind of model."""
-    events = [event for event in read_events(paths.accounts) if event.simulated == simulated]
-    records = store.find({event.experience_id for event in events})
-    return accounts_of(records, events, nights_before(promotions(paths.promotions)))
 
 
 def open_experiences(options: argparse.Namespace, console: Console) -> TaskExperiences:
@@ -275,15 +281,15 @@ def open_experiences(options: argparse.Namespace, console: Console) -> TaskExper
         raise SettingsError.one(source, repr(paths.root.name), accepted)
     approved = stamps_in_force(packs_root_of(options))
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
-    promoted = in_force(promotions(paths.promotions))
-    simulated = promoted.simulated if promoted else any(each.simulated for each in read_events(paths.accounts)[-1:])
-    return TaskExperiences(paths, store, promoted_library(store, promoted), frozenset(approved), promoted, simulated)
+    decision = in_force(read_decisions(paths.promotions))
+    simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])
+    return TaskExperiences(paths, store, decided_library(store, decision), frozenset(approved), decision, simulated)
 
 
-def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
+def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     """Return the records in force that verify and pass the screening; warn of the others, and of a simulated model."""
-    sound = verified(experiences.champion, experiences.store)
-    excluded = [entry for entry in experiences.champion.entries if entry not in sound.entries]
+    sound = verified(experiences.library, experiences.store)
+    excluded = [entry for entry in experiences.library.entries if entry not in sound.entries]
     if excluded:
         unknown = sorted({entry.pack_id for entry in excluded} - experiences.packs)
         why = "not stamped for the version of the pack in force (`tfgrpo experiences verify`)"
@@ -291,7 +297,7 @@ def shown_champion(experiences: TaskExperiences, console: Console) -> Library:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
     sound, refused = screened(sound)
-    for problem in (*refused, *champion_problems(experiences.store, experiences.paths)):
+    for problem in (*refused, *in_force_problems(experiences.store, experiences.paths)):
         console.say(problem, style="yellow")
     if experiences.simulated and sound.entries:
         console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")

@@ -3,74 +3,60 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, cast
 
 from tfgrpo.flows.commands.options import existing_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import Change, changes_of
-from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.experiences.library import IN_FORCE, Promotion, chain_problems, promotions
-from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.gate import evidence_text
+from tfgrpo.stores.experiences.decisions import Decision, Verdict, chain_problems, read_decisions
+from tfgrpo.tasks.decision import sentence_of
 
-_COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "held out", "evidence")
+_COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "why")
 
 
 def history(options: argparse.Namespace, console: Console) -> None:
     """Print the changes of the library in force, or with ``--all`` every decision."""
     task = existing_task(options, console)
-    decided = changes_of(task, promotions(task.promotions))
-    shown = [each for each in decided if options.all or each.decision.decision in IN_FORCE]
+    shown = [each for each in changes_of(read_decisions(task.promotions)) if options.all or each.added or each.removed]
     problems = chain_problems(task.promotions)
     for problem in problems:
         console.say(problem, style="yellow")
     if console.as_json:
         console.result({"changes": list(map(_json, shown)), "problems": problems})
     elif not shown:
-        console.say("The library of this task never changed; --all lists every decision of the gate.")
+        console.say("The library of this task never changed; --all lists every decision.")
     else:
         console.table(_COLUMNS, map(_row, shown))
         console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
 
 
-def _evidence(one: Promotion) -> str:
-    """Return figures, reasons and person behind a decision."""
-    parts = [f"{name}: {reason}" for name, reason in one.reasons.items()]
-    if one.estimate is not None and one.low is not None and one.high is not None:
-        interval = f"{one.estimate:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
-        parts.append(f"{interval} over {pluralize(one.pairs, 'held-out item')}")
-    if one.capital and any(one.capital):
-        nights = f" after {pluralize(one.nights, 'night')}" if one.nights else ""
-        parts.append(f"evidence {evidence_text(Capital(one.capital))}{nights}")
-    parts += [text for text in (one.why, f"by {one.who}" if one.who else "") if text]
-    return "; ".join(parts) or "without a comparison"
+def _sentence(one: Decision) -> str:
+    """Return the figures of a night, or the reasons of a person, in a sentence."""
+    if one.ends_night:
+        return sentence_of(cast("Verdict", one.decision), one.total, one.held_out, proven=one.proven)
+    names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
+    reasons = [f"{name}: {reason}" for reason, name in names.items()]
+    return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"
 
 
 def _json(change: Change) -> dict[str, Any]:
-    one = change.decision
     return {
         "number": change.number,
-        **one.model_dump(mode="json", exclude={"schema_version", "signatures", "previous", "capital"}),
-        "log_capital": Capital(one.capital).log_value if one.capital else None,
+        "night": change.night,
+        **change.decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous"}),
         "added": list(change.added),
         "removed": list(change.removed),
-        "before": change.before,
-        "after": change.after,
-        "evidence": _evidence(one),
+        "sentence": _sentence(change.decision),
     }
 
 
 def _row(change: Change) -> tuple[str, ...]:
     one = change.decision
-    changed = one.decision in IN_FORCE
-    about = f"+{len(change.added)} −{len(change.removed)}" if changed else f"{len(one.experience_ids)} tested"
-    simulated = " (SIMULATED)" if one.simulated else ""
     return (
         str(change.number),
         f"{one.decided_at:%Y-%m-%d %H:%M}",
-        one.decision + simulated,
+        one.decision + (" (SIMULATED)" if one.simulated else ""),
         one.run_id,
-        f"{change.lessons} ({about})",
-        change.held_out,
-        _evidence(one),
+        f"{change.lessons} (+{len(change.added)} −{len(change.removed)})",
+        _sentence(one).removeprefix(f"{one.decision.capitalize()}: "),  # which the decision says
     )

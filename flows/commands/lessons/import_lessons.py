@@ -1,130 +1,125 @@
-"""``tfgrpo experiences import FILE`` and ``merge STORE``: show the lessons of another agent or task, store them after review.
+"""``tfgrpo experiences import FILE``: show the lessons of another task's export, and store them after review.
 
-Without ``--reviewed-by`` nothing is written. With it, lessons are refused whole if any of them breaks a rule, or conflicts
-with a known one and neither ``--ours`` nor ``--theirs`` is given. Stored lessons have an account, and are in no library
-until the gate, or ``--promote``, adds them.
+Without ``--reviewed-by`` nothing is written. With it, lessons are refused whole if any of them breaks a rule. Stored ones are
+on trial with the support of a person's word, and in force at once only with ``--in-force``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from tfgrpo.flows.commands.lessons.experiences import accounts_now, lesson_set
+from tfgrpo.flows.commands.lessons.review import bring_in, persons_decision
 from tfgrpo.flows.commands.options import checked_text, packs_root_of, say_which
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.champion import champion_library, promoted_library, signatures_in, verified, write_view
 from tfgrpo.flows.run.index import task_named
-from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack, stamps_in_force
+from tfgrpo.flows.run.lessons import decided_library, write_view
+from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
-from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
-from tfgrpo.stores.experiences.accounts import append_events, opening_event, read_events
-from tfgrpo.stores.experiences.library import (
-    Library,
-    Promotion,
-    fold,
+from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
+from tfgrpo.stores.experiences.decisions import (
+    Decision,
     in_force,
+    kept_out,
     nights_before,
-    promotions,
+    read_decisions,
     record_decided,
-    uncompared,
 )
-from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, LessonForm, LessonSet, as_json, read_lessons
-from tfgrpo.tasks.exports.lessons.screening import Review, Screened, records_of, review_of, screen_lessons
+from tfgrpo.tasks.exports.lessons.forms import read_lessons
+from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
 
-_MAX_BYTES = 4 << 20
-_ENDINGS: dict[str, LessonForm] = {".json": "json", ".txt": "text"}
+_MAX_BYTES: Final = 4 << 20
+_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class _Import:
-    """The lessons of a file or another task, screened for a task."""
+    """The lessons of a file, screened for a task."""
 
     name: str
-    """The file or directory that they are of."""
-    content: bytes
+    """Of the file, with the beginning of its digest."""
     paths: TaskPaths
     store: ExperienceStore
     pack: LoadedPack
-    lessons: LessonSet
+    simulated: bool
     screened: tuple[Screened, ...]
-    retired: Mapping[str, str]
-    """Known lessons that the task keeps out, by id, with the reason."""
+    kept_out: Mapping[str, str]
+    """Known lessons that a person keeps out of the task, by id, with the reason."""
+
+    def left_out(self, entry: Screened) -> str:
+        """Return why a known lesson is kept out of the task; empty for any other."""
+        return self.kept_out.get(entry.known.experience_id, "") if entry.known else ""
 
 
 def import_lessons(options: argparse.Namespace, console: Console) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
-    _take_in(_read(options), options, console)
-
-
-def merge_store(options: argparse.Namespace, console: Console) -> None:
-    """Do the same with the lessons that are in force in another task. Raise ``SettingsError`` for no such task."""
-    _take_in(_read_store(options), options, console)
-
-
-def _take_in(source: _Import, options: argparse.Namespace, console: Console) -> None:
-    if options.ours and options.theirs:
-        raise SettingsError.one("--theirs", "it beside --ours", "one of the two")
+    source = _read(options)
     say_which(source.paths, options, console)
     if options.reviewed_by is None:
-        if options.promote:
-            raise SettingsError.one("--promote", "no --reviewed-by", "--promote only with --reviewed-by NAME")
+        if options.in_force:
+            raise SettingsError.one("--in-force", "no --reviewed-by", "--in-force only with --reviewed-by NAME")
         _show(source, console)
         return
-    review = review_of(source.paths.root.name, checked_text("--reviewed-by", options.reviewed_by), source.content)
-    if refused := list(_refused(source, settled=options.ours or options.theirs)):
+    who = checked_text("--reviewed-by", options.reviewed_by)
+    if refused := [
+        Problem(
+            f"{options.file}: lesson {number}",
+            f"{entry.lesson.text[:80]!r} ({entry.reason})",
+            "a lesson within the rules",
+        )
+        for number, entry in enumerate(source.screened, start=1)
+        if entry.reason
+    ]:
         raise DatasetError(refused)
-    records = records_of(source.screened, source.pack, review, utc_now, theirs=options.theirs)
-    _write_manifest(source, review, records)
-    stored = source.store.record_batch(records, source.paths.imported(review.import_id)) if records else 0
-    _open_accounts(source, review)
-    champion = _promote(source, review, records) if options.promote else None
-    _print_stored(source, review, stored, champion, console)
+    stored = sum(entry.known is None for entry in source.screened)
+    decided = record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, options.in_force))
+    if decided is not None:
+        write_view(source.store, source.paths, source.paths.root.name)
+    _print_stored(source, stored, decided, console, in_force=options.in_force)
 
 
-def _refused(source: _Import, *, settled: bool) -> Iterator[Problem]:
-    """Yield a problem for each lesson that breaks a rule, and for each conflict that nobody settled."""
-    for number, entry in enumerate(source.screened, start=1):
-        where, text = f"{source.name}: lesson {number}", repr(entry.lesson.text[:80])
-        if entry.reason:
-            yield Problem(where, f"{text} ({entry.reason})", "a lesson within the rules")
-        elif entry.conflict and not settled:
-            yield Problem(
-                where, f"{text} ({entry.conflict})", "--ours to leave such out, --theirs to replace the known"
-            )
+def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
+    """Store the lessons with their support, and return the decision; None if they were taken in before.
 
-
-def _open_accounts(source: _Import, review: Review) -> None:
-    """Open the account of each lesson of this import, also of those that an earlier try stored."""
-    ids = _stored_before(source.paths.imported(review.import_id))
-    groups = {(entry.lesson.polarity, entry.text): entry.lesson.support for entry in source.screened}
-    night = nights_before(promotions(source.paths.promotions))
-    append_events(
-        source.paths.accounts,
-        [
-            opening_event(
-                record,
-                night=night,
-                simulated=source.lessons.simulated,
-                now=utc_now(),
-                support=groups.get((record.polarity, record.summary32)),
-                why=f"taken in from {Path(source.name).name}, reviewed by {review.reviewed_by}",
-            )
-            for record in source.store.find(ids)
-        ],
-    )
+    ``now``: whether they are in force at once, in place of those that say the opposite.
+    """
+    store, task_id = source.store, source.paths.root.name
+    why = f"taken in from {source.name}"
+    line = f"import-{len(earlier) + 1}"
+    taken = [
+        (entry, entry.known or record_of(entry, source.pack, task_id, line, utc_now))
+        for entry in source.screened
+        if not source.left_out(entry)
+    ]
+    fresh = [record for entry, record in taken if entry.known is None]
+    if fresh:
+        store.record_batch(fresh, source.paths.promotions)
+    library = decided_library(store, in_force(earlier, simulated=source.simulated))
+    if now:
+        opposed = {entry.opposite.experience_id for entry, _ in taken if entry.opposite}
+        before = [each for each in library.entries if each.experience_id not in opposed]
+        records = {each.experience_id: each for each in (*before, *(record for _, record in taken))}
+        wanted = Library(tuple(records.values()))
+    else:
+        wanted = library
+    imports = [one for one in earlier if one.decision == "import" and one.simulated == source.simulated]
+    if wanted.library_id == library.library_id and any(one.why == why for one in imports):
+        return None
+    decision = persons_decision(store, wanted, "import", earlier, simulated=source.simulated, who=who, why=why)
+    opposites = {record.experience_id: entry.opposite.experience_id for entry, record in taken if entry.opposite}
+    bring_in(source.paths, [record for _, record in taken], decision, nights_before(earlier), opposites)
+    return decision
 
 
 def _read(options: argparse.Namespace) -> _Import:
@@ -137,136 +132,46 @@ def _read(options: argparse.Namespace) -> _Import:
         raise DatasetError.one(str(file), given or type(error).__name__, "a file of lessons in UTF-8") from error
     if len(content) > _MAX_BYTES:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
-    form = options.form or _ENDINGS.get(file.suffix)
-    if form is None:
-        raise SettingsError.one("--from", f"nothing, for {file.name}", ", ".join(LESSON_FORMS))
-    return _screened(options, str(file), content, read_lessons(text, form, source=str(file)))
-
-
-def _read_store(options: argparse.Namespace) -> _Import:
-    given = Path(options.store)
-    folder = given.parent if given.is_file() else given
-    theirs = TaskPaths(folder.resolve())
-    if not theirs.experiences.is_file() or (given.is_file() and given.name != theirs.experiences.name):
-        accepted = f"the directory of a task with lessons, or its {theirs.experiences.name}"
-        raise SettingsError.one("STORE", repr(options.store), accepted)
-    if theirs.root == task_named(options.task_id, options.out).root.resolve():
-        raise SettingsError.one("STORE", repr(options.store), "another task than the one that takes the lessons in")
-    store = ExperienceStore(theirs.experiences, approved=stamps_in_force(packs_root_of(options)))
-    decided = list(promotions(theirs.promotions))
-    promoted = in_force(decided)
-    # Of a store that was sent alone every lesson that nothing supersedes.
-    library = promoted_library(store, promoted) if decided else fold(Library(()), store.records())
-    sound = verified(library, store)
-    if not library.entries:
-        raise SettingsError.one("STORE", f"{options.store!r}, with no lessons in force", "a task with some")
-    if not sound.entries:
-        unstamped = f"{options.store!r}, {pluralize(len(library.entries), 'lesson')} and none that verifies"
-        raise SettingsError.one("STORE", unstamped, "one with stamped lessons")
-    simulated = promoted.simulated if promoted else any(each.simulated for each in read_events(theirs.accounts))
-    lesson_list = lesson_set(sound, theirs.root.name, simulated=simulated)
-    return _screened(options, str(folder), canonical_json(as_json(lesson_list)).encode(), lesson_list)
-
-
-def _screened(options: argparse.Namespace, name: str, content: bytes, lessons: LessonSet) -> _Import:
+    lessons = read_lessons(text, source=str(file))
     paths = task_named(options.task_id, options.out)
-    pack = _pack(options, paths)
+    pack = _pack(options, paths, lessons.pack_id)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
     valid = [record for record in store.records() if store.verify_stamp(record)]
     screened = screen_lessons(lessons.lessons, pack, valid)
-    accounts = accounts_now(paths, store, simulated=lessons.simulated)
-    retired = {name: account.retired for name, account in accounts.items() if account.retired}
-    return _Import(name, content, paths, store, pack, lessons, screened, retired)
+    out = kept_out(read_decisions(paths.promotions), simulated=lessons.simulated)
+    name = f"{file.name} (SHA-256 {sha256_hex(content)[:_DIGITS]})"
+    return _Import(name, paths, store, pack, lessons.simulated, screened, out)
 
 
-def _pack(options: argparse.Namespace, paths: TaskPaths) -> LoadedPack:
-    """Load the pack that is asked for, or else that of the task's latest record."""
+def _pack(options: argparse.Namespace, paths: TaskPaths, of_file: str) -> LoadedPack:
+    """Load the pack that is asked for, else that of the task's latest record, else that of the file."""
     root, name = packs_root_of(options), options.pack or None
     if name is None:
         records = ExperienceStore(paths.experiences, approved={}).records()
-        name = next((record.pack_id for record in deque(records, maxlen=1)), None)
+        name = next((record.pack_id for record in deque(records, maxlen=1)), of_file or None)
     if name is None:
         known = sorted({*known_packs(), *(known_packs(root) if root else ())})
         raise SettingsError.one("--pack", "nothing, for a task that has learned nothing yet", ", ".join(known))
     return load_prompt_pack(name, root if root is not None and name in known_packs(root) else None)
 
 
-def _write_manifest(source: _Import, review: Review, records: list[ExperienceRecord]) -> None:
-    """Write the manifest, before the records so that each has its origin; ids of the same import done before are kept."""
-    path = source.paths.imported(review.import_id)
-    earlier = _stored_before(path)
-    if earlier and not records:
-        return
-    stored = list(dict.fromkeys([*earlier, *(record.experience_id for record in records)]))
-    manifest = source.pack.manifest
-    replace_json(
-        path,
-        {
-            "schema_version": 1,
-            "import_id": review.import_id,
-            "task_id": review.task_id,
-            "file": Path(source.name).name,
-            "file_sha256": review.file_digest,
-            "reviewed_by": review.reviewed_by,
-            "at": utc_now().isoformat(),
-            "pack": {"id": manifest.id, "domain": manifest.domain, "stamp": manifest.stamp},
-            "simulated": source.lessons.simulated,
-            "experience_ids": stored,
-            "known": [entry.known_as for entry in source.screened if entry.known_as and entry.known_as not in stored],
-        },
-    )
-
-
-def _stored_before(manifest: Path) -> list[str]:
-    """Return the ids that the same import stored before."""
-    if not manifest.exists():
-        return []
-    try:
-        ids: list[str] = json.loads(manifest.read_bytes())["experience_ids"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptFile(f"{manifest}: is no record of an import") from error
-    return ids
-
-
-def _promote(source: _Import, review: Review, records: list[ExperienceRecord]) -> Library:
-    """Add the imported lessons to the champion, by a decision without pairs of items, and return it.
-
-    Known ones that the task keeps out stay out: the next run would take them out again.
-    """
-    simulated = source.lessons.simulated
-    known = source.store.find({entry.known_as for entry in source.screened} - {"", *source.retired})
-
-    def decide(earlier: Sequence[Promotion]) -> Promotion | None:
-        base = promoted_library(source.store, in_force(earlier, simulated=simulated))
-        champion = fold(base, [*known, *records])
-        if champion.library_id == base.library_id:
-            return None
-        return uncompared(
-            champion,
-            "promote",
-            run_id=review.import_id,
-            decided_at=utc_now(),
-            simulated=simulated,
-            signatures=signatures_in(source.store, champion),
-            who=review.reviewed_by,
-            why=f"taken in from {Path(source.name).name}",
-        )
-
-    promoted = record_decided(source.paths.promotions, decide)
-    if promoted is not None:
-        write_view(source.store, source.paths, review.task_id)
-    return champion_library(source.store, source.paths, simulated=simulated)
+def _verdict(source: _Import, entry: Screened) -> str:
+    if entry.reason:
+        return f"refused: {entry.reason}"
+    if entry.known is None:
+        rival = entry.opposite
+        return f"new, the opposite of {rival.experience_id}, {rival.polarity}: {rival.summary32}" if rival else "new"
+    other = "" if entry.known.summary32 == entry.text else f", as: {entry.known.summary32}"
+    why = source.left_out(entry)
+    return f"known: {entry.known.experience_id}{other}" + (f", kept out: {why}" if why else "")
 
 
 def _show(source: _Import, console: Console) -> None:
-    rows = []
-    for entry in source.screened:
-        known = f"known: {entry.known_as}" if entry.known_as else entry.conflict or "new"
-        known += f", retired: {source.retired[entry.known_as]}" if entry.known_as in source.retired else ""
-        verdict = f"refused: {entry.reason}" if entry.reason else known
-        rows.append((verdict, entry.lesson.polarity, entry.text or entry.lesson.text))
+    rows = [
+        (_verdict(source, entry), entry.lesson.polarity, entry.text or entry.lesson.text) for entry in source.screened
+    ]
     pack = source.pack.manifest.id
     if console.as_json:
         lessons = [{"verdict": verdict, "says": polarity, "text": text} for verdict, polarity, text in rows]
@@ -276,18 +181,19 @@ def _show(source: _Import, console: Console) -> None:
     console.say(f"Nothing was stored. Read every lesson; then --reviewed-by NAME stores them, stamped for {pack}.")
 
 
-def _print_stored(source: _Import, review: Review, stored: int, champion: Library | None, console: Console) -> None:
-    path = source.paths.imported(review.import_id)
+def _print_stored(source: _Import, stored: int, decided: Decision | None, console: Console, *, in_force: bool) -> None:
     if console.as_json:
-        answer = {"stored": stored, "import": review.import_id, "manifest": str(path)}
-        console.result({**answer, "library_id": champion.library_id if champion else None})
+        change = decided.model_dump(mode="json", exclude={"signatures", "previous"}) if decided else None
+        console.result({"stored": stored, "change": change})
         return
-    console.say(f"Stored {pluralize(stored, 'lesson')}; {path} records the file and the reviewer.", wrap=False)
-    if champion is None:
-        console.say("None of them is in force: only the gate, or --promote, changes the library.")
+    if decided is None:
+        console.say("Nothing changed: this file was taken in before.")
+        return
+    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history --all` shows the file and the reviewer.")
+    if in_force:
+        library = f"library {decided.library_id} of {pluralize(len(decided.experience_ids), 'lesson')}"
+        console.say(f"In force now: {library}, until the evidence speaks against it.")
     else:
-        library = f"library {champion.library_id} of {pluralize(len(champion.entries), 'lesson')}"
-        console.say(f"In force now: {library}, without the gate's evidence.")
-        out = {entry.known_as for entry in source.screened} & set(source.retired)
-        if out:
-            console.say(f"Left out, because they are retired here: {', '.join(sorted(out))}.")
+        console.say("They are on trial in the next run, which measures them; --in-force puts them into force at once.")
+    if out := [entry.known.experience_id for entry in source.screened if entry.known and source.left_out(entry)]:
+        console.say(f"Left out, because they are kept out here: {', '.join(sorted(out))}.")

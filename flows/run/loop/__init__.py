@@ -1,3 +1,3 @@
-"""The learning loop of an open run: epochs, batches of groups, curation, sweep, gate and promotion."""
+"""The learning loop of an open run: epochs, batches of groups on two sides, credit, curation, sweep, decision."""
 
-__all__ = ["books", "knowledge", "learn", "measuring", "promotion", "sealed", "session"]
+__all__ = ["books", "decide", "knowledge", "learn", "measuring", "sealed", "session"]

@@ -5,29 +5,30 @@ A batch is the unit of acceptance: it is recorded once all its groups are back a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
+from random import Random
 from typing import Final
 
 from tfgrpo.flows.console.figures import Losses
 from tfgrpo.flows.console.observer import AttemptExcerpt, Finding, FirstBatch
-from tfgrpo.flows.run.champion import lessons_for, rendered, short_enough
+from tfgrpo.flows.run.lessons import rendered, short_enough
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
+from tfgrpo.rewarders.statistics.credit import RULES
+from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import BudgetRefused, NothingRight, RunAborted
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.credit import Row, Source, share_of_range
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import (
     REWARDER_BROKE,
     REWARDER_LATE,
-    Arm,
     Failed,
     GroupKey,
-    Phase,
     Scored,
     Ungraded,
     is_highest,
@@ -35,6 +36,7 @@ from tfgrpo.stores.outcomes import (
     scored_rewards,
 )
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.learning.credit import random_halves
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, ReflectionFailure, RolloutRecord
 
 _LEAST_LEARNING_LOST = 3
@@ -43,35 +45,16 @@ _EXAMPLES: Final = 3
 _EXCERPT_CHARS: Final = 100
 
 
-def prompts(session: Session, library: Library, items: Sequence[Item]) -> Sequence[PackText]:
-    """Render pack and library for groups of these items: one text for all, or with the lessons that fit each."""
-    if not session.outgrown_by(library):
-        return prompts_of(session, [library]) * len(items)
-    pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
-    chosen = [lessons_for(pack, library, retrieval, item.prompt) for item in items]
-    names = [tuple(entry.experience_id for entry in lessons) for lessons in chosen]
-    distinct = dict(zip(names, chosen, strict=True))
-    texts = _recorded(session, [library], list(distinct.values()))
-    text_of = dict(zip(distinct, texts, strict=True))
-    return [text_of[each] for each in names]
-
-
-def prompts_of(session: Session, libraries: Sequence[Library]) -> list[PackText]:
-    """Render the pack with each library, record the texts and warn of lessons that do not verify."""
-    pack, retrieval = session.plan.pack, session.settings.tfgrpo.retrieval
-    return _recorded(session, libraries, [lessons_for(pack, library, retrieval, None) for library in libraries])
-
-
-def _recorded(
-    session: Session, libraries: Iterable[Library], chosen: Sequence[Sequence[ExperienceRecord]]
-) -> list[PackText]:
+def prompts(session: Session, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[PackText]:
+    """Render the pack with each choice of lessons, record the texts and warn of lessons that are left out."""
     pack, warn = session.plan.pack, session.books.manifest.warn
-    for library in libraries:
-        short = short_enough(library, pack).entries
-        if long := [entry.experience_id for entry in library.entries if entry not in short]:
-            warn(f"{pluralize(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}")
+    fitting = [short_enough(lessons, pack) for lessons in chosen]
+    every = {entry.experience_id: entry for lessons in chosen for entry in lessons}
+    short = {entry.experience_id for lessons in fitting for entry in lessons}
+    if long := [name for name in every if name not in short]:
+        warn(f"{pluralize(len(long), 'lesson')} kept out, longer than is allowed now: {', '.join(long)}")
     texts = []
-    for text, skipped in rendered(pack, chosen):
+    for text, skipped in rendered(pack, fitting):
         for experience_id, reason in skipped:
             warn(f"lesson {experience_id} was not injected: {reason}")
             session.telemetry.record("guardrail", rule="injection")
@@ -80,25 +63,85 @@ def _recorded(
     return texts
 
 
-def cohort_groups(session: Session, cohort: Cohort, epoch: int, phase: Phase, arm: Arm) -> Iterator[list[GroupSpec]]:
-    """Yield the groups of each batch of a cohort, prompted with the library as it is when the batch is asked for.
-
-    Learning groups are split between the baseline and the candidate once their prompts differ.
-    """
-    draws = zip(count(), cohort.items, cohort.draws, strict=False)
-    size = session.plan.group_size
-    arms: tuple[Arm, Arm] = ("baseline" if session.context.rules > 5 else "champion", "candidate")
+def learning_batches(session: Session, cohort: Cohort, epoch: int) -> Iterator[list[GroupSpec]]:
+    """Yield the groups of each batch of a cohort, with the lessons that are on trial when the batch is asked for."""
+    positions, draws = count(), iter(cohort.draws)
     for batch, items in enumerate(cohort.batches):
-        learning = session.learning
-        packs = prompts(session, learning.champion if arm == "champion" else learning.candidate, items)
-        split = phase == "train" and session.carried is not None
-        before = prompts(session, session.baseline, items) if split else packs
+        coin = stream(session.settings.tfgrpo.night_seed, "sides", epoch, batch)
+        placed = list(zip(islice(positions, len(items)), items, islice(draws, len(items)), strict=True))
         specs = []
-        for (position, item, draw), pack, first in zip(islice(draws, len(items)), packs, before, strict=True):
-            key = GroupKey(epoch, phase, arm, batch, item.id, draw, session.run_id)
-            spec = group_spec(session, key, position, item, pack, size)
-            specs.append(replace(spec, first_half=first if first.digest != pack.digest else None, arms=arms))
+        for (position, item, draw), sides in zip(placed, _sides(session, len(items), coin), strict=True):
+            key = GroupKey(epoch, "train", "group", batch, item.id, draw, session.run_id)
+            specs.append(
+                two_sided(group_spec(session, key, position, item, sides[1], session.plan.group_size), sides[0], coin)
+            )
         yield specs
+
+
+def _sides(session: Session, groups: int, coin: Random) -> list[tuple[PackText, PackText]]:
+    """Return the texts of the two sides of each group: few divisions of the lessons on trial in a batch.
+
+    Few, so that prompts keep a common beginning. Which half is the first side is tossed for each group: what is attempted
+    first may do better for that alone.
+    """
+    trial = session.learning.credit.on_trial
+    divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, groups) if trial else 1)]
+    texts = prompts(session, [half for division in divisions for half in division])
+    pairs = list(zip(texts[::2], texts[1::2], strict=True))
+    shuffled = [pairs[at % len(pairs)] for at in range(groups)]
+    coin.shuffle(shuffled)
+    return [(one, other) if coin.random() < 0.5 else (other, one) for one, other in shuffled]
+
+
+def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
+    """Return the group with its first attempts under another text; an odd attempt goes to either side by toss."""
+    if one.digest == spec.pack.digest:
+        return spec
+    first = spec.size // 2 + (spec.size % 2 and coin.random() < 0.5)
+    return replace(spec, first_half=one, split=first)
+
+
+def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSpec]]:
+    """Yield the groups of a run that only measures: one actor per item, with what is in force."""
+    [text] = prompts(session, [session.serving.entries])
+    positions = count()
+    for batch, items in enumerate(cohort.batches):
+        yield [
+            group_spec(
+                session,
+                GroupKey(1, "eval", "library", batch, item.id, 0, session.run_id),
+                position,
+                item,
+                text,
+                session.plan.group_size,
+            )
+            for position, item in zip(islice(positions, len(items)), items, strict=True)
+        ]
+
+
+def row_of(session: Session, source: Source, spec: GroupSpec, result: GroupResult) -> Row:
+    """Return the row of a learning or measuring group. One that has a single side names no lesson."""
+    texts = (spec.first_half or spec.pack, spec.pack)
+    one, other = (text.experience_ids for text in texts)
+    arms = spec.arms if spec.first_half is not None else (spec.key.arm, None)
+    sides = [[each.outcome for each in result.rollouts if each.key.arm == arm] for arm in arms]
+    rewards = [share_of_range(scored_rewards(side), session.plan.score_range) for side in sides]
+    return Row(
+        line_id=f"{session.run_id}/{spec.group_id}",
+        run_id=session.run_id,
+        night=session.night,
+        source=source,
+        item_id=spec.item.id,
+        one=tuple(name for name in one if name not in other),
+        other=tuple(name for name in other if name not in one),
+        rewards_one=rewards[0],
+        rewards_other=rewards[1],
+        lost_one=len(sides[0]) - len(rewards[0]),
+        lost_other=len(sides[1]) - len(rewards[1]),
+        conditions=session.conditions,
+        simulated=session.plan.simulated,
+        created_at=session.clock(),
+    )
 
 
 def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack: PackText, size: int) -> GroupSpec:
@@ -113,6 +156,7 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
         temperature=settings.temperature.eval if key.phase == "eval" else settings.temperature.train,
         pack=pack,
         reflect=key.phase == "train" and settings.enabled,
+        failures_teach=(key.epoch, key.batch) != (1, 0),
         failures=session.failures.get(group_id, {}),
     )
 

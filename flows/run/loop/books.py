@@ -9,17 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.calibration import CalibrationTally
-from tfgrpo.flows.run.effects import measured_json
+from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.prompt_packs.safety import ATTACK_REASONS
 from tfgrpo.rewarders.scorer import Abstained, Weighted
-from tfgrpo.stores.experiences.accounts import contradictions
+from tfgrpo.stores.experiences.credit import CreditFile
+from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
@@ -29,9 +31,11 @@ from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.runs.metrics import GroupMetrics, HalfMetrics, MetricsStore, ToolUse
 from tfgrpo.stores.text import pluralize, replace_surrogates
-from tfgrpo.tasks.gate import GateDecision
 from tfgrpo.tasks.learning.ask import AFTER_SHORTENING
 from tfgrpo.tasks.shapes import GroupResult, HalfResult, PackText, RolloutRecord, ToolMetricEvent
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.run.loop.learn import Swept
 
 
 def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstained]]]:
@@ -51,7 +55,9 @@ def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstaine
 class Books:
     """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
-    def __init__(self, paths: RunPaths, run_id: str, rewarders: Sequence[Weighted] = ()) -> None:
+    def __init__(self, paths: RunPaths, run_id: str, credit: Path, rewarders: Sequence[Weighted] = ()) -> None:
+        """``credit``: the file of the task, ``credit.jsonl``."""
+        self.credit = CreditFile(credit)
         self.manifest = ManifestFile(paths.manifest)
         self.epochs: list[EpochEnd] = []
         self.rollouts = 0
@@ -64,7 +70,8 @@ class Books:
         """Whether the first batch was checked for rewards that teach nothing."""
         self.first_batch: FirstBatch | None = None
         """What is wrong with the rewards of the first batch; None for one that can teach something."""
-        self.gate: GateDecision | None = None
+        self.decision: Decision | None = None
+        self.swept: Swept | None = None
         self._run_id = run_id
         self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
         self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
@@ -164,8 +171,12 @@ class Books:
                 for end in self.epochs
             ],
             "experiences_written": learning.stored,
-            "library": [entry.experience_id for entry in learning.candidate.entries],
-            "accounts": _accounts(learning),
+            "on_trial": [entry.experience_id for entry in learning.credit.on_trial],
+            "lessons": {
+                name: lesson_json(lesson, learning.credit, self.in_force(learning))
+                for name, lesson in learning.credit.known.items()
+            },
+            "proposals": dict(learning.proposals),
             "remembered": dict(learning.remembered),
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
@@ -176,6 +187,10 @@ class Books:
             ],
             "rejected": [list(pair) for pair in learning.rejected],
         }
+
+    def in_force(self, learning: LearningState) -> Sequence[str]:
+        """Return what is in force by the run's decision; before it, what was when the run began."""
+        return learning.memory.serving if self.decision is None else self.decision.experience_ids
 
     def _add(self, rollout: RolloutRecord) -> None:
         for score in rollout.scores:
@@ -214,21 +229,6 @@ class Books:
             measured=all(rollout.usage.calls is not None for rollout in result.rollouts),
             halves=tuple(_half_metrics(half, result.rollouts) for half in result.halves),
         )
-
-
-def _accounts(learning: LearningState) -> dict[str, Any]:
-    """Return what is known of each lesson by id: evidence, measured effect, and the tokens that it adds to a prompt."""
-    entries = {one.experience_id: one for one in learning.library.entries if one.experience_id in learning.accounts}
-    accounts = {name: learning.accounts[name] for name in entries}
-    opposites = contradictions(accounts)
-    return {
-        name: {
-            **accounts[name].as_json(),
-            **measured_json(entry, learning.effects.get(name)),
-            "opposites": list(opposites.get(name, ())),
-        }
-        for name, entry in entries.items()
-    }
 
 
 def _outcomes(rollouts: Iterable[RolloutRecord]) -> dict[str, int]:

@@ -11,7 +11,6 @@ from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.pipelines.plan.sampling import Cohort
 from tfgrpo.stores.errors import RunAborted
-from tfgrpo.stores.experiences.accounts import append_events
 from tfgrpo.stores.outcomes import Phase
 from tfgrpo.stores.telemetry.setup import OpenSpan
 from tfgrpo.stores.text import pluralize
@@ -26,9 +25,7 @@ def draw_cohort(session: Session, epoch: int) -> Cohort:
 
 def draw_items(session: Session, epoch: int) -> Cohort:
     """Draw items to learn on; those of an epoch that does not learn are free for measuring."""
-    # From what is on disk, so that a resumed or replayed run draws the same.
-    difficulty = session.difficulty and session.difficulty.with_run(session.paths, before_epoch=epoch)
-    return session.plan.cohort(epoch, difficulty)
+    return session.plan.cohort(epoch)
 
 
 @contextmanager
@@ -42,13 +39,9 @@ def open_epoch(
     sums = EpochSums(start, session.plan.score_range)
     learning.losses, began = sums.learning, perf_counter()
     session.observer.epoch_started(start)
-    try:
-        with _span(session, start):
-            yield sums
-    finally:
-        append_events(session.task.accounts, learning.unwritten)
-        learning.unwritten = ()
-    end = sums.end(learning.candidate)
+    with _span(session, start):
+        yield sums
+    end = sums.end(learning.credit.on_trial)
     session.books.epoch_ended(end, learning)
     session.telemetry.record(
         "epoch",

@@ -1,4 +1,4 @@
-"""The algorithm of a run: epochs of batches of groups, each tested before it is learned from, curation, and the sweep.
+"""The algorithm of a run: epochs of batches of groups on two sides, credit, curation, the sweep and the decision.
 
 It knows no Prefect: groups run through ``session.fan_out``.
 """
@@ -6,110 +6,157 @@ It knows no Prefect: groups run through ``session.fan_out``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
+from statistics import fmean
 from typing import Final
 
-from tfgrpo.flows.run.effects import effect_text
 from tfgrpo.flows.run.loop.batches import (
     accept_batches,
     check_first_batch,
-    cohort_groups,
     group_spec,
+    learning_batches,
     prompts,
     record_batch,
     record_failure,
+    row_of,
     run_batch,
+    unlearned_batches,
 )
+from tfgrpo.flows.run.loop.decide import decide
 from tfgrpo.flows.run.loop.epochs import draw_cohort, open_epoch, refuse_unscored
-from tfgrpo.flows.run.loop.measuring import measure_lessons
-from tfgrpo.flows.run.loop.promotion import promote, retire
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.rewarders.scorer import Range
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.credit import Row, share_of_range
+from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.evaluation import LearningEvidence, PairedEvidence, Tried, pair_arms
-from tfgrpo.tasks.gate import GateDecision, off_scale
-from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
+from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
+from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
-_OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {
-    "add": "added",
-    "modify": "changed",
-    "merge": "merged",
-    "delete": "deleted",
-}
+_OPERATIONS: Final[Mapping[Operation, ExperienceOp]] = {"add": "added", "modify": "changed", "merge": "merged"}
+SIDES: Final[tuple[Arm, Arm]] = ("library", "none")
+_ROUNDING: Final = 1e-9
 
 
-def learn(session: Session) -> GateDecision:
-    """Learn in epochs 1 … E-1, measure both libraries in epoch E, and return the recorded decision of the gate."""
-    evidence = LearningEvidence()
+def learn(session: Session) -> Decision:
+    """Learn in epochs 1 … E-1, sweep what would follow against no lessons in epoch E, and return the decision on record."""
     for epoch in range(1, session.settings.tfgrpo.epochs):
         cohort = draw_cohort(session, epoch)
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
-            for groups in cohort_groups(session, cohort, epoch, "train", "train"):
+            for groups in learning_batches(session, cohort, epoch):
                 results = run_batch(session, groups)
                 check_first_batch(session, groups, results)
-                evidence.add(results, session.baseline.library_id)
-                # The batch is written while the model curates it: one waits for the disk, the other for a reply.
-                curate(session, groups, results, meanwhile=partial(record_batch, session, results))
+                record_batch(session, results)
+                credit(session, [row_of(session, "learning", *each) for each in zip(groups, results, strict=True)])
+                curate(session, groups, results)
                 sums.add(results)
-    measure_lessons(session)
-    swept = sweep(session, session.learning.champion, session.successor)
+    swept = sweep(session)
     refuse_unscored(session)
-    retire(session)
-    return promote(session, swept, evidence.against(session.baseline.library_id))
+    return decide(session, swept)
 
 
-def sweep(session: Session, champion: Library, candidate: Library) -> PairedEvidence:
-    """Run champion and candidate on the same held-out items, with the same seeds, at the evaluation temperature.
+def credit(session: Session, rows: Sequence[Row]) -> None:
+    """Write rows, and let the posterior follow from them."""
+    session.books.credit.append(rows)
+    session.learning.add(lines=rows)
 
-    Nothing is run for equal libraries, whose calls would be the same; runs of the first learning rules run one arm. An
-    item for which libraries beyond the slots have the same prompt is run once: its difference is zero.
-    """
-    items = session.plan.eval_items
-    before, after = prompts(session, champion, items), prompts(session, candidate, items)
-    differ = [one.digest != other.digest for one, other in zip(before, after, strict=True)]
-    if not any(differ) and session.context.rules > 1:
-        return PairedEvidence((), (), identical=True)
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep brought: rewards of the scored attempts of each item, and the lost attempts, by side."""
+
+    rewards: Mapping[Arm, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+    lost: Mapping[Arm, Mapping[str, int]] = field(default_factory=dict)
+    items: int = 0
+    lessons: tuple[str, ...] = ()
+    """Ids of those in the prompt of the first side."""
+
+    def differences(self, score_range: Range) -> list[float]:
+        """Return mean reward with lessons minus without, of each item scored on both sides, as shares of the range."""
+        sides = [self.rewards.get(arm, {}) for arm in SIDES]
+        pairs = [[share_of_range(side[item], score_range) for side in sides] for item in sides[0]]
+        return [fmean(one) - fmean(other) for one, other in pairs if one and other]
+
+
+def sweep(session: Session) -> Swept:
+    """Run what would follow against no lessons, and credit the rows. Nothing is run where nothing would follow."""
+    follows = session.learning.credit.follows
+    if not follows:
+        return Swept()
+    swept, score_range = swept_sides(session, follows), session.plan.score_range
+    _warn_of_scale(session, [reward for side in swept.rewards.values() for each in side.values() for reward in each])
+    credit(
+        session,
+        [
+            Row(
+                line_id=f"{session.run_id}/sweep/{item.id}",
+                run_id=session.run_id,
+                night=session.night,
+                source="sweep",
+                item_id=item.id,
+                one=swept.lessons,
+                other=(),
+                rewards_one=share_of_range(swept.rewards["library"][item.id], score_range),
+                rewards_other=share_of_range(swept.rewards["none"][item.id], score_range),
+                lost_one=swept.lost["library"][item.id],
+                lost_other=swept.lost["none"][item.id],
+                conditions=session.conditions,
+                simulated=session.plan.simulated,
+                created_at=session.clock(),
+            )
+            for item in session.plan.eval_items
+        ],
+    )
+    return swept
+
+
+def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
+    """Run lessons and no lessons on the same items, at the evaluation temperature."""
+    items, (library, none) = session.plan.eval_items, prompts(session, [lessons, ()])
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     session.books.cohort(epoch, session.plan.evaluation)
 
     def groups(position: int) -> Iterator[GroupSpec]:
-        arms: tuple[tuple[Arm, PackText], ...] = (("champion", before[position]), ("candidate", after[position]))
-        for arm, pack in arms[: 1 + differ[position]]:
+        sides = list(zip(SIDES, (library, none), strict=True))
+        for arm, text in (
+            sides if position % 2 else sides[::-1]
+        ):  # by turns: what comes first may do better for that alone
             item = items[position]
             key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
-            yield group_spec(session, key, position, item, pack, session.plan.sweep_size)
+            yield group_spec(session, key, position, item, text, session.plan.sweep_size)
 
     batches = [
         [spec for at in range(first, min(first + size, len(items))) for spec in groups(at)]
         for first in range(0, len(items), size)
     ]
-    # Rewards alone, so that a sweep of any length fits into memory until the gate has seen it.
-    arms: dict[Arm, dict[str, Tried]] = {"champion": {}, "candidate": {}}
+    # Rewards alone, so that a sweep of any length fits into memory until it is decided on.
+    rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
+    lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
     with (
-        open_epoch(session, epoch, "eval", len(items) + sum(differ)) as sums,
+        open_epoch(session, epoch, "eval", 2 * len(items)) as sums,
         closing(accept_batches(session, batches)) as arriving,
     ):
         for accepted in arriving:
             sums.add(accepted)
             for result in accepted:
-                arms[result.key.arm][result.key.item] = Tried.of(result.rollouts)
-    return pair_arms(arms["champion"], arms["champion"] | arms["candidate"], identical=not any(differ))
+                scored = scored_rewards(each.outcome for each in result.rollouts)
+                rewards[result.key.arm][result.key.item] = scored
+                lost[result.key.arm][result.key.item] = len(result.rollouts) - len(scored)
+    return Swept(rewards, lost, len(items), library.experience_ids)
 
 
 def measure(session: Session) -> None:
     """Run one actor per item and learn nothing, for runs with the feature flag off."""
     cohort = draw_cohort(session, 1)
     with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
-        for groups in cohort_groups(session, cohort, 1, "eval", "champion"):
+        for groups in unlearned_batches(session, cohort):
             results = run_batch(session, groups)
             check_first_batch(session, groups, results)
             record_batch(session, results)
@@ -117,21 +164,18 @@ def measure(session: Session) -> None:
     refuse_unscored(session)
 
 
-def curate(
-    session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult], meanwhile: Callable[[], object]
-) -> None:
-    """Curate a batch and store the new records, all or none.
+def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+    """Curate a batch and store the new records, all or none, with what was said of the lessons.
 
-    ``meanwhile`` runs while the model answers, and before anything is stored. Raises ``BudgetRefused`` or
-    ``RunAborted`` when nothing could be decided: a resumed run curates the batch again.
+    Raises ``BudgetRefused`` or ``RunAborted`` when nothing could be decided: a resumed run curates the batch again.
     """
-    _warn_of_scale(session, results)
-    said = any(result.proposals or result.judgements for result in results)
-    if not said:
-        meanwhile()
+    _warn_of_scale(
+        session, [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
+    )
+    if not any(result.proposals or result.judgements or result.contrasts for result in results):
         return
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
-    curation = _ask(session, specs, results, meanwhile)
+    curation = _ask(session, specs, results)
     records = _verified(session, curation.records, f"epoch {epoch}, batch {batch + 1}")
     with session.telemetry.span("tfgrpo.store.write", epoch=epoch, batch=batch, records=len(records)):
         new = session.store.record_batch(records, session.paths.manifest) if records else 0
@@ -141,12 +185,13 @@ def curate(
     learning.stored += len(records)
     learning.remembered = curation.memory
     learning.rejected.extend(curation.rejected)
-    # Events of lessons that were not stored count for nobody.
-    events = curation.events if len(records) == len(curation.records) else ()
-    for name, reason in learning.learn(records, events).items():
-        session.books.manifest.warn(f"lesson {name} left the champion: {reason}")
+    learning.proposals.update(curation.counts)
+    # Words of lessons that were not stored count for nobody.
+    words = curation.words if len(records) == len(curation.records) else ()
+    session.books.credit.append(words)
+    learning.add(records, words)
     session.observer.lessons_stored(records, len(curation.rejected))
-    session.telemetry.record("library", domain=session.domain, active=len(learning.library.entries))
+    session.telemetry.record("library", domain=session.domain, active=len(learning.credit.known))
 
 
 def _record_operations(
@@ -164,24 +209,18 @@ def reason_label(reason: str) -> str:
     return "_".join(re.findall(r"[a-z]+", reason.lower())[:4])
 
 
-def _ask(
-    session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult], meanwhile: Callable[[], object]
-) -> CurationResult:
+def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> CurationResult:
     learning, epoch, batch = session.learning, specs[0].key.epoch, specs[0].key.batch
     request = CurationInput(
         epoch=epoch,
         batch=batch,
         groups=tuple(results),
-        library=learning.library.entries,
-        answers={spec.item.id: spec.item.answer for spec in specs},
-        alternatives={spec.item.id: spec.item.alternatives for spec in specs},
+        known=learning.credit.known,
+        items={spec.item.id: spec.item for spec in specs},
         rejected_before=learning.remembered,
-        accounts=learning.accounts,
-        effects={name: effect_text(each) for name, each in learning.effects.items()},
-        families={spec.item.id: spec.item.domain for spec in specs if spec.item.domain},
     )
     with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
-        curation = call_blocking(session.context, partial(curate_batch, request), meanwhile)
+        curation = call_blocking(session.context, partial(curate_batch, request))
     spend = curation.spend
     if spend.fatal:
         raise RunAborted(spend.fatal)
@@ -194,7 +233,10 @@ def _ask(
         learning.losses.add(sentence if number < curation.lost else None)
     if curation.lost:
         reason = spend.failure.reason if spend.failure else "no usable answer"
-        session.books.manifest.warn(f"epoch {epoch}, batch {batch + 1}: the deterministic rule curated ({reason})")
+        session.books.manifest.warn(
+            f"epoch {epoch}, batch {batch + 1}: {curation.lost} of {pluralize(curation.asked, 'question')} about the batch "
+            f"brought no usable answer ({reason}); without one for proposals the best supported ones are new lessons"
+        )
     return curation
 
 
@@ -209,11 +251,11 @@ def _verified(session: Session, records: Sequence[ExperienceRecord], batch: str)
     return ()
 
 
-def _warn_of_scale(session: Session, results: Sequence[GroupResult]) -> None:
-    rewards = [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
+def _warn_of_scale(session: Session, rewards: Sequence[float]) -> None:
     low, high = session.plan.score_range
-    if off_scale(rewards, (low, high)):
+    margin = _ROUNDING * (high - low)
+    if any(not low - margin <= reward <= high + margin for reward in rewards):
         session.books.manifest.warn(
-            f"rewards outside {low:g} to {high:g}: lessons are learned from them, but the gate will abstain: its interval "
-            "needs that scale; score_range declares another"
+            f"rewards outside {low:g} to {high:g}, their declared range: each counts as the end of it; "
+            "score_range declares another"
         )

@@ -16,17 +16,14 @@ from tfgrpo.flows.orchestration.request import Measuring
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.knowledge import LearningState
 from tfgrpo.pipelines.plan.plan import Plan
-from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.experiences.accounts import successor
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.tasks.gate import Carried
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 
@@ -63,20 +60,18 @@ class Session:
     books: Books
     observer: Observer
     learning: LearningState
-    champion: Library
+    serving: Library
     """The library in force when the run started."""
+    conditions: str
+    """Digest of model and rewarders, under which rows are measured."""
     measures: Measuring | None
     """What is measured in place of learning; None in a run that learns."""
-    carried: Carried | None
-    """Evidence of earlier nights; None for a run of learning rules before 4."""
     fan_out: RunGroups
     clock: Clock
     lock: BaseFileLock
     """Held while the run is open, so that no other process writes its files."""
     timing: Callable[[], dict[str, float]]
     """Of this part of the run, so far."""
-    difficulty: Difficulty | None = None
-    """Item statistics from earlier runs; None without a curriculum."""
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
     failures: Mapping[str, Mapping[str, Mapping[str, Abstained]]] = field(default_factory=dict)
@@ -88,24 +83,6 @@ class Session:
         return self.runtime.telemetry
 
     @property
-    def baseline(self) -> Library:
-        """What the candidates are proven against: no lessons, before learning rules 6 the champion."""
-        return Library(()) if self.context.rules > 5 else self.learning.champion
-
-    @property
-    def successor(self) -> Library:
-        """What the gate decides on: what may follow on the champion, before learning rules 6 the candidate."""
-        learning = self.learning
-        if self.context.rules < 6:
-            return learning.candidate
-        return Library(successor(learning.candidate.entries, learning.champion.entries, learning.accounts))
-
-    @property
-    def follows(self) -> bool:
-        """Whether lessons are in force on which the candidate follows, while what is proven is against none."""
-        return self.context.rules > 5 and bool(self.learning.champion.entries)
-
-    @property
     def domain(self) -> str:
         """Domain of the pack, as the metrics name it."""
         return self.plan.pack.manifest.domain
@@ -114,11 +91,6 @@ class Session:
     def context(self) -> RunContext:
         """The run as each of its processes needs it."""
         return self.runtime.context
-
-    def outgrown_by(self, *libraries: Library) -> bool:
-        """Return whether prompts with one of these libraries are made for their item: it has more lessons than slots."""
-        slots, per_item = self.plan.pack.manifest.experience_slots, self.settings.tfgrpo.retrieval.per_item
-        return bool(per_item) and any(len(library.entries) > slots for library in libraries)
 
     @property
     def paths(self) -> RunPaths:
@@ -129,3 +101,8 @@ class Session:
     def settings(self) -> Settings:
         """Settings of the run."""
         return self.plan.settings
+
+    @property
+    def night(self) -> int:
+        """Nights that the task had ended before this run."""
+        return self.settings.tfgrpo.night or 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tfgrpo.prompt_packs.inject import LESSONS_MARK
+from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.tasks.gateway.chat import EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.live.conversations import Conversation, Opening, opening_of
@@ -43,7 +43,7 @@ class LiveClient(Caller):
         self._keeps = False
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
-        """Draw the arm of the conversation, and return its lessons: those for its first message."""
+        """Draw the arm of the conversation, and return its lessons."""
         traffic, headers = self._traffic, self._request.headers
         opening = opening_of(body)
         self._conversation = conversation = traffic.conversations.of(body, opening, headers.get(_CONVERSATION))
@@ -51,9 +51,9 @@ class LiveClient(Caller):
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
             self.arm = traffic.arm_of(conversation.name)
-            taught = traffic.lessons(conversation.prompt) if self.arm == "lessons" else ""
+            taught = traffic.lessons() if self.arm == "lessons" else ""
             auxiliary = any(fnmatchcase(str(body.get("model")), pattern) for pattern in traffic.auxiliary)
-            self._keeps = conversation.begun_here and not auxiliary and LESSONS_MARK not in self._opening.system
+            self._keeps = conversation.begun_here and not auxiliary and not holds_lessons(self._opening.system)
         self.headers = {_ARM: str(self.arm)}
         return Additions(taught, models=traffic.models, auxiliary=traffic.auxiliary)
 

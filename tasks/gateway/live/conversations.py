@@ -50,7 +50,7 @@ class Conversation(NamedTuple):
     name: str
     """By which its arm is drawn."""
     prompt: str
-    """The first message of the user, which chooses the lessons."""
+    """The first message of the user."""
     begun_here: bool = True
     """False when it continues an answer that is not remembered: ``prompt`` is then a later message."""
 

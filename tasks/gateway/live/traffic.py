@@ -26,8 +26,8 @@ class Traffic:
     """State of one gateway in production. For one event loop."""
 
     task_id: str
-    lessons: Callable[[str], str]
-    """Returns the block of lessons for a text; empty without any. Does not raise."""
+    lessons: Callable[[], str]
+    """Returns the block of the lessons in force; empty without any. Does not raise."""
     telemetry: Telemetry
     held_out: float = 0.0
     """Share of conversations without lessons."""

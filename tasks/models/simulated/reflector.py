@@ -1,4 +1,4 @@
-"""The reflecting role: say what separated attempts, judge the lessons in force, and condense one attempt.
+"""The reflecting role: say what separated attempts and what recurs, judge the lessons in force, condense one attempt.
 
 It knows what the transcripts show, never which lesson is right.
 """
@@ -28,6 +28,11 @@ _USELESS_WITHOUT_CONTRAST = 0.4
 _RAMBLES = 0.02
 _MOST_NAMED: Final = 3
 _TAIL_CHARS: Final = 300
+_DECIDED: Final = "SIMULATED: what decided was "
+_NOT: Final = "no "
+"""Before a pitfall that the better attempts hit."""
+_RECURS: Final = 2
+"""Groups in whose causes something has to be."""
 
 Contrasts: TypeAlias = Sequence[tuple[Pitfall, bool]]
 """Pitfalls on which attempts differ, and whether those that avoided them fared better."""
@@ -51,6 +56,20 @@ class ReflectionAsk(BaseModel, frozen=True):
     max_words: int = 32
 
 
+class Cause(BaseModel, frozen=True):
+    """Why the attempts of one group ended differently."""
+
+    group: str
+    cause: str
+
+
+class RecurringAsk(BaseModel, frozen=True):
+    """A request to say what recurs in the causes of a batch."""
+
+    causes: list[Cause]
+    max_lessons: int = Field(ge=0)
+
+
 class LessonInForce(BaseModel, frozen=True):
     """A lesson that the attempts were given."""
 
@@ -69,7 +88,7 @@ def reflect(
     """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
 
     From their transcripts alone: most lessons draw the conclusion that these suggest; some are useless, some are wrong.
-    Where the system text lists the lessons in force, the answer also says what separates the attempts and judges each.
+    The answer also says what separates the attempts, and judges the lessons in force that the system text lists.
     ``misjudged``: the better attempts are taken for the worse.
     """
     differing = contrasts(world.pitfalls.values(), ask.attempts, misjudged=misjudged)
@@ -82,8 +101,23 @@ def reflect(
     for lesson in lessons:
         rambling = f" {RAMBLING}" if rng.random() < _RAMBLES else ""
         answer["lessons"].append({"polarity": lesson.polarity, "text": lesson.text + rambling})
-    known = _lessons_in_force(system_text)
-    return answer if known is None else _judged(world, known, differing, rng) | answer
+    return _judged(world, _lessons_in_force(system_text), differing, rng) | answer
+
+
+def recurring(world: World, ask: RecurringAsk, rng: random.Random) -> dict[str, Any]:
+    """Return up to ``max_lessons`` lessons on what the causes of at least two groups name, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for each in ask.causes:
+        for name in each.cause.removeprefix(_DECIDED).rstrip(".").split(", "):
+            if each.group not in groups.setdefault(name, []):
+                groups[name].append(each.group)
+    lessons = []
+    for name, labels in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
+        pitfall = world.pitfalls.get(name.removeprefix(_NOT).replace(" ", "_"))
+        if pitfall is not None and len(labels) >= _RECURS:
+            lesson = _lesson(pitfall, not name.startswith(_NOT), rng)
+            lessons.append({"groups": labels, "polarity": lesson.polarity, "text": lesson.text})
+    return {"lessons": lessons[: ask.max_lessons]}
 
 
 def contrasts(pitfalls: Iterable[Pitfall], attempts: Sequence[ShownAttempt], *, misjudged: bool = False) -> Contrasts:
@@ -113,12 +147,12 @@ def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
     return rng.choice(pitfall.good_advice if good else pitfall.bad_advice)
 
 
-def _lessons_in_force(system_text: str) -> list[LessonInForce] | None:
-    """Return the lessons at the end of a system message; None for a request of the older form, which has no such list."""
+def _lessons_in_force(system_text: str) -> list[LessonInForce]:
+    """Return the lessons at the end of a system message."""
     listed = (line for line in system_text.splitlines() if line.startswith('{"lessons_in_force":'))
     with suppress(ValidationError):
         return _Context.model_validate_json(next(listed, "")).lessons_in_force
-    return None
+    return []
 
 
 def _judged(world: World, lessons: Iterable[LessonInForce], differing: Contrasts, rng: random.Random) -> dict[str, Any]:
@@ -129,6 +163,9 @@ def _judged(world: World, lessons: Iterable[LessonInForce], differing: Contrasts
     """
     right: Mapping[str, bool] = {pitfall.name: better for pitfall, better in differing}
     named = ", ".join(name.replace("_", " ") for name in list(right)[:_MOST_NAMED])
+    decided = ", ".join(
+        ("" if better else _NOT) + name.replace("_", " ") for name, better in list(right.items())[:_MOST_NAMED]
+    )
     judgements = []
     for lesson in lessons:
         stances = world.lexicon.stances(lesson.polarity, lesson.text)
@@ -141,7 +178,7 @@ def _judged(world: World, lessons: Iterable[LessonInForce], differing: Contrasts
     difference = f"they part at {named}." if named else "nothing shown separates them."
     return {
         "first_difference": f"SIMULATED: {difference}",
-        "cause": f"SIMULATED: what decided was {named}." if named else "",
+        "cause": f"{_DECIDED}{decided}." if decided else "",
         "judgements": judgements,
     }
 

@@ -18,7 +18,7 @@ from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import count_words
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.reflector import ReflectionAsk, digest, reflect
+from tfgrpo.tasks.models.simulated.reflector import RecurringAsk, ReflectionAsk, digest, recurring, reflect
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
 
@@ -52,7 +52,9 @@ class ComparisonAsk(BaseModel, frozen=True):
     second: str
 
 
-_Question: TypeAlias = ReflectionAsk | DigestAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
+_Question: TypeAlias = (
+    ReflectionAsk | DigestAsk | RecurringAsk | CurationAsk | ShortenAsk | JudgementAsk | ComparisonAsk
+)
 _QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
 
 
@@ -70,6 +72,8 @@ def learned_answer(
             answer = reflect(world, question, rng, body.messages[0].text, misjudged=mistaken)
         case DigestAsk() as question:
             answer = digest(world.pitfalls.values(), question.transcript)
+        case RecurringAsk() as question:
+            answer = recurring(world, question, rng)
         case CurationAsk() as question:
             answer = curate(world.lexicon, question, rng)
         case ShortenAsk() as question:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 
-from tests.support.records.promotions import champion_ids, record_promotion
+from tests.support.records.promotions import ids_in_force
+from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
+from tests.support.runs import running as kit
 from tfgrpo.flows import cli
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.prompt_packs.loader import load_prompt_pack
+from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.stores.experiences.decisions import read_decisions
+from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
+
+
+@pytest.fixture
+def task(tmp_path, capsys):
+    """A task with two lessons in force and one on trial."""
+    task = Task(tmp_path / "out", kit.TASK, capsys)
+    task.learn(("do", UNITS), ("avoid", CENTS))
+    task.learn(("do", TWICE), in_force=False)
+    return task
 
 
 @pytest.fixture
@@ -24,44 +37,84 @@ def ask(capsys, small_run):
 
 
 @pytest.fixture
-def champion(small_run):
-    ids = champion_ids(small_run.task.promotions)
+def in_force(small_run):
+    ids = ids_in_force(small_run.task.promotions)
     assert ids
     return ids
 
 
-def records(run):
-    return [json.loads(line) for line in run.task.experiences.read_text().splitlines()]
+def records(task):
+    return [json.loads(line) for line in task.experiences.read_text().splitlines()]
 
 
-def test_the_promoted_library_is_listed_a_line_per_lesson(ask, champion):
-    lines = ask("list").out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(champion)
-    listed = json.loads(ask("list", "--json").out)["experiences"]
-    assert [record["experience_id"] for record in listed] == list(champion)
+def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence(task):
+    first, second = task.ids
+    task.measure(first, difference=0.2, rows=5)
+    task.say(first, "confirmed", 1.0, group_id="n0:g1")
+    task.say(first, "contradicted", -1.0, group_id="n0:g2")
+    head, *lines = task.tell("experiences", "list").out.splitlines()
+    assert head.split() == ["id", "state", "effect", "for", "against", "tokens", "says", "lesson"]
+    assert [line.split()[0] for line in lines] == [first, second]
+    listed = {each["experience_id"]: each for each in task.ask("experiences", "list")["experiences"]}
+    effect = listed[first]["effect"]
+    assert (effect["attempts"], listed[first]["groups_for"], listed[first]["groups_against"]) == (20, 1, 1)
+    assert f"{effect['mean']:+.1f} points ({effect['low']:+.1f} … {effect['high']:+.1f}), 20 attempts" in lines[0]
+    assert listed[second]["effect"]["attempts"] == 0
+    for name, each in listed.items():
+        assert task.ask("experiences", "show", name)["experiences"] == [each]
 
 
-def test_all_lists_every_record(ask, small_run):
-    assert len(ask("list", "--all").out.splitlines()) == 1 + len(records(small_run))
+def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
+    task.learn(("do", "Ask for the currency."), in_force=False, simulated=False)
+    lines = task.paths.credit.read_text().splitlines(keepends=True)
+    task.paths.credit.write_text("".join(line for line in lines if task.ids[1] not in line))
+    task.decide("in force", task.ids[:1])
+    listed = task.ask("experiences", "list", "--all")["experiences"]
+    assert {each["summary32"]: each["state"] for each in listed} == {
+        UNITS: "in force",
+        CENTS: "forgotten",
+        TWICE: "on trial",
+        "Ask for the currency.": "on trial",
+    }
+    assert len(task.tell("experiences", "list", "--all").out.splitlines()) == 1 + len(listed)
 
 
-def test_a_lesson_is_shown_by_the_beginning_of_its_id(ask, champion):
-    shown = ask("show", champion[0][:20]).out
-    assert f'experience_id  "{champion[0]}"' in shown
-    both = json.loads(ask("show", champion[0], champion[0], "--json").out)["experiences"]
-    assert [record["experience_id"] for record in both] == [champion[0]] * 2
+def test_what_was_measured_of_an_older_wording_counts_for_the_newer_one(task):
+    first = task.ids[0]
+    task.measure(first, difference=0.2, rows=5)
+    text = task.paths.experiences.read_text().partition("\n")[0]
+    fields = {"experience_id": "exp-newer", "operation": "modify", "supersedes": (first,), "summary32": "Name units."}
+    newer = ExperienceRecord.model_validate_json(text).model_copy(update=fields)
+    with task.paths.experiences.open("a") as file:
+        file.write(stamp_record(newer, pack_stamp(load_prompt_pack("arithmetic"))).model_dump_json() + "\n")
+    task.say("exp-newer", "confirmed", 1.0)
+    task.tell("experiences", "rollback", "none")
+    listed = {each["experience_id"]: each for each in task.ask("experiences", "list", "--all")["experiences"]}
+    assert (listed[first]["state"], listed["exp-newer"]["state"]) == ("reworded", "on trial")
+    assert listed[first]["effect"] == listed["exp-newer"]["effect"]
+    assert listed["exp-newer"]["effect"]["attempts"] == 20
+    task.tell("experiences", "retire", first, "--why", "harms")
+    (shown,) = task.ask("experiences", "show", "exp-newer")["experiences"]
+    assert (shown["state"], shown["kept_out"]) == ("kept out", "harms")
+
+
+def test_a_lesson_is_shown_by_the_beginning_of_its_id(task):
+    first = task.ids[0]
+    assert f'experience_id  "{first}"' in task.tell("experiences", "show", first[:12]).out
+    both = task.ask("experiences", "show", first, first)["experiences"]
+    assert [record["experience_id"] for record in both] == [first] * 2
 
 
 @pytest.mark.parametrize(("name", "says"), [("exp-", "one of exp-"), ("nobody", "list --all")])
-def test_an_unknown_or_ambiguous_id_is_refused(ask, name, says):
-    assert says in ask("show", name, code=2).err
+def test_an_unknown_or_ambiguous_id_is_refused(task, name, says):
+    assert says in task.tell("experiences", "show", name, code=2).err
 
 
 @pytest.mark.parametrize(
     "arguments", [("show",), ("blame",), ("blame", "a", "b"), ("list", "a"), ("diff",), ("diff", "a", "b", "c")]
 )
-def test_names_too_few_or_too_many_are_refused(ask, arguments):
-    assert "accepted: " in ask(*arguments, code=2).err
+def test_names_too_few_or_too_many_are_refused(task, arguments):
+    assert "accepted: " in task.tell("experiences", *arguments, code=2).err
 
 
 @pytest.mark.parametrize(
@@ -69,210 +122,200 @@ def test_names_too_few_or_too_many_are_refused(ask, arguments):
     [
         (("list", "--to", "json"), "--to: got it with list; accepted: export only"),
         (("show", "x", "--all"), "--all: got it with show; accepted: list only"),
-        (("export", "--promote"), "--promote: got it with export; accepted: import or merge only"),
-        (("verify", "--reviewed-by", "me"), "--reviewed-by: got it with verify; accepted: import or merge only"),
-        (("diff", "a", "--from", "json"), "--from: got it with diff; accepted: import only"),
-        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import or merge only"),
+        (("export", "--in-force"), "--in-force: got it with export; accepted: import only"),
+        (("verify", "--reviewed-by", "me"), "--reviewed-by: got it with verify; accepted: import only"),
+        (("blame", "a", "--pack", "general"), "--pack: got it with blame; accepted: import only"),
     ],
 )
-def test_an_option_that_the_action_does_not_take_is_refused(ask, arguments, says):
-    assert says in ask(*arguments, code=2).err
+def test_an_option_that_the_action_does_not_take_is_refused(task, arguments, says):
+    assert says in task.tell("experiences", *arguments, code=2).err
 
 
-def test_blame_names_the_rollouts_that_showed_a_lesson(ask, champion, small_run):
-    record = next(row for row in records(small_run) if row["experience_id"] == champion[0])
-    said = ask("blame", champion[0]).out
+def test_blame_names_the_rollouts_that_showed_a_lesson(ask, in_force, small_run):
+    record = next(row for row in records(small_run.task) if row["experience_id"] == in_force[0])
+    said = ask("blame", in_force[0]).out
     assert all(name in said for name in record["evidence"])
-    answer = json.loads(ask("blame", champion[0], "--json").out)
+    answer = json.loads(ask("blame", in_force[0], "--json").out)
     assert {row["rollout_id"] for row in answer["rollouts"]} == set(record["evidence"])
-    assert answer["ancestry"][0]["experience_id"] == champion[0]
+    assert answer["ancestry"][0]["experience_id"] == in_force[0]
 
 
-def test_blame_goes_back_to_what_a_lesson_superseded(ask, own_run):
-    rows = records(own_run)
-    child = {**rows[-1], "experience_id": "exp-child", "operation": "modify", "supersedes": [rows[0]["experience_id"]]}
-    with own_run.task.experiences.open("a") as file:
+def test_blame_names_the_rows_of_each_night_that_measured_a_lesson(task):
+    first, second = task.ids
+    assert "no row yet" in task.tell("experiences", "blame", first).out
+    task.measure(first, second, difference=0.1, rows=4)
+    task.measure(second, difference=-0.2, rows=2, other=(first,), night=1)
+    task.measure(first, difference=0.3, rows=3, night=1, source="sweep")
+    task.measure("exp-other", difference=0.5, night=1)
+    rows = task.ask("experiences", "blame", first)["rows"]
+    found = [(each["night"], each["source"], each["rows"], round(each["difference"], 6)) for each in rows]
+    assert found == [(1, "learning", 4, 10.0), (2, "learning", 2, 20.0), (2, "sweep", 3, 30.0)]
+    said = task.tell("experiences", "blame", first).out
+    assert "night 2, learning: +20.0 points on its side, beside other lessons, over 2 rows" in said
+
+
+def test_blame_goes_back_to_what_a_lesson_superseded(task):
+    first = records(task.paths)[0]
+    child = {**first, "experience_id": "exp-child", "operation": "modify", "supersedes": [first["experience_id"]]}
+    with task.paths.experiences.open("a") as file:
         file.write(json.dumps(child) + "\n")
-    lines = ask("blame", "exp-child", out=own_run.out).out.splitlines()
+    lines = task.tell("experiences", "blame", "exp-child").out.splitlines()
     assert lines[0].startswith("exp-child")
-    assert lines[1].startswith(f"  {rows[0]['experience_id']}")
+    assert lines[1].startswith(f"  {first['experience_id']}")
 
 
-def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, champion):
-    rows = [json.loads(line) for line in own_run.paths.rollouts.read_text().splitlines()]
-    evidence = next(row for row in records(own_run) if row["experience_id"] == champion[0])["evidence"]
+def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, in_force):
+    rows = kit.lines(own_run.paths.rollouts)
+    evidence = next(row for row in records(own_run.task) if row["experience_id"] == in_force[0])["evidence"]
     for row in rows:
         if row["rollout_id"] == evidence[0]:
             row["outcome"] = {"name": "failed", "error_type": "ModelTimeout", "reason": "slow"}
     own_run.paths.rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert f"{evidence[0]}  no reward" in ask("blame", champion[0], out=own_run.out).out
+    assert f"{evidence[0]}  no reward" in ask("blame", in_force[0], out=own_run.out).out
 
 
-def test_blame_names_the_line_of_a_damaged_file(ask, champion, own_run):
+def test_blame_names_the_line_of_a_damaged_file(ask, in_force, own_run):
     with own_run.paths.rollouts.open("a") as file:
         file.write("{torn\n")
-    said = ask("blame", champion[0], out=own_run.out, code=1).err
+    said = ask("blame", in_force[0], out=own_run.out, code=1).err
     assert "rollouts.jsonl: line" in said
     assert said.count("\n") == 1
 
 
-def test_diff_shows_what_a_run_changed(ask, champion):
+def test_diff_shows_what_a_run_changed(ask, in_force):
     said = ask("diff", "small").out.splitlines()
-    assert [line[:2] for line in said] == ["+ "] * len(champion)
-    assert json.loads(ask("diff", "small", "--json").out) == {"removed": [], "added": list(champion)}
+    assert [line[:2] for line in said] == ["+ "] * len(in_force)
+    assert json.loads(ask("diff", "small", "--json").out) == {"removed": [], "added": list(in_force)}
     same = ask("diff", "small", "small")
     assert (same.out, same.err.strip()) == ("", "no change")
-    assert json.loads(ask("diff", "small", "small", "--json").out) == {"removed": [], "added": []}
 
 
-def test_diff_of_a_run_without_a_decision_names_those_with_one(ask):
-    assert "accepted: small" in ask("diff", "other", code=2).err
+def test_diff_compares_with_what_was_in_force_before_or_after_another_run(task):
+    first, second = task.ids
+    task.decide("in force", (second,), run_id="n1")
+    task.decide("in force", (), run_id="real", simulated=False)
+    task.decide("in force", (second, first), run_id="n2")
+    removed = task.tell("experiences", "diff", "n1").out
+    assert removed == f"- {first}  do: {UNITS}\n"
+    assert task.ask("experiences", "diff", "n2") == {"removed": [], "added": [first]}
+    assert task.ask("experiences", "diff", "n2", "n1") == {"removed": [first], "added": []}
+    assert "accepted: import-1, import-2, n1, real, n2" in task.tell("experiences", "diff", "other", code=2).err
 
 
-def test_diff_without_the_manifest_is_refused(ask, own_run):
-    own_run.paths.manifest.unlink()
-    assert "two runs" in ask("diff", "small", out=own_run.out, code=2).err
+def test_an_intact_store_verifies(task):
+    assert "in force: 2 lessons, of which 0 not verified" in task.tell("experiences", "verify").out
+    answer = task.ask("experiences", "verify")
+    assert (answer["ok"], answer["records"]) == (True, 3)
 
 
-def test_diff_shows_removed_lessons(ask, own_run, champion):
-    decisions = own_run.task.promotions.read_text()
-    later = {**json.loads(decisions), "run_id": "later", "experience_ids": champion[1:]}
-    own_run.task.promotions.write_text(decisions + json.dumps(later) + "\n")
-    assert ask("diff", "small", "later", out=own_run.out).out.startswith(f"- {champion[0]}")
+def test_a_changed_lesson_does_not_verify_and_is_not_exported(task):
+    text = task.paths.experiences.read_text()
+    second = task.ids[1]
+    task.paths.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"') + "no record\n")
+    answer = json.loads(task.tell("experiences", "verify", "--json", code=1).out)
+    assert (answer["ok"], answer["unreadable"], answer["stale"]) == (False, 1, [second])
+    said = task.tell("experiences", "export")
+    assert said.out == f"- Do: {UNITS}\n"
+    assert "1 lesson kept out" in said.err
 
 
-def test_an_intact_store_verifies(ask, small_run):
-    assert "of which 0 not verified" in ask("verify").out
-    answer = json.loads(ask("verify", "--json").out)
-    assert answer["ok"]
-    assert answer["records"] == len(records(small_run))
-
-
-def test_a_changed_lesson_does_not_verify(ask, own_run, champion):
-    text = own_run.task.experiences.read_text()
-    own_run.task.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"') + "no record\n")
-    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
-    assert not answer["ok"]
-    assert answer["unreadable"] == 1
-    assert set(answer["stale"]) <= set(champion)
-
-
-def test_the_export_can_be_pasted_into_a_prompt(ask, champion):
-    lines = ask("export").out.splitlines()
-    assert len(lines) == len(champion)
-    assert all(line.startswith(("- Do: ", "- Avoid: ")) for line in lines)
-    asked = [json.loads(ask("export", *how).out) for how in (("--to", "json"), ("--json",))]
+def test_the_export_can_be_pasted_into_a_prompt_and_carries_effects(task):
+    first, second = task.ids
+    task.measure(first, difference=0.2, rows=5)
+    assert task.tell("experiences", "export").out == f"- Do: {UNITS}\n- Avoid: {CENTS}\n"
+    asked = [task.ask("experiences", "export", *how) for how in (("--to", "json"), ())]
     assert asked[0] == asked[1]
-    assert [lesson["id"] for lesson in asked[0]["lessons"]] == list(champion)
+    assert [lesson["id"] for lesson in asked[0]["lessons"]] == [first, second]
+    assert set(asked[0]["lessons"][0]["effect"]) == {"mean", "low", "high", "likely", "attempts"}
+    assert asked[0]["lessons"][0]["effect"]["attempts"] == 20
 
 
-def test_a_simulated_promotion_replaces_no_real_library(ask, own_run, champion):
-    assert "SIMULATED" in ask("list", out=own_run.out).err
-    rehearsed = list(promotions(own_run.task.promotions))[-1]
-    real = rehearsed.model_copy(update={"run_id": "real", "simulated": False, "experience_ids": champion[:1]})
-    for one in (real, rehearsed.model_copy(update={"run_id": "again"})):
-        record_promotion(own_run.task.promotions, one)
-    said = ask("export", "--to", "json", out=own_run.out)
-    assert [lesson["id"] for lesson in json.loads(said.out)["lessons"]] == [champion[0]]
+def test_a_library_of_the_simulated_model_replaces_no_real_one(task):
+    assert "SIMULATED" in task.tell("experiences", "list").err
+    first, second = task.ids
+    task.decide("in force", (second,), simulated=False)
+    task.decide("in force", (first, second))
+    said = task.tell("experiences", "export", "--to", "json")
+    assert [lesson["id"] for lesson in json.loads(said.out)["lessons"]] == [second]
     assert "SIMULATED" not in said.err
 
 
-def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(ask, own_run, champion):
-    stored = own_run.task.experiences.read_text()
-    own_run.task.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
-    said = ask("export", out=own_run.out, code=1)
+def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
+    stored = task.paths.experiences.read_text()
+    task.paths.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
+    said = task.tell("experiences", "export", code=1)
     assert said.out == ""
-    assert f"{len(champion)} lessons kept out: no version of the pack mine verifies here; --packs-root" in said.err
-    assert "promoted yet" not in said.err
-    assert json.loads(ask("list", "--json", out=own_run.out).out) == {"experiences": []}
+    assert "2 lessons kept out: no version of the pack mine verifies here; --packs-root" in said.err
+    assert "nothing to export" not in said.err
+    assert task.ask("experiences", "list") == {"experiences": []}
 
 
-def test_before_any_promotion_there_is_nothing_in_force(ask, own_run):
-    own_run.task.promotions.unlink()
-    assert "--all" in ask("list", out=own_run.out).err
-    assert ask("export", out=own_run.out).out == ""
-    assert "none: no run" in ask("diff", "small", out=own_run.out, code=2).err
+def test_before_any_decision_nothing_is_in_force(task):
+    task.paths.promotions.unlink()
+    task.paths.state.unlink()
+    assert "--all" in task.tell("experiences", "list").err
+    assert task.tell("experiences", "export").out == ""
+    assert "none: no run" in task.tell("experiences", "diff", "small", code=2).err
+    assert task.ask("experiences", "verify")["problems"] == []
 
 
-def test_the_environment_names_the_task_too(capsys, monkeypatch, small_run):
-    monkeypatch.setenv("TFGRPO_OUT", str(small_run.out))
+@pytest.mark.usefixtures("task")
+def test_the_environment_names_the_task_too(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TFGRPO_OUT", str(tmp_path / "out"))
     assert cli.main(["experiences", "list"]) == 0
     monkeypatch.setenv("TFGRPO_TASK_ID", "another")
     assert cli.main(["experiences", "list"]) == 2
     assert "tfgrpo-learning" in capsys.readouterr().err
 
 
-def test_an_empty_directory_name_is_refused(ask):
-    assert "--out: got ''; accepted: a directory" in ask("list", out="", code=2).err
+def test_an_empty_directory_name_is_refused(capsys):
+    assert cli.main(["experiences", "list", "--out", ""]) == 2
+    assert "--out: got ''; accepted: a directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("task", ["../up", "nobody", ""])
-def test_an_unknown_task_is_refused(ask, task):
-    assert "--task-id" in ask("list", "--task-id", task, code=2).err
+@pytest.mark.parametrize("name", ["../up", "nobody", ""])
+def test_an_unknown_task_is_refused(task, capsys, name):
+    assert cli.main(["experiences", "list", "--out", str(task.paths.root.parent), "--task-id", name]) == 2
+    assert "--task-id" in capsys.readouterr().err
 
 
-def test_a_task_that_learned_nothing_is_refused(ask, tmp_path):
+def test_a_task_that_learned_nothing_is_refused(tmp_path, capsys):
     (tmp_path / "tfgrpo-learning").mkdir()
-    assert "learned something" in ask("list", out=tmp_path, code=2).err
+    assert cli.main(["experiences", "list", "--out", str(tmp_path)]) == 2
+    assert "learned something" in capsys.readouterr().err
 
 
-def test_own_packs_are_in_force_with_those_that_ship(ask, tmp_path):
+def test_own_packs_are_in_force_with_those_that_ship(task, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{}")
-    assert json.loads(ask("verify", "--json", "--packs-root", str(tmp_path)).out)["ok"]
+    assert task.ask("experiences", "verify", "--packs-root", tmp_path)["ok"]
 
 
-def cut(path):
-    path.write_text(path.read_text()[:-20])
+def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(task):
+    gone = task.ids[0]
+    kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if gone not in row]
+    task.paths.experiences.write_text("".join(kept))
+    answer = json.loads(task.tell("experiences", "verify", "--json", code=1).out)
+    assert len(answer["problems"]) == 1
+    assert answer["problems"][0].endswith(f": {gone}")
+    assert gone in task.tell("experiences", "list").err
+    assert task.tell("experiences", "export").out == f"- Avoid: {CENTS}\n"
 
 
-def test_a_promoted_record_that_was_removed_fails_the_check_and_is_a_warning(ask, own_run, champion):
-    gone = next(row["experience_id"] for row in records(own_run) if row["experience_id"] in champion)
-    kept = [row for row in own_run.task.experiences.read_text().splitlines(keepends=True) if gone not in row]
-    own_run.task.experiences.write_text("".join(kept))
-    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
-    assert answer["problems"] == [f"1 promoted lesson left out, not among the task's records as promoted: {gone}"]
-    assert gone in ask("verify", out=own_run.out, code=1).out
-    assert gone in ask("list", out=own_run.out).err
-    assert gone not in ask("export", out=own_run.out).out
+def test_torn_decisions_fail_the_check(task):
+    task.paths.promotions.write_text(task.paths.promotions.read_text()[:-20])
+    answer = json.loads(task.tell("experiences", "verify", "--json", code=1).out)
+    assert answer["problems"] == ["promotions.jsonl: the last line is incomplete and does not count"]
+    task.paths.promotions.write_text("")
+    assert "state.json shows" in json.loads(task.tell("experiences", "verify", "--json", code=1).out)["problems"][0]
 
 
-def test_torn_promotions_fail_the_check(ask, own_run):
-    cut(own_run.task.promotions)
-    answer = json.loads(ask("verify", "--json", out=own_run.out, code=1).out)
-    assert answer["problems"][0] == "promotions.jsonl: the last line is incomplete and does not count"
-    assert "state.json shows" in answer["problems"][1]
-    own_run.task.promotions.write_text("")
-    assert len(json.loads(ask("verify", "--json", out=own_run.out, code=1).out)["problems"]) == 1
-
-
-def test_a_promotion_removed_by_hand_leaves_a_store_that_verifies(ask, own_run):
-    own_run.task.promotions.write_text("")
-    own_run.task.state.unlink()
-    assert json.loads(ask("verify", "--json", out=own_run.out).out)["problems"] == []
-
-
-def test_a_promoted_record_of_another_task_is_not_exported(ask, own_run, champion):
-    decision = json.loads(own_run.task.promotions.read_text())
-    own_run.task.root.rename(own_run.task.root.with_name("copied"))
-    place = own_run.task.root.with_name("copied")
-    (place / "promotions.jsonl").write_text(json.dumps({**decision, "schema_version": 1, "previous": None}) + "\n")
-    said = ask("export", "--task-id", "copied", out=own_run.out, code=1)
+def test_a_record_of_another_task_is_not_exported(task, capsys, tmp_path):
+    decided = next(iter(read_decisions(task.paths.promotions)))
+    task.paths.root.rename(task.paths.root.with_name("copied"))
+    copied = Task(tmp_path / "out", "copied", capsys)
+    copied.paths.promotions.write_text(decided.model_dump_json() + "\n")
+    said = copied.tell("experiences", "export", code=1)
     assert said.out == ""
-    assert f"{len(champion)} promoted lessons left out, not among the task's records" in said.err
-    assert not json.loads(ask("verify", "--json", "--task-id", "copied", out=own_run.out, code=1).out)["ok"]
-
-
-def test_the_accounts_of_the_lessons_are_listed_and_shown(ask, champion, own_run):
-    counted: Counter[str] = Counter()
-    for row in map(json.loads, own_run.task.accounts.read_text().splitlines()):
-        counted[row["experience_id"]] += row["weight"]
-    listed = json.loads(ask("list", "--json", out=own_run.out).out)["experiences"]
-    assert all(each["account"]["net"] > 0 for each in listed)
-    assert all(each["account"]["for"] <= counted[each["experience_id"]] for each in listed)
-    for each in listed:
-        [shown] = json.loads(ask("show", each["experience_id"], "--json", out=own_run.out).out)["experiences"]
-        assert shown == each
-    assert "against" in ask("list", out=own_run.out).out.splitlines()[0]
-    own_run.task.accounts.unlink()
-    assert json.loads(ask("list", "--json", out=own_run.out).out)["experiences"][0]["account"] is None
+    assert "2 lessons" in said.err
+    assert not json.loads(copied.tell("experiences", "verify", "--json", code=1).out)["ok"]

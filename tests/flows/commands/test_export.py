@@ -110,7 +110,7 @@ def test_the_default_path_of_an_export_is_in_the_task(own_run, ask):
     assert said.out.strip() == str(file)
     assert file.with_name("small-trl-sft.jsonl.report.json").is_file()
     assert "SIMULATED" in said.err
-    assert "held out for the gate" in said.err
+    assert "held out for the sweep" in said.err
     assert ask("small", "--out", own_run.out, "--to", "jsonl").out.strip().endswith("small-groups.jsonl")
     assert "lines from" in ask("small", "--out", own_run.out, "--to", "jsonl").err
 
@@ -258,35 +258,3 @@ def test_a_run_keeps_each_item_once_however_often_it_was_attempted(small_run):
     assert len(set(ids)) == len(ids)
     assert set(ids) == {row["item_id"] for row in rollouts(small_run)}
     assert all(row["prompt"] and row["answer"] for row in items)
-
-
-# --- import
-
-
-def test_imported_groups_are_checked_and_written(tmp_path, capsys):
-    lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1, 0]]}
-    (tmp_path / "lists.json").write_text(json.dumps(lists))
-    command = ["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]
-    assert cli.main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"file": str(tmp_path / "groups.jsonl"), "groups": 1, "rollouts": 2}
-    assert cli.main(["import", str(tmp_path / "groups.jsonl"), "--file", str(tmp_path / "again.jsonl")]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "again.jsonl")
-    assert cli.main(["export", str(tmp_path / "again.jsonl"), "--to", "trl-dpo"]) == 0
-    assert (tmp_path / "again-trl-dpo.jsonl").is_file()
-
-
-def test_all_bad_groups_are_reported_and_no_file_is_written(tmp_path, capsys):
-    lists = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1]], "log_prob_old_groups": [[1]]}
-    (tmp_path / "lists.json").write_text(json.dumps(lists))
-    assert cli.main(["import", str(tmp_path / "lists.json"), "--file", str(tmp_path / "groups.jsonl")]) == 2
-    told = capsys.readouterr().err
-    assert "rewards" in told
-    assert "log_probs_old" in told
-    assert not (tmp_path / "groups.jsonl").exists()
-
-
-@pytest.mark.parametrize("name", ["groups.txt", "lists.jsonl"])
-def test_the_file_to_write_is_another_one_with_the_right_ending(name, tmp_path, capsys):
-    (tmp_path / "lists.jsonl").write_text("")
-    assert cli.main(["import", str(tmp_path / "lists.jsonl"), "--file", str(tmp_path / name)]) == 2
-    assert "--file" in capsys.readouterr().err

@@ -22,7 +22,7 @@ import pytest
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs.chat_server import ChatServer
 from tfgrpo.flows import cli
-from tfgrpo.flows.run.promoted import PromotedLessons
+from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -108,25 +108,15 @@ def test_what_cannot_be_served_is_refused_before_anything_listens(
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
 
 
-def test_of_more_lessons_than_slots_those_that_fit_the_text_are_served(task: Task) -> None:
-    task.learn(*(("do", f"Mind the word{number} in the question.") for number in range(20)), simulated=False)
-    lessons = PromotedLessons(task.paths, None, lambda _: None, simulated=False)
-    before = lessons.block("Hello!")
-    missing = [f"word{number}" for number in range(20) if f"word{number} " not in before]
-    assert missing
-    for word in missing:
-        assert f"{word} " in lessons.block(f"What about {word}?")
-
-
-def test_a_new_version_of_the_pack_retires_its_lessons_at_once(task: Task, tmp_path: Path) -> None:
+def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task: Task, tmp_path: Path) -> None:
     root = tmp_path / "packs"
     shutil.copytree(ROOT / "prompt_packs" / "arithmetic", root / "arithmetic")
-    lessons = PromotedLessons(task.paths, root, lambda _: None, simulated=False)
-    assert UNITS in lessons.block("")
+    lessons = ServedLessons(task.paths, root, lambda _: None, simulated=False)
+    assert UNITS in lessons.block()
     with (root / "arithmetic" / "house-rules.md").open("a") as file:
         file.write("Be kind.\n")
     assert cli.main(["packs", "stamp", "arithmetic", "--packs-root", str(root)]) == 0
-    assert lessons.block("") == ""
+    assert lessons.block() == ""
     assert lessons.facts()["lessons"] == []
 
 
@@ -135,27 +125,27 @@ def test_lessons_of_the_simulated_model_are_not_served_to_real_ones(
 ) -> None:
     task = Task(tmp_path / "out", "t", capsys)
     task.learn(("do", UNITS))
-    real = PromotedLessons(task.paths, None, lambda _: None, simulated=False)
-    assert real.block("") == ""
+    real = ServedLessons(task.paths, None, lambda _: None, simulated=False)
+    assert real.block() == ""
     assert real.why_none().endswith("for --model simulated alone")
     elsewhere = TaskPaths(tmp_path / "out" / "tt")
-    why = PromotedLessons(elsewhere, None, lambda _: None, simulated=False).why_none()
-    assert why == f"none was promoted in {elsewhere.root} yet"
-    assert UNITS in PromotedLessons(task.paths, None, lambda _: None, simulated=True).block("")
+    why = ServedLessons(elsewhere, None, lambda _: None, simulated=False).why_none()
+    assert why == f"none is in force in {elsewhere.root} yet"
+    assert UNITS in ServedLessons(task.paths, None, lambda _: None, simulated=True).block()
 
 
 def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task) -> None:
     said: list[str] = []
-    lessons = PromotedLessons(task.paths, None, said.append, simulated=False)
-    before = lessons.block("")
+    lessons = ServedLessons(task.paths, None, said.append, simulated=False)
+    before = lessons.block()
     with task.paths.promotions.open("a") as file:
         file.write("{broken\n")
-    assert lessons.block("") == before
+    assert lessons.block() == before
     assert "promotions.jsonl" in said[0]
     task.paths.promotions.rename(task.paths.root / "elsewhere.jsonl")
-    assert lessons.block("") == before
+    assert lessons.block() == before
     assert "is no longer there" in said[1]
-    assert PromotedLessons(TaskPaths(task.paths.root / "none"), None, said.append, simulated=False).block("") == ""
+    assert ServedLessons(TaskPaths(task.paths.root / "none"), None, said.append, simulated=False).block() == ""
 
 
 @pytest.mark.untraced

@@ -1,20 +1,15 @@
-"""Every change of the library is listed with its evidence, and every known lesson with its account."""
+"""Every change of the library is listed with its evidence, and every known lesson with what it is worth."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.records.promotions import record_promotion
-from tests.support.records.records import NOW
+from tests.support.records.promotions import gain
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
-from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.experiences.accounts import AccountEvent, append_events
-from tfgrpo.stores.experiences.library import Promotion, promotions
-from tfgrpo.stores.experiences.measured import MeasuredLine, append_measured
 from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -27,59 +22,49 @@ def task(tmp_path, capsys):
     return task
 
 
-def decided(task, decision, ids, **fields):
-    figures = {"estimate": 0.12, "low": 0.03, "high": 0.21, "pairs": 50, **fields}
-    record_promotion(
-        task.paths.promotions,
-        Promotion(
-            run_id="night",
-            decided_at=NOW,
-            decision=decision,
-            experience_ids=ids,
-            library_id="",
-            simulated=True,
-            **figures,
-        ),
-    )
+def reviewed(task):
+    return {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
 
 
-def test_every_change_is_listed_with_evidence_reasons_and_person_newest_last(task):
+def test_every_change_is_listed_with_figures_reasons_and_person_newest_last(task):
     first, second = task.ids
-    capital = Capital().after([1.0] * 6).logs
-    decided(task, "promote", (first, second, "exp-new"), capital=capital, nights=3)
-    decided(task, "reject", (first,))
-    decided(task, "retire", (first, "exp-new"), reasons={second: "net support -1.20 (1 for, 3 against)"}, estimate=None)
+    figures = {"total": gain(6.2, 1.7), "held_out": gain(5.1, 2.0), "proven": True}
+    task.decide("in force", (first, second, "exp-new"), run_id="night-1", **figures)
+    task.decide("in force", (first, second, "exp-new"), run_id="night-2", **figures)
+    task.decide("taken back", run_id="night-3", total=gain(-0.4), held_out=gain(-1.0))
     task.tell("experiences", "rollback", "1", "--why", "worse", "--by", "Bob")
+    task.tell("experiences", "retire", second, "--why", "harms refunds", "--by", "Ann")
     rows = task.tell("history").out.splitlines()
-    assert [row.split()[0] for row in rows] == ["no.", "1", "2", "4", "5"]
+    assert [row.split()[0] for row in rows] == ["no.", "1", "2", "4", "5", "6"]
     changes = task.ask("history")["changes"]
     assert [(each["decision"], each["added"], each["removed"]) for each in changes] == [
-        ("promote", [first, second], []),
-        ("promote", ["exp-new"], []),
+        ("import", [first, second], []),
+        ("in force", ["exp-new"], []),
+        ("taken back", [], [first, second, "exp-new"]),
+        ("rollback", [first, second], []),
         ("retire", [], [second]),
-        ("rollback", [second], ["exp-new"]),
     ]
-    texts = [each["evidence"] for each in changes]
-    assert texts[0] == "taken in from lessons.json; by Ann"
-    assert texts[1].startswith("+0.120 (+0.030 to +0.210) over 50 held-out items; evidence ")
-    assert texts[1].endswith(" after 3 nights")
-    assert changes[1]["log_capital"] > 0
-    assert texts[2] == f"{second}: net support -1.20 (1 for, 3 against)"
-    assert "back to import-" in texts[3]
-    assert texts[3].endswith("decision 1: worse; by Bob")
+    sentences = [each["sentence"] for each in changes]
+    assert sentences[0].startswith("taken in from lessons.json (SHA-256 ")
+    assert sentences[0].endswith("; by Ann")
+    assert sentences[1] == (
+        "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; "
+        "held-out tasks agree (+5.1); proven"
+    )
+    assert sentences[2].startswith("Taken back: -0.4 points over no lessons")
+    assert sentences[3:] == ["back to import-1, decision 1: worse; by Bob", f"{second}: harms refunds; by Ann"]
+    assert all(row.endswith(sentence.partition(": ")[2]) for sentence, row in zip(sentences, rows[1:], strict=True))
+    assert (changes[1]["total"]["likely"], changes[1]["held_out"]["mean"]) == (figures["total"].likely, 5.1)
     every = task.ask("history", "--all")["changes"]
-    assert [each["number"] for each in every] == [1, 2, 3, 4, 5]
+    assert [(each["number"], each["night"]) for each in every] == [
+        (1, None),
+        (2, 1),
+        (3, 2),
+        (4, 3),
+        (5, None),
+        (6, None),
+    ]
     assert (every[2]["added"], every[2]["removed"]) == ([], [])
-
-
-def test_lessons_under_test_are_reviewed_before_any_was_promoted_of_the_kind_of_model_that_learned_last(
-    tmp_path, capsys
-):
-    fresh = Task(tmp_path / "out", "fresh", capsys)
-    fresh.learn(("do", TWICE), promote=False)
-    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [TWICE]
-    fresh.learn(("do", UNITS), promote=False, simulated=False)
-    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [UNITS]
 
 
 def test_simulated_and_real_libraries_change_apart(task):
@@ -89,7 +74,7 @@ def test_simulated_and_real_libraries_change_apart(task):
         (True, 2, []),
         (False, 1, []),
     ]
-    assert "promote (SIMULATED)" in task.tell("history").out
+    assert "import (SIMULATED)" in task.tell("history").out
 
 
 def test_a_broken_chain_is_said(task):
@@ -102,89 +87,59 @@ def test_a_broken_chain_is_said(task):
 
 def test_without_a_change_there_is_nothing_to_list(tmp_path, capsys):
     task = Task(tmp_path / "out", "fresh", capsys)
-    task.learn(("do", UNITS), promote=False)
+    task.learn(("do", UNITS), in_force=False)
     assert "never changed" in task.tell("history").err
     assert task.ask("history") == {"changes": [], "problems": []}
+    assert [each["decision"] for each in task.ask("history", "--all")["changes"]] == ["import"]
     gone = Task(tmp_path / "out", "gone", capsys)
     assert "--task-id" in gone.tell("history", code=2).err
 
 
-def test_a_review_shows_what_counts_for_and_against_each_known_lesson_and_what_to_do(task):
-    first = task.ids[0]
-    event = AccountEvent(
-        event_id="",
-        experience_id=first,
-        kind="contradicted",
-        run_id="n1",
-        simulated=True,
-        night=0,
-        epoch=1,
-        batch=0,
-        group_id="n1:g7",
-        family="refunds",
-        created_at=NOW,
-    )
-    append_events(task.paths.accounts, [event.named()])
-    task.learn(("do", TWICE), promote=False)
-    decided(task, "undecided", (first,))
-    told = task.tell("experiences", "review")
-    assert f"{first}  in force, net 0.80 (2 for, 1 against), tried +1.4, 1 night old" in told.out
-    assert f"do: {UNITS}" in told.out
-    assert "seen in refunds" in told.out
-    assert "known, net 1.60 (2 for, 0 against)" in told.out
-    assert "retire ID --why TEXT" in told.err
-    lessons = task.ask("experiences", "review")["lessons"]
-    assert [(each["in_force"], each["for"], each["against"]) for each in lessons] == [
-        (True, 2.0, 1.0),
-        (True, 2.0, 0.0),
-        (False, 2.0, 0.0),
-    ]
-    origin = next(promotions(task.paths.promotions)).run_id
-    assert {each["first_run"] for each in lessons[:2]} == {origin}
+def test_lessons_on_trial_are_reviewed_of_the_kind_of_model_that_learned_last(tmp_path, capsys):
+    fresh = Task(tmp_path / "out", "fresh", capsys)
+    fresh.learn(("do", TWICE), in_force=False)
+    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [TWICE]
+    fresh.learn(("do", UNITS), in_force=False, simulated=False)
+    assert [each["text"] for each in fresh.ask("experiences", "review")["lessons"]] == [UNITS]
 
 
-def test_a_review_shows_which_lessons_contradict_each_other_and_which_has_more_support(task):
+def test_a_review_shows_what_each_lesson_is_worth_those_in_force_first_and_what_to_do(task):
     first, second = task.ids
-    fields = {"run_id": "n1", "simulated": True, "night": 0, "created_at": NOW, "group_id": "n1:g7"}
-    event = AccountEvent(experience_id=first, kind="contradicted", opposite=second, **fields)
-    append_events(task.paths.accounts, [event.named()])
-    printed = task.tell("experiences", "review").out
-    assert f"contradicts {second}, in force, which has more net support: 2.00" in printed
-    assert f"contradicts {first}, in force, which has less net support: 1.00" in printed
-    assert [each["opposites"] for each in task.ask("experiences", "review")["lessons"]] == [[second], [first]]
-    (shown,) = task.ask("experiences", "show", first)["experiences"]
-    assert shown["account"]["opposites"] == [second]
-
-
-def test_a_review_shows_measured_effects_and_why_a_lesson_is_out(task):
-    first, second = task.ids
-    fields = {
-        "run_id": "n1",
-        "simulated": True,
-        "model": "m",
-        "night": 0,
-        "item_id": "q",
-        "spread": 1.0,
-        "created_at": NOW,
-    }
-    halves = {"drawn": (first,), "complement": (), "with_drawn": (1.0, 1.0, 1.0), "with_complement": (0.0, 1.0, 0.0)}
-    append_measured(task.paths.measured, [MeasuredLine(group_id=f"g{n}", **fields, **halves) for n in range(9)])
+    task.learn(("do", TWICE), in_force=False)
+    (third,) = reviewed(task).keys() - {first, second}
+    task.measure(third, difference=0.3, rows=9)
+    task.say(third, "contradicted", -1.0, group_id="n1:g7")
+    task.say(first, "confirmed", 1.0, group_id="n1:g8")
     task.tell("experiences", "retire", second, "--why", "harms refunds")
-    printed = task.tell("experiences", "review").out
-    assert f"{first}  in force, net 2.00 (2 for, 0 against), tried +1.4, effect +" in printed
-    assert f"{second}  retired (harms refunds), net 2.00" in printed
-    lessons = {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
-    assert lessons[first]["effect"]["rollouts"] == 54
-    assert (lessons[second]["effect"], lessons[second]["retired"]) == (None, True)
+    told = task.tell("experiences", "review")
+    assert [line.split()[0] for line in told.out.splitlines() if line.startswith("exp-")] == [first, third, second]
+    assert f"{second}  kept out (harms refunds): " in told.out
+    assert f"do: {UNITS}\n    first learned in import-1, from no group" in told.out
+    assert "support +5.0 (1 group for, 0 against); 0 nights old" in told.out
+    assert "retire ID --why TEXT" in told.err
+    lessons = reviewed(task)
+    assert [(each["state"], each["groups_for"], each["groups_against"]) for each in lessons.values()] == [
+        ("in force", 1, 0),
+        ("on trial", 0, 1),
+        ("kept out", 0, 0),
+    ]
+    effect = lessons[third]["effect"]
+    assert effect["attempts"] == 36
+    assert effect["low"] < effect["mean"] < effect["high"]
+    assert f"on trial: {effect['mean']:+.1f} points ({effect['low']:+.1f} … " in told.out
     assert all(each["tokens"] > 0 for each in lessons.values())
+    assert lessons[second]["kept_out"] == "harms refunds"
 
 
-def test_lessons_in_force_from_before_there_were_accounts_are_reviewed_too(task):
-    task.paths.accounts.unlink()
-    assert [each["net"] for each in task.ask("experiences", "review")["lessons"]] == [2.0, 2.0]
-    assert not task.paths.accounts.exists()
-    task.tell("experiences", "retire", task.ids[0], "--why", "harms")
-    assert len(task.ask("experiences", "review")["lessons"]) == 2
+def test_a_review_shows_which_lessons_contradict_each_other_and_what_the_other_is_worth(task):
+    first, second = task.ids
+    task.say(first, "contradicted", -1.0, opposite=second)
+    printed = task.tell("experiences", "review").out
+    assert f"contradicts {second}, in force: " in printed
+    assert f"contradicts {first}, in force: " in printed
+    assert [each["opposites"] for each in reviewed(task).values()] == [[second], [first]]
+    (shown,) = task.ask("experiences", "show", first)["experiences"]
+    assert shown["opposites"] == [second]
 
 
 def test_a_review_shows_why_a_lesson_holds(task):
@@ -192,13 +147,8 @@ def test_a_review_shows_why_a_lesson_holds(task):
     lines = task.paths.experiences.read_text().splitlines()
     because = ExperienceRecord.model_validate_json(lines[0]).model_copy(update={"cause": "Cents were added to euros."})
     task.paths.experiences.write_text("\n".join([stamp_record(because, pack).model_dump_json(), lines[1], ""]))
-    # The promotion names the record as it was.
-    task.tell("experiences", "rollback", "none")
     assert "\n    because Cents were added to euros.\n" in task.tell("experiences", "review").out
-    assert [each["cause"] for each in task.ask("experiences", "review")["lessons"]] == [
-        "Cents were added to euros.",
-        None,
-    ]
+    assert [each["cause"] for each in reviewed(task).values()] == ["Cents were added to euros.", None]
 
 
 def test_before_anything_was_learned_there_is_nothing_to_review(task):

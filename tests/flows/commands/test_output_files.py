@@ -1,8 +1,6 @@
-"""An export or import writes over nothing but what it wrote itself."""
+"""An export writes over nothing but what it wrote itself."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -12,23 +10,14 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
-LISTS = {"states": ["3 + 4?"], "action_groups": [["7", "8"]], "reward_groups": [[1, 0]]}
 
 
 @pytest.fixture
-def lists(tmp_path):
-    path = tmp_path / "lists.json"
-    path.write_text(json.dumps(LISTS))
-    return path
-
-
-@pytest.fixture(params=["export", "import"])
-def write(request, own_run, lists, capsys):
-    """Write to a file by one of the two commands; what was said on stderr."""
+def write(own_run, capsys):
+    """Export to a file; what was said on stderr."""
 
     def write(file, code=0):
-        how = ["small", "--out", own_run.out, "--to", "jsonl"] if request.param == "export" else [lists]
-        assert cli.main([request.param, *map(str, how), "--file", str(file)]) == code
+        assert cli.main(["export", "small", "--out", str(own_run.out), "--to", "jsonl", "--file", str(file)]) == code
         return capsys.readouterr().err
 
     return write

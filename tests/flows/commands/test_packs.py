@@ -101,6 +101,5 @@ def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, cap
         assert says in " ".join(capsys.readouterr().out.split())
 
 
-def test_an_item_or_a_directory_of_tasks_without_a_task_is_refused(ask):
-    for option in ("--item", "--out"):
-        assert f"{option} only with --task-id TASK" in ask("render", "arithmetic", option, "x", code=2).err
+def test_a_directory_of_tasks_without_a_task_is_refused(ask):
+    assert "--out only with --task-id TASK" in ask("render", "arithmetic", "--out", "x", code=2).err

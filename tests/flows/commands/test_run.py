@@ -38,10 +38,9 @@ def test_a_run_ends_with_the_ten_lines_that_are_in_its_json(small_run):
     assert shown == [[line["label"], line["text"]] for line in lines]
     assert len(lines) <= 10
     assert small_run.summary.as_json()["morning"] == small_run.summary.details["morning"]
-    gate = small_run.summary.details["gate"]
-    assert (
-        f"{gate['champion']['estimate']:.3f} before, {gate['candidate']['estimate']:.3f} after" in dict(shown)["better"]
-    )
+    decision = small_run.summary.details["decision"]
+    assert dict(shown)["night"].startswith(decision["sentence"])
+    assert f"{decision['total']['mean']:+.1f} points over no lessons" in decision["sentence"]
     assert dict(shown)["report"] == small_run.summary.details["report"]
 
 
@@ -52,7 +51,7 @@ def test_on_a_terminal_lines_wrap_beside_their_label_and_what_is_pasted_stays_wh
     pasted = [line for line in lines if line.split()[0] in {"report", "next"}]
     assert len(pasted) == 2
     assert max(len(line) for line in lines if line not in pasted) <= 80
-    assert len({re.match(r" *\S+(?: at)?  |^ *", line).end() for line in lines if line.strip()}) == 1
+    assert len({re.match(r" *\S+(?: at| out)?  |^ *", line).end() for line in lines if line.strip()}) == 1
 
 
 def test_a_stopped_run_prints_the_command_that_resumes_it():
@@ -116,7 +115,7 @@ def test_a_report_is_written_again_whatever_the_task(capsys, own_run):
     assert cli.main(["report", "small", "--out", str(own_run.out)]) == 0
     said = capsys.readouterr()
     assert Path(said.out.strip()).read_text().startswith("<!doctype html>")
-    assert "night  Promoted: the new library is better" in said.err
+    assert "night  In force: " in said.err
     assert cli.main(["report", "small", "--out", str(own_run.out), "--task-id", "mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["report"].endswith("mine/runs/small/report.html")
 
@@ -126,7 +125,7 @@ def test_the_page_of_a_run_is_printed_where_its_report_cannot_be_written(capsys,
     own_run.paths.report.mkdir()
     assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
     said = capsys.readouterr().err
-    assert said.index("night  Promoted: the new library is better") < said.index("report.html: cannot be replaced")
+    assert said.index("night  In force: ") < said.index("report.html: cannot be replaced")
 
 
 @pytest.mark.parametrize("run", ["nobody", "../x"])

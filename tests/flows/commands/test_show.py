@@ -15,6 +15,7 @@ from tests.support.agents.steps import in_turn, item, reply, runtime, spec, weig
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import edit, edit_rows
 from tfgrpo.flows import cli
+from tfgrpo.flows.console.figures import shown_arm
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import BudgetRefused, ModelTimeout
 from tfgrpo.stores.outcomes import RewardScore
@@ -70,7 +71,7 @@ def add(left: int, right: int) -> int:
 
 TRANSCRIPT = """\
 item q1 of run run (t)
-3 attempts: 2 scored, 1 failed; mean reward learning 0.500
+3 attempts: 2 scored, 1 failed; mean reward in groups 0.500
 
 question
     │ Be brief.
@@ -79,7 +80,7 @@ question
 reference
     │ 7
 
-attempt 1 of 3: no reward: failed (epoch 1, learning, run/1/train/q1/2)
+attempt 1 of 3: no reward: failed (epoch 1, learning, run/1/group/q1/2)
   ModelTimeout: no answer in time
   lessons in its prompt: 2
     exp-a  Do: Add twice.
@@ -95,7 +96,7 @@ attempt 1 of 3: no reward: failed (epoch 1, learning, run/1/train/q1/2)
   output
     (none)
 
-attempt 2 of 3: reward 0.000 (epoch 1, learning, run/1/train/q1/1)
+attempt 2 of 3: reward 0.000 (epoch 1, learning, run/1/group/q1/1)
   contains 0: '7' in 'It is 8.'
   lessons in its prompt: 2
     exp-a  Do: Add twice.
@@ -108,7 +109,7 @@ attempt 2 of 3: reward 0.000 (epoch 1, learning, run/1/train/q1/1)
   output
     │ It is 8.
 
-attempt 3 of 3: reward 1.000 (epoch 1, learning, run/1/train/q1/0)
+attempt 3 of 3: reward 1.000 (epoch 1, learning, run/1/group/q1/0)
   contains 1: '7' in 'It is 7.'
   lessons in its prompt: 2
     exp-a  Do: Add twice.
@@ -189,7 +190,7 @@ def test_the_items_of_a_run_are_listed_the_lowest_first_with_the_reward_of_each_
         own = [row for row in rows if row["item_id"] == each["item_id"]]
         assert each["made"] == len(own)
         for arm, mean in each["rewards"].items():
-            rewards = [row["outcome"]["reward"] for row in own if row["arm"] == arm]
+            rewards = [row["outcome"]["reward"] for row in own if shown_arm(row["arm"]) == arm]
             assert mean == pytest.approx(sum(rewards) / len(rewards))
     people = show("small", "--out", small_run.out)
     lines = people.out.splitlines()
@@ -392,10 +393,10 @@ async def test_the_calls_of_an_agent_through_the_gateway_are_its_steps_and_those
         for body in (chat, messages, responses):
             answer = Recorded("application/json", json.dumps(body).encode(), 0.1, None, None)
             digest = sha256_hex(json.dumps(body))[:16]
-            journal.append(f"2/candidate/0/q1/0/0/gateway/0#{digest}", answer.to_json())
+            journal.append(f"2/library/0/q1/0/0/gateway/0#{digest}", answer.to_json())
     edit(run.manifest, lambda it: it.update(status="running"))
     said = show(run.root, "q1").out
-    killed = said.partition("no reward: unfinished (epoch 2, after, 2/candidate/0/q1/0)")[2]
+    killed = said.partition("no reward: unfinished (epoch 2, with lessons, 2/library/0/q1/0)")[2]
     assert 'step 1, model\n    │ Hm.\n    │ → look({"at":1})\n' in killed
     assert "step 2, model\n    │ An idea.\n" in killed
     assert "step 3, model\n    │ Nearly.\n  output\n    (none)\n" in killed

@@ -1,41 +1,38 @@
-"""A promotion is undone by a command, a lesson leaves by a command, and both are on record."""
+"""What is in force is changed by a command, a lesson leaves by a command, and both are on record."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from unittest.mock import Mock
 
 import pytest
 
 import tfgrpo
-from tests.support.records.promotions import record_promotion
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tests.support.runs.selections import plan as planned
-from tfgrpo.stores.experiences.accounts import RETIRED_NIGHTS, AccountEvent, append_events, read_events
-from tfgrpo.stores.experiences.library import Promotion, chain_problems, nights_before, promotions
+from tfgrpo.stores.experiences.credit import PERSON_GROUPS, Word, read_credit
+from tfgrpo.stores.experiences.decisions import chain_problems, kept_out, nights_before, read_decisions
 
 pytestmark = pytest.mark.usefixtures("at_home")
+CURRENCY = "Ask for the currency."
 
 
 @pytest.fixture
 def task(tmp_path, capsys):
-    """Two libraries were promoted, the second with one lesson more."""
+    """Two libraries came into force, the second with one lesson more."""
     task = Task(tmp_path / "out", kit.TASK, capsys)
     task.learn(("do", UNITS), ("avoid", CENTS))
     task.learn(("do", TWICE))
     return task
 
 
-def nights(task, count):
-    """Let the gate decide nothing, night after night."""
-    for number in range(count):
-        one = {"run_id": f"n{number}", "decided_at": datetime(2026, 1, 1, tzinfo=UTC), "decision": "undecided"}
-        figures = {"estimate": None, "low": None, "high": None, "pairs": 0}
-        record_promotion(
-            task.paths.promotions, Promotion(**one, **figures, experience_ids=(), library_id="", simulated=True)
-        )
+def states(task):
+    return {each["experience_id"]: each["state"] for each in task.ask("experiences", "review")["lessons"]}
+
+
+def words(task, run_id):
+    return [line for line in read_credit(task.paths.credit) if isinstance(line, Word) and line.run_id == run_id]
 
 
 def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is_served(task):
@@ -43,61 +40,72 @@ def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is
     before = task.ids[:2]
     said = task.tell("experiences", "rollback", "1", "--why", "it got worse", "--by", "Bob")
     assert "2 lessons" in said.err
-    assert (task.texts, task.decisions) == ([UNITS, CENTS], ["promote", "promote", "rollback"])
-    last = list(promotions(task.paths.promotions))[-1]
-    assert (last.who, last.why, last.run_id) == (
-        "Bob",
-        f"back to {next(promotions(task.paths.promotions)).run_id}, decision 1: it got worse",
-        "rollback-3",
-    )
+    assert (task.texts, task.decisions) == ([UNITS, CENTS], ["import", "import", "rollback"])
+    last = list(read_decisions(task.paths.promotions))[-1]
+    assert (last.who, last.why, last.run_id) == ("Bob", "back to import-1, decision 1: it got worse", "rollback-3")
     assert chain_problems(task.paths.promotions) == []
     assert task.ask("experiences", "verify")["ok"]
     out = task.paths.root.parent
     assert planned(dry_run=True, task_id=kit.TASK, out=str(out)).spec.pack.experience_ids == tuple(before)
     kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
-    assert kit.manifest(out, "later")["champion"]["experience_ids"] == before
+    assert kit.manifest(out, "later")["in_force"]["experience_ids"] == before
+
+
+def test_what_came_back_is_in_the_prompt_that_python_asks_for(task):
+    out = task.paths.root.parent
+    kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
+    task.tell("experiences", "rollback", "1")
     prompt = tfgrpo.prompt(kit.TASK, out=str(out))
     assert UNITS in prompt
     assert TWICE not in prompt
 
 
+def test_a_library_comes_back_with_the_support_of_four_groups_for_each_lesson(task):
+    task.tell("experiences", "rollback", "none")
+    task.tell("experiences", "rollback", "1")
+    back = words(task, "rollback-4")
+    assert [(each.experience_id, each.said, each.amount) for each in back] == [
+        (name, "brought in", PERSON_GROUPS) for name in task.ids
+    ]
+    assert words(task, "rollback-3") == []
+
+
 def test_a_rollback_is_taken_back_by_a_rollback_and_none_is_no_library(task):
-    first = next(promotions(task.paths.promotions)).run_id
-    task.tell("experiences", "rollback", first)
+    task.tell("experiences", "rollback", "import-1")
     task.tell("experiences", "rollback", "2")
     assert task.texts == [UNITS, CENTS, TWICE]
     assert task.ask("experiences", "rollback", "none")["change"]["experience_ids"] == []
     assert task.texts == []
-    assert json.loads(task.paths.state.read_text())["champion"]["experiences"] == []
+    assert json.loads(task.paths.state.read_text())["in_force"]["experiences"] == []
     assert "in force" in task.tell("experiences", "rollback", "none").err
     assert task.ask("experiences", "rollback", "none") == {"change": None}
     assert len(task.decisions) == 5
 
 
 def test_a_rollback_of_the_simulated_library_leaves_the_real_one(task):
-    task.learn(("do", "Ask for the currency."), simulated=False)
+    task.learn(("do", CURRENCY), simulated=False)
     task.tell("experiences", "rollback", "1")
-    assert task.texts == ["Ask for the currency."]
+    assert task.texts == [CURRENCY]
     task.tell("experiences", "rollback", "none")
     assert task.texts == []
 
 
 @pytest.mark.parametrize("to", ["0", "3", "9", "nobody", "", "-1", "²"])
 def test_an_unknown_decision_is_refused_with_those_that_there_are(task, to):
-    nights(task, 1)
+    task.decide("taken back")
+    task.decide("in force", [])
     said = task.tell("experiences", "rollback", to, code=2).err
     assert "TO: got" in said
-    assert "none, or a change of `tfgrpo history`: 1 (import-" in said
-    assert "3 (" not in said, "a decision that changed nothing"
+    assert "none, or a change of `tfgrpo history`: 1 (import-1), 2 (import-2)\n" in said
     assert said.count("\n") == 1
 
 
-def test_before_any_promotion_there_is_nothing_to_go_back_to(tmp_path, capsys):
+def test_while_nothing_was_ever_in_force_there_is_nothing_to_go_back_to(tmp_path, capsys):
     task = Task(tmp_path / "out", "fresh", capsys)
-    task.learn(("do", UNITS), promote=False)
+    task.learn(("do", UNITS), in_force=False)
     for to in ("none", "1"):
-        assert "a task whose library ever changed" in task.tell("experiences", "rollback", to, code=2).err
-    assert not task.paths.promotions.exists()
+        assert "library that was ever in force" in task.tell("experiences", "rollback", to, code=2).err
+    assert task.decisions == ["import"]
 
 
 def test_a_library_with_a_lesson_that_does_not_verify_does_not_come_back(task):
@@ -105,23 +113,21 @@ def test_a_library_with_a_lesson_that_does_not_verify_does_not_come_back(task):
     task.paths.experiences.write_text(text.replace(UNITS, "Name no unit of any figure."))
     said = task.tell("experiences", "rollback", "1", code=2).err
     assert "of whose lessons 1 do not verify: exp-" in said
-    assert task.decisions == ["promote", "promote"]
+    assert task.decisions == ["import", "import"]
 
 
-def test_a_retired_lesson_leaves_the_library_and_stays_out_six_nights(task):
+def test_a_retired_lesson_leaves_the_library_and_stays_out_whatever_speaks_for_it(task):
     name = task.ids[0]
     assert "2 lessons" in task.tell("experiences", "retire", name[:12], "--why", "harms refunds").err
     assert (task.texts, task.decisions[-1]) == ([CENTS, TWICE], "retire")
-    last = list(promotions(task.paths.promotions))[-1]
+    last = list(read_decisions(task.paths.promotions))[-1]
     assert (last.reasons, last.run_id, bool(last.who)) == ({name: "harms refunds"}, "retire-3", True)
-    retired = [event for event in read_events(task.paths.accounts) if event.kind == "retired"]
-    assert [(event.experience_id, event.why) for event in retired] == [(name, "harms refunds")]
-    for _ in range(RETIRED_NIGHTS):
-        lesson = next(each for each in task.ask("experiences", "review")["lessons"] if each["experience_id"] == name)
-        assert (lesson["retired"], lesson["in_force"]) == (True, False)
-        nights(task, 1)
-    reviewed = {each["experience_id"]: each["retired"] for each in task.ask("experiences", "review")["lessons"]}
-    assert reviewed[name] is False
+    assert states(task)[name] == "kept out"
+    for night in range(9):
+        task.decide("in force", task.ids)
+        task.measure(name, difference=0.4, night=night)
+    assert states(task)[name] == "kept out"
+    assert "is kept out already" in task.tell("experiences", "retire", name, "--why", "again").err
 
 
 def test_a_retired_lesson_comes_back_with_a_library_that_has_it(task):
@@ -129,8 +135,7 @@ def test_a_retired_lesson_comes_back_with_a_library_that_has_it(task):
     task.tell("experiences", "retire", name, "--why", "harms")
     task.tell("experiences", "rollback", "2")
     assert task.ids[0] == name
-    reviewed = task.ask("experiences", "review")["lessons"]
-    assert not any(each["retired"] for each in reviewed)
+    assert states(task)[name] == "in force"
     task.tell("experiences", "retire", name, "--why", "harms after all")
     assert name not in task.ids
 
@@ -139,52 +144,26 @@ def test_a_lesson_that_does_not_verify_is_not_dropped_with_another(task):
     first, second, third = task.ids
     task.paths.experiences.write_text(task.paths.experiences.read_text().replace(CENTS, "Keeping the cents."))
     task.tell("experiences", "retire", first, "--why", "harms")
-    assert list(promotions(task.paths.promotions))[-1].experience_ids == (second, third)
+    assert list(read_decisions(task.paths.promotions))[-1].experience_ids == (second, third)
 
 
-def test_a_known_lesson_that_is_not_in_force_is_retired_without_a_change_of_the_library(task):
-    task.learn(("do", "Ask for the currency."), promote=False)
-    name = task.ask("experiences", "review")["lessons"][-1]["experience_id"]
-    for _ in range(2):
-        assert "is retired; it was not in force" in task.tell("experiences", "retire", name, "--why", "no use").err
-    assert task.decisions == ["promote", "promote"]
-    assert [event.kind for event in read_events(task.paths.accounts) if event.experience_id == name] == [
-        "taught",
-        "retired",
-    ]
+def test_a_lesson_on_trial_is_retired_without_a_change_of_the_library(task):
+    before = task.ids
+    task.learn(("do", CURRENCY), in_force=False)
+    (name,) = (name for name, state in states(task).items() if state == "on trial")
+    change = task.ask("experiences", "retire", name, "--why", "no use")["change"]
+    assert (change["experience_ids"], change["reasons"]) == (before, {name: "no use"})
+    assert states(task)[name] == "kept out"
+    assert task.ask("experiences", "retire", name, "--why", "no use") == {"change": None}
 
 
-@pytest.mark.parametrize("command", [("retire", "ID", "--why", "harms"), ("rollback", "1")])
-def test_a_change_that_was_cut_off_between_its_two_files_is_completed_by_the_same_command(task, monkeypatch, command):
-    name = task.ids[0]
-    if command[0] == "rollback":
-        task.tell("experiences", "retire", name, "--why", "harms")
-    given = [name if word == "ID" else word for word in command]
-    before, texts = task.decisions, task.texts
+def test_a_rollback_that_was_cut_off_between_its_two_files_is_completed_by_the_same_command(task, monkeypatch):
     with monkeypatch.context() as killed:
-        killed.setattr("tfgrpo.flows.commands.lessons.review._line", Mock(side_effect=KeyboardInterrupt))
-        task.tell("experiences", *given, code=3)
-    assert (task.decisions, task.texts) == (before, texts)
-    task.tell("experiences", *given)
-    assert task.decisions == [*before, command[0]]
-    assert (name in task.ids) is (command[0] == "rollback")
-    lessons = task.ask("experiences", "review")["lessons"]
-    assert {each["retired"] for each in lessons if each["experience_id"] == name} == {command[0] == "retire"}
-
-
-@pytest.mark.parametrize("in_force", [True, False])
-def test_a_lesson_that_a_measurement_brought_back_is_retired_again_by_a_person(task, in_force):
-    """A measurement of the same night, in its last epoch: what a person says afterwards is the last word."""
-    if not in_force:
-        task.learn(("do", "Ask for the currency."), promote=False)
-    name = task.ask("experiences", "review")["lessons"][-1]["experience_id"]
-    task.tell("experiences", "retire", name, "--why", "harms")
-    fields = {"experience_id": name, "kind": "restored", "run_id": "measure", "simulated": True, "night": 0, "epoch": 3}
-    append_events(task.paths.accounts, [AccountEvent(**fields, created_at=datetime(2026, 1, 1, tzinfo=UTC)).named()])
-    assert not any(each["retired"] for each in task.ask("experiences", "review")["lessons"])
-    task.tell("experiences", "retire", name, "--why", "harms")
-    (lesson,) = (each for each in task.ask("experiences", "review")["lessons"] if each["experience_id"] == name)
-    assert lesson["retired"]
+        killed.setattr("tfgrpo.flows.commands.lessons.review.bring_in", Mock(side_effect=KeyboardInterrupt))
+        task.tell("experiences", "rollback", "1", code=3)
+    assert task.decisions == ["import", "import"]
+    task.tell("experiences", "rollback", "1")
+    assert task.texts == [UNITS, CENTS]
 
 
 @pytest.mark.parametrize(
@@ -207,20 +186,22 @@ def test_bad_input_is_one_error_and_changes_nothing(task, arguments, says):
     said = task.tell("experiences", *given, code=2).err
     assert says in said
     assert said.count("\n") == 1
-    assert task.decisions == ["promote", "promote"]
+    assert task.decisions == ["import", "import"]
+
+
+def test_a_lesson_that_is_not_known_any_more_is_not_retired(task):
+    name = task.ids[2]
+    task.tell("experiences", "rollback", "none")
+    for _ in range(60):
+        task.decide("not yet")
+    assert states(task) == {}
+    assert "in force, on trial or known" in task.tell("experiences", "retire", name, "--why", "x", code=2).err
 
 
 def test_what_people_take_in_or_back_is_no_night(task):
     task.tell("experiences", "rollback", "1")
     task.tell("experiences", "retire", task.ids[0], "--why", "x")
-    assert nights_before(promotions(task.paths.promotions)) == 0
-    nights(task, 2)
-    assert nights_before(promotions(task.paths.promotions)) == 2
-
-
-def test_a_superseded_lesson_is_neither_known_nor_retired(task):
-    old = task.ids[2]
-    task.learn(("do", "Check the sum twice before you answer."), promote=False, how="--theirs")
-    task.tell("experiences", "rollback", "1")
-    assert old not in {each["experience_id"] for each in task.ask("experiences", "review")["lessons"]}
-    assert "a lesson in force or known" in task.tell("experiences", "retire", old, "--why", "x", code=2).err
+    assert nights_before(read_decisions(task.paths.promotions)) == 0
+    task.decide("not yet")
+    assert nights_before(read_decisions(task.paths.promotions)) == 1
+    assert len(kept_out(read_decisions(task.paths.promotions), simulated=True)) == 1

@@ -36,7 +36,7 @@ def screen(*, terminal):
     )
 
 
-def group(*rewards, arm="train"):
+def group(*rewards, arm="group"):
     rollouts = [
         SimpleNamespace(
             key=SimpleNamespace(arm=arm), outcome=Failed("E", "r") if reward is None else Scored(reward, ())
@@ -63,17 +63,19 @@ def test_plain_lines_are_few_and_complete(small_run):
     said = plain(small_run)
     lines = said.splitlines()
     assert lines[0] == SIMULATED_BANNER
-    for epoch in ("epoch 1", "epoch 2", "epoch 3/3 measure", "epoch 3/3 eval"):
+    for epoch in ("epoch 1", "epoch 2", "epoch 3/3 eval"):
         ours = [at for at, line in enumerate(lines) if line.startswith(epoch)]
         assert ours[-1] - ours[0] < 10
-    assert lines[-1].startswith("gate: PROMOTE")
+    assert lines[-1].startswith("In force: +")
+    assert "likely to help; held-out tasks agree" in lines[-1]
     assert "forecast: " in said
     assert "reward 0." in said
-    assert "before 0." in said
-    assert "after 0." in said
+    assert "with lessons 0." in said
+    assert "no lessons 0." in said
     assert "calls, $0." in said
     assert " left" in said
-    assert "operations stored" in said
+    assert "lessons stored" in said
+    assert "lessons on trial" in said
     assert "\x1b" not in said
 
 
@@ -101,13 +103,13 @@ def test_a_terminal_gets_a_live_view_that_is_gone_at_the_end(small_run):
     assert "epoch 1/3 train" in views[0]
     assert "24/24 groups" in views[23]
     assert "reward " in views[11]
-    assert "no lessons " in views[23], "the second batch has two arms"
+    assert "reward " in views[23], "both halves of the lessons are one arm"
     assert "calls" in views[23]
     assert "$" in views[23]
     assert "left" in views[23]
     assert progress._live is None
     said = console.file.getvalue()
-    assert "gate: PROMOTE" in said
+    assert "In force: +" in said
     lessons = [arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored"]
     first = next(record for records in lessons for record in records)
     assert first.summary32.split()[0] in said
@@ -127,11 +129,8 @@ def test_a_long_list_of_lessons_is_cut_on_the_terminal(small_run):
     console = screen(terminal=True)
     progress = Progress(console)
     records = next(arguments[0] for name, arguments in small_run.told.moments if name == "lessons_stored")
-    taken_out = records[0].model_copy(update={"operation": "delete", "summary32": ""})
-    progress.lessons_stored([taken_out, *[records[0]] * 11], 0)
-    said = console.file.getvalue()
-    assert "and 4 more operations" in said
-    assert "an earlier lesson" in said
+    progress.lessons_stored([records[0]] * 12, 0)
+    assert "and 4 more lessons" in console.file.getvalue()
 
 
 def test_lost_rollouts_and_caps_are_in_the_figures():
@@ -154,8 +153,8 @@ def test_an_epoch_without_rewards_is_reported():
     progress.lessons_stored([], 0)
     progress.epoch_ended(EpochEnd(1, "train", None, 0, 4, 0, 0))
     assert console.file.getvalue().splitlines()[-1] == (
-        "epoch 1 train done: no rollout was scored, 4 lost, 0 informative groups, 0 operations stored and 0 refused, "
-        "0 lessons in the library, took 1s"
+        "epoch 1 train done: no rollout was scored, 4 lost, 0 informative groups, 0 lessons stored and 0 refused, "
+        "0 lessons on trial, took 1s"
     )
     progress.epoch_ended(EpochEnd(1, "eval", 0.5, 4, 0, 0, 0))
     assert "reward 0.500 over 4 rollouts" in console.file.getvalue()
@@ -170,7 +169,7 @@ def opening(plan):
 def test_a_sampled_sweep_shows_the_number_of_held_out_items(small_run):
     plan = plan_of(small_run)
     measured = "289 items to learn on; 24 of 111 held out are measured"
-    assert f"{measured}; groups of 4 (2 for each library in the sweep), 3 epochs" in opening(plan)
+    assert f"{measured}; groups of 4 (2 with lessons and 2 without in the sweep), 3 epochs" in opening(plan)
     every = dataclasses.replace(plan, evaluation=dataclasses.replace(plan.evaluation, items=plan.data.split.held_out))
     assert "289 items to learn on; 111 held out; groups of 4" in opening(every)
 
@@ -198,10 +197,18 @@ def test_the_time_left_counts_the_epochs_to_come():
 def test_rewards_of_two_arms_are_never_averaged():
     tally = EpochSums(EpochStart(3, 3, "eval", 4, 0.3))
     assert tally.reward == "no reward yet"
-    tally.add([group(0.0, 0.0, arm="champion")])
-    tally.add([group(1.0, 1.0, arm="candidate")])
-    assert tally.reward == "before 0.000, after 1.000"
-    assert tally.scored == 4
+    tally.add([group(0.0, 0.0, arm="none")])
+    assert tally.mean_reward == 0.0
+    tally.add([group(1.0, 1.0, arm="library")])
+    assert tally.reward == "with lessons 1.000, no lessons 0.000"
+    assert (tally.scored, tally.mean_reward, tally.solve_rate) == (4, 1.0, 1.0)
+
+
+def test_the_two_halves_of_a_group_are_one_mean():
+    tally = EpochSums(EpochStart(1, 3, "train", 4, 0.7))
+    tally.add([group(0.0, 0.5, arm="one"), group(1.0, 0.5, arm="other"), group(1.0)])
+    assert tally.reward == "reward 0.600"
+    assert tally.end([None, None]).lessons == 2
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.4, "0s"), (12, "12s"), (185, "3m05s"), (3725, "1h02m")])
@@ -214,10 +221,8 @@ def test_the_risk_of_lost_calls_is_shown_with_the_cost():
     assert spending(Totals(nano_usd=144_500_000, at_risk_nano=41_500_000)) == "$0.1445, and up to $0.0415 of lost calls"
 
 
-def test_a_run_that_only_measures_counts_its_groups(small_run):
-    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-    assert plan.measured_groups > 0
-    assert groups_of(plan) == 2 * 24 + plan.measured_groups + 2 * 24
+def test_the_groups_of_a_run_are_those_of_its_epochs_and_both_sides_of_its_sweep(small_run):
+    assert groups_of(plan_of(small_run)) == 2 * 24 + 2 * 24
 
 
 class Broken:
@@ -240,5 +245,5 @@ def test_a_view_that_breaks_does_not_break_the_run(tmp_path, caplog):
     summary = kit.run(tmp_path, observer=observers, sample_size=4, batch_size=4)
     assert summary.status == "finished"
     assert broken.told == 1
-    assert "gate: " in healthy.file.getvalue()
+    assert "points" in healthy.file.getvalue()
     assert "Broken shows nothing more" in caplog.text

@@ -52,7 +52,7 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
     assert shown == sorted(shown)
     assert shown[-1] == 100.0
     pages = [each for each in contents if isinstance(each, str)]
-    assert len(pages) == 6
+    assert len(pages) == 5
     assert all("SIMULATED" in page and "small" in page for page in pages)
     assert "tfgrpo run --resume small" in pages[0]
 
@@ -60,7 +60,7 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
 def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest_is(small_run):
     summary = small_run.summary
     page = night_page(summary.status, summary.message, summary.run_id, summary.details)
-    assert page.startswith("# PROMOTE\n")
+    assert page.startswith(f"# {summary.details['decision']['decision'].upper()}\n")
     facts = dict(line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 1)
     shown = {line["label"]: line["text"] for line in summary.details["morning"]["lines"]}
     assert {label: text.replace("\\", "") for label, text in facts.items()} == {
@@ -72,8 +72,13 @@ def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest
     assert page.count("| epoch | phase |") == 1
     assert f"## Lessons: {len(summary.details['lessons'])}" in page
     first = summary.details["lessons"][0]
-    counted = f"({first['id']}; {first['account']['for']:g} for, {first['account']['against']:g} against; effect "
-    assert counted in page.replace("\\", "")
+    effect = f"{first['effect']['mean']:+.1f} points ({first['effect']['low']:+.1f} … {first['effect']['high']:+.1f})"
+    counted = f"groups: {first['groups_for']} for, {first['groups_against']} against; {first['tokens']} tokens)"
+    said = page.replace("\\", "")
+    assert f"({first['id']}; {first['state']}; {effect}, " in said
+    assert counted in said
+    rewards = summary.details["decision"]["rewards"]
+    assert f"{rewards['none']['mean']:.3f} → {rewards['library']['mean']:.3f}" in said
 
 
 def test_a_run_that_stopped_shows_how_to_go_on():
@@ -107,7 +112,9 @@ def test_an_epoch_without_a_reward_has_none_in_the_table(small_run):
 
 @pytest.mark.parametrize("text", ["![x](http://a/b.png)", "<img src=x>", "[click](http://a)", "a\x1b[2Jb", "| a\n# B"])
 def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
-    details = {"lessons": [{"polarity": "do", "text": text, "id": "1"}], "warnings": [text]}
+    effect = {"mean": 1.0, "low": 0.0, "high": 2.0, "attempts": 3}
+    counts = {"effect": effect, "groups_for": 1, "groups_against": 0, "tokens": 5, "state": "known"}
+    details = {"lessons": [{"polarity": "do", "text": text, "id": "1", **counts}], "warnings": [text]}
     page = night_page("failed", text, "mine", details)
     assert "\x1b" not in page
     assert not re.search(r"(?<!\\)[\[\]<>!]", page)

@@ -71,5 +71,5 @@ def test_no_more_rollouts_are_under_way_in_all_workers_than_may_be_in_a_sweep_of
         common = ["--task-runner", "dask", "--model", "simulated", "--base-url", server.url, "--concurrency", "4"]
         sizes = ["--world", "arithmetic", "--sample-size", "10", "--batch-size", "5", "--group-size", "2"]
         code, summary, said = finish(start(tmp_path, *common, *sizes, "--set", "gate.group_size=4"))
-    assert (code, summary["gate"]["pairs"]) == (0, 10), said
+    assert (code, summary["decision"]["pairs"]) == (0, 10), said
     assert max(under_way) <= 4

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.flows.report.figures import (
-    Scale,
-    decimal,
-    dollars,
-    interval_scale,
-    percent,
-    reward_scale,
-    seconds,
-    tokens,
-    whole,
-)
+from tfgrpo.flows.report.figures import decimal, dollars, percent, points, seconds, tokens, whole
 from tfgrpo.flows.report.files import RoleCost
+from tfgrpo.flows.report.nights import round_scale
+from tfgrpo.stores.experiences.decisions import Gain
 
-values = st.lists(st.floats(-5, 5), min_size=1, max_size=60)
+values = st.lists(st.floats(-60, 60), min_size=2, max_size=60)
 
 
 def test_costs_of_unknown_price_are_not_zero():
@@ -41,25 +32,19 @@ def test_figures_are_written_for_people():
 
 
 @given(values)
-def test_every_mark_is_inside_the_plot_and_higher_values_stand_higher(numbers):
-    scale = reward_scale(numbers)
+def test_the_grid_of_a_scale_is_round_and_holds_every_value_and_zero(numbers):
+    low, high = min(0.0, *numbers), max(1.0, *numbers)
+    scale = round_scale(low, high)
+    assert scale.low <= low + 1e-9
+    assert scale.high >= high - 1e-9
+    assert 2 <= len(scale.lines) <= 9
+    assert min(map(abs, scale.lines)) < 1e-9
     places = [scale(number) for number in sorted(numbers)]
     assert all(scale.end <= place <= scale.start for place in places)
     assert places == sorted(places, reverse=True)
 
 
-def test_zero_and_one_are_always_on_the_axis():
-    scale = reward_scale([0.5])
-    assert scale.quarters == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert scale(0.5) == pytest.approx((scale.start + scale.end) / 2)
-
-
-@given(values)
-def test_intervals_stay_inside_the_chart(bounds):
-    scale = interval_scale(bounds)
-    assert all(0 <= scale(bound) <= 100 for bound in [0.0, *bounds])
-
-
-def test_a_scale_may_run_backwards():
-    scale = Scale(0, 4, 100, 0)
-    assert [scale(value) for value in (0, 1, 4)] == [100, 75, 0]
+def test_gains_are_written_with_their_interval():
+    assert points(None) == "–"
+    assert points({"mean": 1.24, "low": -0.3, "high": 2.75}) == "+1.2 (-0.3 … +2.8)"
+    assert points(Gain(mean=1.24, sd=1.0, low=-0.3, high=2.75, likely=0.9)) == "+1.2 (-0.3 … +2.8)"

@@ -6,19 +6,26 @@ import json
 
 import pytest
 
-from tests.support.records.promotions import record_promotion
 from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.morning import MOST_LINES, morning_page
-from tfgrpo.flows.report.nights import nights_of, picture
-from tfgrpo.rewarders.statistics.sequential import Capital
-from tfgrpo.stores.experiences.library import Promotion, promotions
+from tfgrpo.flows.report.nights import changes_of, picture
+from tfgrpo.rewarders.statistics.credit import Effect
+from tfgrpo.stores.experiences.decisions import Decision, read_decisions, record_decided
 from tfgrpo.stores.experiences.tests import SealedTest, record_test
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.decision import explanation_of, gain_of
 
-ARMS = {"champion": {"estimate": 0.5}, "candidate": {"estimate": 0.6}}
+REWARDS = {"library": {"mean": 0.6, "low": 0.5, "high": 0.7}, "none": {"mean": 0.5, "low": 0.4, "high": 0.6}}
 SPENT = {"calls": 400, "tokens": 90_000, "nano_usd": 1_500_000_000}
 LABELS = {row[0].strip("`") for row in table(page("docs/report.md"), "line")}
+HELPS, DOUBTFUL, HARMS = Effect(6.2, 1.7), Effect(2.1, 2.7), Effect(-1.0, 2.0)
+
+
+def known(state="in force", mean=1.2, **fields):
+    """What a manifest says of a lesson."""
+    effect = {"mean": mean, "low": mean - 1.0, "high": mean + 1.0, "likely": 0.9, "attempts": 60}
+    return {"state": state, "effect": effect, "kept_out": "", "tokens": 9, "opposites": [], **fields}
 
 
 class Records:
@@ -34,9 +41,11 @@ class Records:
         self.task.experiences.write_text("".join(f"{row}\n" for row in rows))
 
     def decided(self, run_id, decision, *ids, **fields):
-        figures = {"estimate": 0.1, "low": -0.05, "high": 0.25, "pairs": 50, "simulated": False, **fields}
-        one = {"run_id": run_id, "decided_at": NOW, "decision": decision, "experience_ids": ids, "library_id": ""}
-        record_promotion(self.task.promotions, Promotion(**one, **figures))
+        """Record a decision, after which these lessons are in force."""
+        one = {"run_id": run_id, "decided_at": NOW, "decision": decision, "experience_ids": ids, "simulated": False}
+        made = Decision(**{**one, "library_id": "-".join(ids), **fields})
+        record_decided(self.task.promotions, lambda _: made)
+        return made
 
     def ended(self, run_id, status="finished", **fields):
         run = self.task.run(run_id)
@@ -44,15 +53,23 @@ class Records:
         run.manifest.write_text(json.dumps({"schema_version": 1, "run_id": run_id, "status": status, **fields}))
         return run
 
-    def night(self, run_id, decision, *ids, promotion=None, why="because", evidence=None, **fields):
-        """A night that ended with a decision of the gate."""
-        self.decided(run_id, decision, *ids, **(promotion or {}))
-        gate = {"decision": decision, "explanation": why, "pairs": 50, "evidence": evidence, **ARMS}
-        fields = {"gate": gate, "message": f"{decision}: {why}", "ledger": SPENT, **fields}
-        return self.ended(run_id, **{"tfgrpo": {"library": ids}, **fields})
+    def night(self, run_id, decision, *ids, total=HELPS, decided=None, rewards=REWARDS, message=None, **fields):
+        """Record a night that ended with a decision."""
+        figures = {
+            "considered": ids,
+            "total": total and gain_of(total),
+            "held_out": gain_of(Effect(5.1, 2.0)),
+            "pairs": 50,
+        }
+        made = self.decided(run_id, decision, *ids, **{**figures, **(decided or {})})
+        sentence = explanation_of(made.model_copy(update={"notes": ()}))
+        block = {**made.model_dump(mode="json"), "sentence": sentence, "explanation": explanation_of(made)}
+        block |= {"rewards": rewards, "lost": {"library": [0, 250], "none": [0, 250]}}
+        said = {"decision": block, "message": message or explanation_of(made), "ledger": SPENT}
+        return self.ended(run_id, **{**said, **fields})
 
     def lines(self, run_id):
-        """The page by label, and every page keeps its promises."""
+        """Return the page by label; every page keeps its promises."""
         morning = morning_page(self.task, self.task.run(run_id))
         assert len(morning.lines) <= MOST_LINES
         assert {line.label for line in morning.lines} <= LABELS
@@ -65,175 +82,100 @@ def records(tmp_path):
     return Records(tmp_path / "out")
 
 
-def test_a_promotion_says_what_came_and_went_and_that_it_is_better(records):
+def test_a_night_says_what_is_in_force_how_sure_that_is_and_what_came_and_left(records):
     records.lessons(a="Old.", b="Kept.", c="New.", d="Word " * 30)
-    records.night("n1", "promote", "a", "b")
-    gain = {"one_night": [12.0, 16.0], "five_nights": [5.0, 5.0]}
-    records.night("n2", "promote", "b", "c", "d", why="evidence 30 of the 20 needed; +0.100", forecast={"gain": gain})
-    lines = records.lines("n2")
-    assert lines == {
-        "night": "Promoted: the new library is better (night 2 of mine, run n2)",
-        "changed": "3 lessons in force. 2 added: + “do: New.”; and 1 more. 1 removed: − “do: Old.”",
-        "better": "yes: held-out reward 0.500 before, 0.600 after, over 50 items; evidence 30 of the 20 needed; +0.100",
+    records.night("n1", "in force", "a", "b")
+    lessons = {"a": known("known", mean=-0.4), "c": known()}
+    counts = {"confirmed": 12, "contradicted": 3, "new": 20, "useless": 5}
+    records.night("n2", "in force", "b", "c", "d", tfgrpo={"lessons": lessons, "proposals": counts})
+    assert records.lines("n2") == {
+        "night": "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; held-out tasks "
+        "agree (+5.1) (night 2 of mine, run n2)",
+        "changed": "3 lessons in force. 2 new: “do: New.”, +1.2 points (+0.2 … +2.2), 60 attempts; and 1 more. "
+        "1 left: “do: Old.”, -0.4 points (-1.4 … +0.6), 60 attempts",
+        "held out": "reward 0.600 with lessons, 0.500 without, over 50 items",
         "since": "this night",
         "cost": "400 calls, 90,000 tokens, $1.5000",
+        "learned": "40 proposals: 12 confirmed and 3 contradicted a known lesson, 20 new, 5 useless",
         "look at": "nothing out of the ordinary",
         "report": str(records.task.run("n2").report),
         "next": f"tfgrpo experiences export {records.place}",
     }
     first = morning_page(records.task, records.task.run("n1"))
     assert (first.added, first.removed, first.in_force, first.since) == (("a", "b"), (), ("a", "b"), "n1")
+    assert first.verdict == "in force"
 
 
-def test_an_undecided_night_says_how_much_evidence_is_missing_and_what_would_decide(records):
+def test_a_night_with_nothing_in_force_says_what_is_missing_and_what_is_on_trial(records):
     records.lessons(a="A.")
-    gain = {"one_night": [12.0, 16.0], "five_nights": [5.0, 5.0]}
-    evidence = {"value": 4.0, "needed": 20.0, "nights": 2}
-    records.night(
-        "n1",
-        "undecided",
-        "a",
-        evidence=evidence,
-        forecast={"gain": gain, "half_night": True},
-        simulated=True,
-        promotion={"simulated": True},
-    )
+    tfgrpo = {"on_trial": ["a"], "lessons": {"a": known("on trial")}}
+    forecast = {"gain": {"one_night": [12.0, None], "five_nights": [5.0, 8.0]}}
+    simulated = {"simulated": True}
+    records.night("n1", "not yet", total=DOUBTFUL, decided=simulated, tfgrpo=tfgrpo, forecast=forecast, **simulated)
     lines = records.lines("n1")
-    assert lines["night"].endswith("(night 1 of mine, run n1, half of the items, SIMULATED model)")
-    assert lines["changed"] == "nothing, 0 lessons in force. 1 under test: + “do: A.”"
-    assert lines["better"].startswith("not known yet: held-out reward 0.500 before")
-    power = "a night like this shows a gain of 12 to 16 points, five nights 5 (80 % power)"
-    assert lines["missing"] == f"a factor of 5 in evidence, 3 more nights at the pace so far; {power}"
-    assert lines["since"] == "no library was ever promoted: prompts carry no lessons"
-    assert lines["next"] == f"tfgrpo history --all {records.place}"
-
-
-@pytest.mark.parametrize(
-    ("evidence", "said"),
-    [
-        (
-            {"value": 0.5, "needed": 20.0, "nights": 2},
-            "a factor of 40 in evidence, so far none speaks for the new library",
-        ),
-        (
-            {"value": 25.0, "needed": 20.0, "nights": 2},
-            "no evidence, of which there is enough: what the reasons name",
-        ),
-        (None, "an interval above zero: more held-out items, or more attempts of each (gate.group_size)"),
-        (
-            {"value": 0.008, "needed": 20.0, "nights": 2},
-            "a factor of 2,500 in evidence, so far none speaks for the new library",
-        ),
-        ({"value": 4.0, "needed": 20.0, "nights": 2, "given_up": True}, "the next night begins with new evidence"),
-    ],
-)
-def test_what_is_missing_is_said_whatever_the_evidence(records, evidence, said):
-    records.night("n1", "undecided", evidence=evidence)
-    assert records.lines("n1")["missing"] == said
-
-
-GAIN = {"estimate": 0.2, "low": 0.1, "high": 0.3}
-PROVEN = {"value": 900.0, "needed": 20.0, "nights": 3, "follows": True, "gain": GAIN}
-
-
-@pytest.mark.parametrize(
-    ("decision", "headline", "held"),
-    [
-        ("promote", "Promoted: the proven library is updated", "it held its own"),
-        ("undecided", "Undecided: the evidence does not tell the libraries apart", "held back"),
-        ("reject", "Rejected: the new library is not better", "no"),
-    ],
-)
-def test_of_lessons_that_follow_on_a_proven_library_it_says_what_is_proven_and_what_is_not(
-    records, decision, headline, held
-):
-    records.lessons(a="A.", b="B.")
-    records.night("n1", "promote", "a")
-    records.night("n2", decision, "a", "b", evidence=PROVEN)
-    lines = records.lines("n2")
-    assert lines["night"] == f"{headline} (night 2 of mine, run n2)"
-    gain = "than no lessons: +0.200, interval +0.100 … +0.300, in the learning batches"
-    assert lines["better"].startswith(f"{gain}; than before: {held}: held-out reward 0.500 before, 0.600 after")
-
-
-def test_a_night_in_which_no_lesson_joins_or_leaves_says_what_those_in_force_gain(records):
-    records.lessons(a="A.")
-    records.night("n1", "promote", "a")
-    gate = {"decision": "undecided", "explanation": "the same library", "champion": None, "evidence": PROVEN}
-    records.night("n2", "undecided", "a", gate={**gate, "experience_ids": ["a"]})
-    lines = records.lines("n2")
-    assert lines["night"].startswith("Unchanged: no lesson joins or leaves")
-    records.night("n3", "undecided", "a", gate={**gate, "experience_ids": ["a", "b"]})
-    assert records.lines("n3")["night"].startswith("Undecided: nothing was compared"), "its sweep was lost"
-    assert lines["better"].endswith("in the learning batches; than before: the same library")
-    assert lines["look at"] == "nothing out of the ordinary"
-
-
-def test_lessons_that_do_worse_than_none_deserve_a_look(records):
-    records.lessons(a="A.")
-    records.night("n1", "promote", "a")
-    worse = {**PROVEN, "gain": {"estimate": -0.2, "low": -0.3, "high": -0.1}}
-    records.night("n2", "undecided", "a", evidence=worse)
-    look = records.lines("n2")["look at"]
-    assert look == "lessons did worse than none in this night's learning batches: -0.200, interval -0.300 … -0.100"
-
-
-def test_a_night_without_a_comparison_says_so_and_misses_nothing(records):
-    gate = {"decision": "undecided", "explanation": "candidate and champion are the same library", "champion": None}
-    records.night("n1", "undecided", gate=gate)
-    lines = records.lines("n1")
-    assert lines["night"] == "Undecided: nothing was compared (night 1 of mine, run n1)"
-    assert lines["better"] == "not known yet: candidate and champion are the same library"
-    assert "missing" not in lines
-
-
-def test_a_rejected_night_names_what_was_turned_down_and_what_stays(records):
-    records.lessons(a="A.", b="B.")
-    records.night("n1", "promote", "a")
-    records.night("n2", "reject", "a", "b", why="3 of 50 items went wrong", saturated=None)
-    lines = records.lines("n2")
-    assert lines["changed"] == "nothing, 1 lesson in force. 1 turned down: + “do: B.”"
-    assert lines["better"] == "no: held-out reward 0.500 before, 0.600 after, over 50 items; 3 of 50 items went wrong"
-    assert lines["since"] == f"the promotion of {NOW:%Y-%m-%d}, run n1; unchanged for 1 night"
-
-
-def test_a_difference_that_no_reason_names_is_added(records):
-    gate = {"decision": "reject", "explanation": "3 of 50 items went wrong", "pairs": 50, **ARMS}
-    gate["difference"] = {"estimate": 0.1, "low": -0.05, "high": 0.25}
-    records.night("n1", "reject", gate=gate)
-    assert records.lines("n1")["better"].endswith("went wrong; difference +0.100, interval -0.050 … +0.250")
-
-
-def test_a_saturated_library_is_told_with_what_a_pause_would_save(records):
-    records.night("n1", "promote", "a")
-    for number in (2, 3):
-        records.night(f"n{number}", "undecided", "a")
-    records.night(
-        "n4", "undecided", "a", saturated={"nights": 3, "calls": 400, "explanation": "saturated: a pause saves 400"}
+    assert lines["night"] == (
+        "Not yet: +2.1 points so far, 78 % likely to help; 80 % are needed (night 1 of mine, run n1, SIMULATED model)"
     )
-    assert records.lines("n4")["since"] == f"the promotion of {NOW:%Y-%m-%d}, run n1; saturated: a pause saves 400"
+    assert lines["changed"].startswith("nothing, 0 lessons in force. 1 on trial: “do: A.”, +1.2 points")
+    wanted = "A gain of 5 to 8 points would be in force within five nights (80 % probability)"
+    assert lines["since"] == f"nothing was in force yet: prompts carry no lessons. {wanted}"
+    assert lines["next"] == f"tfgrpo experiences review {records.place}"
+
+
+def test_lessons_that_are_taken_back_are_named_and_a_later_night_says_since_when_there_are_none(records):
+    records.lessons(a="A.")
+    records.night("n1", "in force", "a")
+    records.night("n2", "taken back", total=HARMS, tfgrpo={"lessons": {"a": known("known", mean=-0.9)}})
+    lines = records.lines("n2")
+    assert lines["night"].startswith("Taken back: -1.0 points over no lessons (95 %: -4.9 … +2.9), 31 % likely to help")
+    assert lines["changed"].startswith("0 lessons in force. 1 left: “do: A.”, -0.9 points")
+    records.night("n3", "not yet", total=None, rewards={"library": None, "none": None})
+    lines = records.lines("n3")
+    assert lines["night"].startswith("Not yet: no lesson is likely to help so far (night 3 of mine")
+    assert lines["held out"] == "no item was compared"
+    assert lines["since"] == f"the night of {NOW:%Y-%m-%d}, run n2"
+    assert morning_page(records.task, records.task.run("n3")).since is None
+
+
+@pytest.mark.parametrize(("items", "said"), [(80, True), (199, True), (200, False), (None, False)])
+def test_of_few_items_the_page_says_that_it_is_about_them_and_what_would_prove_it_for_others(records, items, said):
+    records.night("n1", "in force", "a", dataset={"learn": items} if items else {})
+    assert ("`tfgrpo test` on a sealed share is the proof" in records.lines("n1")["held out"]) is said
+
+
+def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_look(records):
+    counts = {"confirmed": 1, "new": 8, "useless": 1}
+    left_out = {"notes": ("rows of the sweep count for nothing",)}
+    records.night("n1", "not yet", decided=left_out, tfgrpo={"proposals": counts})
+    few, note = morning_page(records.task, records.task.run("n1")).look
+    assert few.startswith("only 1 of 10 proposals confirmed a known lesson: reflections may see little in the attempts")
+    assert note == "rows of the sweep count for nothing"
+    for run_id, enough in (("n2", {**counts, "confirmed": 2, "new": 7}), ("n3", {**counts, "new": 7})):
+        records.night(run_id, "not yet", tfgrpo={"proposals": enough})
+        assert records.lines(run_id)["look at"] == "nothing out of the ordinary"
+
+
+def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
+    for number in (1, 2, 3):
+        records.night(f"n{number}", "in force", "a")
+    saturated = {"nights": 3, "calls": 400, "explanation": "saturated: a pause saves 400"}
+    records.night("n4", "in force", "a", saturated=saturated)
+    assert records.lines("n4")["since"] == f"the night of {NOW:%Y-%m-%d}, run n1; saturated: a pause saves 400"
     assert morning_page(records.task, records.task.run("n4")).nights_unchanged == 3
     assert records.lines("n3")["since"].endswith("unchanged for 2 nights")
 
 
-def test_a_lesson_that_left_is_told_with_its_reason_and_not_again_as_a_warning(records):
-    records.lessons(a="A.", b="B.")
-    records.night("n1", "promote", "a", "b")
-    records.decided("n2", "retire", "a", reasons={"b": "net support -1.20"}, pairs=0)
-    records.night("n2", "undecided", "a", warnings=["lesson b left the champion: net support -1.20", "a price changed"])
-    lines = records.lines("n2")
-    assert lines["changed"] == "1 lesson in force. 1 removed: − “do: B.”, net support -1.20"
-    assert lines["since"] == f"the promotion of {NOW:%Y-%m-%d}, run n1, 1 lesson retired since"
-    assert lines["look at"] == "a price changed"
-
-
 def test_what_people_put_into_force_is_named_as_what_it_is(records):
-    records.decided("import-1", "promote", "a", pairs=0)
-    records.night("n1", "undecided", "a")
-    records.decided("rollback-1", "rollback", pairs=0)
-    records.night("n2", "undecided", "a")
-    assert records.lines("n1")["since"] == f"the import of {NOW:%Y-%m-%d}, run import-1; unchanged for 1 night"
-    assert records.lines("n2")["since"] == f"the rollback of {NOW:%Y-%m-%d}, run rollback-1; unchanged for 1 night"
+    records.decided("import-1", "import", "a")
+    records.night("n1", "in force", "a")
+    records.decided("rollback-3", "rollback", "b")
+    records.night("n2", "in force", "b")
+    records.decided("retire-5", "retire", "c", reasons={"b": "wrong"})
+    records.night("n3", "in force", "c")
+    for run_id, what in (("n1", "import"), ("n2", "rollback"), ("n3", "retire")):
+        number = {"import": 1, "rollback": 3, "retire": 5}[what]
+        said = f"the {what} of {NOW:%Y-%m-%d}, run {what}-{number}; unchanged for 1 night"
+        assert records.lines(run_id)["since"] == said
 
 
 def test_a_run_that_stopped_at_its_cap_says_how_to_go_on_and_what_share_is_spent(records):
@@ -242,11 +184,18 @@ def test_a_run_that_stopped_at_its_cap_says_how_to_go_on_and_what_share_is_spent
     records.ended("n1", "stopped", message="the budget is spent: calls", settings=caps, ledger=ledger)
     lines = records.lines("n1")
     assert lines["night"] == "Stopped: the budget is spent: calls (mine, run n1)"
-    assert lines["better"] == "not known: the held-out sweep did not end"
+    assert lines["held out"] == "unknown: the sweep did not end"
     money = "$1.5000, and up to $0.1000 of lost calls"
     shares = "80% of budget.max_calls, 80% of budget.max_usd"
     assert lines["cost"] == f"400 calls, 90,000 tokens and up to 777 of lost calls, {money}, {shares}"
     assert lines["next"] == f"tfgrpo run --resume n1 {records.place}"
+
+
+def test_a_run_that_only_measured_has_a_page_without_a_decision(records):
+    records.ended("n1", message="measured 3 lessons in 20 groups; nothing was learned")
+    lines = records.lines("n1")
+    assert lines["night"] == "Finished: measured 3 lessons in 20 groups; nothing was learned (mine, run n1)"
+    assert "held out" not in lines
 
 
 def test_a_failed_run_and_one_that_was_killed_have_a_page_too(records):
@@ -278,7 +227,7 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     ]
     said = "epoch 1: 10 of 100 rollouts brought no reward and count nowhere; most often 10 × timeout"
     warnings = [said, *(f"warning {number}" for number in range(5))]
-    records.night("n1", "promote", "a", warnings=warnings, tfgrpo={"library": ["a"], "epochs": epochs})
+    records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs})
     morning = morning_page(records.task, records.task.run("n1"))
     assert morning.look[:3] == (
         "10 of 200 rollouts lost (5.0%), most often 10 × timeout",
@@ -290,31 +239,10 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     assert morning.lines[-3].text == "warning 0 (and 4 more in the report)"
 
 
-def account(net, *opposites, harm=None):
-    effect = {"estimate": -0.03, "low": -0.08, "high": 0.02, "rollouts": 60, "harm": harm}
-    return {"for": 3.0, "against": 1.0, "net": net, "opposites": opposites, "effect": effect if harm else None}
-
-
-def test_contradictions_that_are_not_settled_and_lessons_that_may_harm_are_looked_at(records):
-    records.lessons(a="A.", b="B.", c="C.", d="D.")
-    accounts = {
-        "a": account(4.0, "b", harm=0.8),
-        "b": account(1.5, "a"),
-        "c": account(3.0, "d"),
-        "d": account(-2.0, "c"),
-    }
-    records.night("n1", "promote", "a", "c", tfgrpo={"library": ["a", "c"], "accounts": accounts})
-    morning = morning_page(records.task, records.task.run("n1"))
-    assert morning.look == (
-        "1 of 2 contradictions between known lessons not settled: “do: A.” (net 4.0, in force) against “do: B.” (net 1.5)",
-        "1 lesson in force may do harm: “do: A.” -3.0 points (-8.0 … +2.0), 60 rollouts",
-    )
-
-
 def test_sealed_items_are_to_be_opened_once_for_what_is_in_force(records):
-    records.night("n1", "promote", "a", dataset={"sealed": 40})
+    records.night("n1", "in force", "a", dataset={"sealed": 40})
     lines = records.lines("n1")
-    assert lines["look at"] == "the library in force was not tested on the 40 sealed items yet"
+    assert lines["look at"] == "the lessons in force were not tested on the 40 sealed items yet"
     assert lines["next"] == f"tfgrpo test {records.place}"
     fields = {"run_id": "t", "tested_at": NOW, "library_id": "", "model": "m", "simulated": False, "confidence": 0.95}
     figures = {"estimate": 0.1, "low": 0.0, "high": 0.2, "pairs": 40, "lost": 0, "group_size": 2, "seen": 0}
@@ -323,33 +251,30 @@ def test_sealed_items_are_to_be_opened_once_for_what_is_in_force(records):
 
 
 def test_later_nights_do_not_change_the_page_of_an_earlier_one(records):
-    records.night("n1", "promote", "a")
+    records.night("n1", "in force", "a")
     before = records.lines("n1")
-    records.night("n2", "promote", "a", "b")
+    records.night("n2", "in force", "a", "b")
     assert records.lines("n1") == before
 
 
 def test_a_replay_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records):
-    records.night("n1", "promote", "a")
+    records.night("n1", "in force", "a")
     replay = Records(records.task.root.parent)
     replay.task = records.task.replay("n1-1")
-    replay.night("n1", "promote", "a", message="the replay came to the same store, 1 records; promote: because")
+    decision = records.lines("n1")["night"].partition(" (night")[0]
+    replay.night("n1", "in force", "a", message=f"the replay came to the same store, 1 records; {decision}; a note")
     replay.ended("n2", "failed", message="the replay differs from its run")
-    assert replay.lines("n1")["night"].startswith(
-        "Promoted: the new library is better; the replay came to the same store, 1 records ("
-    )
+    assert replay.lines("n1")["night"].startswith(f"{decision}; the replay came to the same store, 1 records (")
     assert replay.lines("n2")["next"] == f"tfgrpo run --replay n2 {records.place}"
 
 
 def test_a_replay_shows_the_lessons_and_the_library_of_the_task_that_it_replays(records):
     records.lessons(a="Old.", b="New.")
-    records.night("n1", "promote", "a")
-    records.night("n2", "undecided", "a", "b")
+    records.night("n1", "in force", "a")
+    records.night("n2", "in force", "a", "b")
     replay = Records(records.task.root.parent)
     replay.task = records.task.replay("n2-1")
-    replay.night(
-        "n2", "undecided", "a", "b", message="the replay came to the same store, 0 records; undecided: because"
-    )
+    replay.night("n2", "in force", "a", "b")
     said, then = replay.lines("n2"), records.lines("n2")
     assert said["night"].endswith("(night 2 of mine, run n2, replayed)")
     assert {name: said[name] for name in ("changed", "since", "next")} == {
@@ -405,7 +330,7 @@ def test_a_proposed_cap_is_at_least_what_the_run_may_need(records, reached, budg
 
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     tfgrpo = {
-        "library": [],
+        "proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0},
         "calibration": {
             "truth": None,
             "rewarders": {
@@ -420,7 +345,7 @@ def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
             },
         },
     }
-    records.night("n1", "undecided", tfgrpo=tfgrpo)
+    records.night("n1", "not yet", tfgrpo=tfgrpo)
     lines = records.lines("n1")
     assert lines["judging"] == "judge: abstained on 3 of 3 attempts"
     fields = morning_page(records.task, records.task.run("n1")).as_json()
@@ -428,47 +353,44 @@ def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     assert set(lines) == LABELS
 
 
-def test_nights_are_the_decisions_of_the_gate_with_what_was_measured_and_what_is_in_force(records):
-    strong = Capital().after([1.0] * 6).logs
-    records.decided("import-1", "promote", "a", pairs=0)
-    records.night("n1", "undecided", "a", "b")
-    records.decided("n2", "retire", pairs=0, reasons={"a": "harm"})
-    records.night("n2", "promote", "b", "c", promotion={"capital": strong, "nights": 2}, evidence={"needed": 20.0})
-    records.night("gone", "reject", "d", gate={"candidate": {"estimate": "damaged"}})
-    nights = nights_of(records.task, list(promotions(records.task.promotions)))
-    assert [(night.number, night.decision.run_id, night.lessons, night.held_out) for night in nights] == [
-        (1, "n1", 1, "0.500 → 0.600"),
-        (2, "n2", 2, "0.500 → 0.600"),
-        (3, "gone", 2, ""),
+def test_every_decision_is_shown_with_its_night_and_what_it_changed(records):
+    records.decided("import-1", "import", "a")
+    records.night("n1", "in force", "a", "b")
+    records.decided("rehearsal", "in force", "x", simulated=True)
+    records.decided("retire-4", "retire", "b", reasons={"a": "harm"})
+    records.night("n2", "in force", "b", "c")
+    changes = list(changes_of(read_decisions(records.task.promotions)))
+    assert [(one.number, one.night, one.lessons, one.added, one.removed) for one in changes] == [
+        (1, None, 1, ("a",), ()),
+        (2, 1, 2, ("b",), ()),
+        (3, 1, 1, ("x",), ()),
+        (4, None, 1, (), ("a",)),
+        (5, 2, 2, ("c",), ()),
     ]
-    assert nights[0].evidence is None
-    assert nights[1].evidence > 0.5
 
 
-def test_the_picture_holds_every_interval_and_there_is_none_of_one_night(records):
-    records.night("n1", "undecided", "a")
-    decisions = list(promotions(records.task.promotions))
-    assert picture(nights_of(records.task, decisions)) is None
-    drawn = picture(nights_of(records.task, decisions * 70))
-    assert (len(drawn["nights"]), drawn["earlier"], drawn["every"]) == (60, 10, 3)
-    assert drawn["y"].low <= 0.45
-    assert drawn["y"].high >= 0.75
-    assert drawn["y"].quarters == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8])
-    assert [drawn["bar"](share) for share in (1.0, -0.5, 9.0)] == [-30.0, 15.0, -36.0]
+def drawn(records):
+    return picture(changes_of(read_decisions(records.task.promotions)))
 
 
-def test_the_picture_has_what_lessons_gain_over_none_also_of_nights_that_compared_nothing(records):
-    records.night("n1", "promote", "a", evidence=PROVEN)
-    gate = {"decision": "undecided", "explanation": "the same library", "champion": None, "evidence": PROVEN}
-    records.night("n2", "undecided", "a", gate=gate)
-    drawn = picture(nights_of(records.task, promotions(records.task.promotions)))
-    assert [night.gain for night in drawn["nights"]] == [0.2, 0.2]
+def test_the_picture_holds_every_interval_and_no_lessons_and_there_is_none_of_one_night(records):
+    records.night("n1", "not yet", total=DOUBTFUL)
+    assert drawn(records) is None
+    records.night("n2", "not yet", total=None)
+    assert drawn(records) is None
+    for number in range(70):
+        records.night(f"m{number}", "in force", "a")
+    chart = drawn(records)
+    assert (len(chart["nights"]), chart["earlier"], chart["every"]) == (60, 12, 3)
+    y = chart["y"]
+    assert (y.low, y.lines[0], y.lines[-1], y.high) == (0.0, 0.0, 10.0, 10.0)
+    assert y(0.0) > y(HELPS.mean) > y(10.0)
 
 
-def test_a_bar_of_the_picture_ends_where_the_rewards_do(records):
-    gate = {**ARMS, "decision": "undecided", "pairs": 50, "evidence": None, "score_range": [0, 1]}
-    for name in ("n1", "n2"):
-        records.night(name, "undecided", "a", promotion={"low": -0.2, "high": 0.9}, gate=gate)
-    nights = nights_of(records.task, promotions(records.task.promotions))
-    assert [night.interval for night in nights] == [(0.3, 1)] * 2
-    assert picture(nights)["y"].high == 1
+def test_the_band_of_the_picture_is_broken_where_a_night_has_no_gain(records):
+    for number, total in enumerate((HELPS, DOUBTFUL, None, HARMS)):
+        records.night(f"n{number}", "not yet", total=total)
+    chart = drawn(records)
+    assert [[place for place, _ in band] for band in chart["bands"]] == [[0.5, 1.5], [3.5]]
+    assert 0.0 in chart["y"].lines
+    assert chart["y"].low <= gain_of(HARMS).low

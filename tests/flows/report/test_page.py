@@ -12,38 +12,38 @@ from statistics import fmean, stdev
 
 import pytest
 
-from tests.support.records.promotions import record_promotion
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
 from tfgrpo.flows.report.attempts import item_views, overview, worst_items
-from tfgrpo.flows.report.files import learned
+from tfgrpo.flows.report.files import STATES, learned
 from tfgrpo.flows.report.page import write_report
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
 from tfgrpo.stores.files.atomic import read_rows
 
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
 
 
-def test_the_verdict_comes_first_with_figures_and_intervals(own_run):
+def test_the_decision_comes_first_with_its_figures(own_run):
     page = page_of(own_run)
-    gate = own_run.summary.details["gate"]
-    assert "Promoted: the new library is better" in page.text
-    for arm in ("champion", "candidate"):
-        assert f"{gate[arm]['estimate']:.3f}  ({gate[arm]['low']:.3f} to {gate[arm]['high']:.3f})" in page.text
-    assert gate["explanation"] in page.text
+    decision = own_run.summary.details["decision"]
+    assert page.text.index(decision["sentence"]) < page.text.index("held out")
+    assert decision["sentence"] in page.text
+    for arm, name in (("library", "with lessons"), ("none", "without")):
+        mean, low, high = (f"{decision['rewards'][arm][each]:.3f}" for each in ("mean", "low", "high"))
+        assert f"Held-out reward {name}: {mean} ({low} to {high})" in page.text
     assert "SIMULATED model" in page.text
 
 
-def test_the_noise_floor_of_the_gate_is_told_where_it_is_known(own_run):
-    floor = own_run.summary.details["gate"]["noise_floor"]
-    assert f"would differ by about {floor:.3f}" in page_of(own_run).text
-    edit(own_run.paths.manifest, lambda it: it["gate"].update(noise_floor=None))
-    assert "Noise floor" not in page_of(own_run).text
+def test_lost_attempts_of_the_sweep_stand_beside_its_rewards(own_run):
+    edit(own_run.paths.manifest, lambda it: it["decision"]["lost"].update(library=[3, 96]))
+    assert "3 of 96 attempts lost" in page_of(own_run).text
 
 
-def test_what_two_attempts_reach_is_in_manifest_and_page_and_left_out_of_older_runs(own_run):
-    for arm in ("champion", "candidate"):
+def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
+    decision = own_run.summary.details["decision"]
+    reached = {}
+    for arm in ("library", "none"):
         rewards = defaultdict(list)
         for each in read_rows(own_run.paths.rollouts):
             if (each["phase"], each["arm"]) == ("eval", arm):
@@ -51,16 +51,15 @@ def test_what_two_attempts_reach_is_in_manifest_and_page_and_left_out_of_older_r
         some, every = (
             fmean(how(reward == 1.0 for reward in group) for group in rewards.values()) for how in (any, all)
         )
-        found = own_run.summary.details["gate"][arm]
-        assert (found["k"], found["mean_at_k"]) == (2, pytest.approx(found["estimate"]))
+        found = decision["rewards"][arm]
+        assert (found["k"], found["mean_at_k"]) == (2, pytest.approx(found["mean"]))
         assert (found["pass_at_k"], found["pass_hat_k"]) == (pytest.approx(some), pytest.approx(every))
         means = [fmean(group) for group in rewards.values()]
         assert found["error"] == pytest.approx(stdev(means) / math.sqrt(len(means)))
+        reached[arm] = (f"{some:.0%}".replace("%", " %"), f"{every:.0%}".replace("%", " %"))
     text = page_of(own_run).text
-    assert f"and {some:.0%} after (pass@2)".replace("%", " %") in text
-    assert f"and {every:.0%} (pass^2)".replace("%", " %") in text
-    edit(own_run.paths.manifest, lambda it: it["gate"]["champion"].__delitem__("k"))
-    assert "pass@" not in page_of(own_run).text
+    assert f"for {reached['library'][0]} of the items with lessons and {reached['none'][0]} without (pass@2)" in text
+    assert f"all have it for {reached['library'][1]} and {reached['none'][1]} (pass^2)" in text
 
 
 @pytest.mark.parametrize(
@@ -77,31 +76,20 @@ def test_hours_between_the_parts_of_a_resumed_run_are_no_time_it_took(own_run, a
 
 def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
     text = write_report(own_run.task, own_run.paths).read_text()
-    for wide in ("<table", "<svg"):
-        assert text.count(wide) == text.count(f'<div class="wide">{wide}') > 0
+    assert text.count("<table") == text.count('<div class="wide"><table') > 0
     assert ".wide { overflow-x:auto;" in text
 
 
-def test_on_a_phone_the_verdict_is_whole_and_no_column_shrinks_to_letters(own_run):
-    text = write_report(own_run.task, own_run.paths).read_text()
-    chart = text.partition('<svg class="whole"')[2].partition("</svg>")[0]
-    assert 'width="100%"' in chart
-    assert "viewBox" not in chart, "its text would shrink with it"
-    places = re.findall(r' (?:x|x1|x2|cx)="([^"]+)"', chart)
-    assert places
-    assert all(place == "0" or 0.0 <= float(place.removesuffix("%")) <= 100.0 for place in places)
-    assert all(place == "0" or place.endswith("%") for place in places), "nothing lies beyond the width of the page"
-    assert "svg.whole { min-width:0;" in text
-    assert re.search(r"td\.text \{[^}]*min-width:", text)
+def test_on_a_phone_no_column_shrinks_to_letters(own_run):
+    assert re.search(r"td\.text \{[^}]*min-width:", write_report(own_run.task, own_run.paths).read_text())
 
 
 def test_every_part_an_engineer_looks_for_is_there(own_run):
     text = page_of(own_run).text
     for heading in (
-        "Reward while learning",
         "Epochs",
-        "Held-out items that changed most",
-        "Lessons of the new library",
+        "Held-out items on which lessons changed most",
+        "in force)",
         "Not taken up",
         "Calls and cost by role",
         "One attempt",
@@ -110,8 +98,8 @@ def test_every_part_an_engineer_looks_for_is_there(own_run):
         "Go on from here",
     ):
         assert heading in text, heading
-    assert "sweep, before" in text
-    assert "sweep, after" in text
+    assert "sweep, with lessons" in text
+    assert "sweep, no lessons" in text
     for role in ("attempts", "reflection", "curation"):
         assert role in text
     assert "command line --sample-size" in text
@@ -172,7 +160,7 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
 
     def manifest(value):
         value.update(warnings=[HOSTILE], message=HOSTILE, model=HOSTILE)
-        value["gate"]["explanation"] = HOSTILE
+        value["decision"].update(sentence=HOSTILE, notes=[HOSTILE])
         value["settings_table"][0]["value"] = HOSTILE
 
     edit(own_run.paths.manifest, manifest)
@@ -251,7 +239,7 @@ def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
             {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
             {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
         ]
-        value["tfgrpo"]["rejected"].append(["", "delete: unknown L9"])
+        value["tfgrpo"]["rejected"].append(["", "merge: unknown L9"])
         value["ledger"]["at_risk_tokens"] = 777
 
     edit_rows(own_run.paths.rollouts, lose)
@@ -262,7 +250,7 @@ def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
         "failed · ModelTimeout",
         "the disk is gone",
         "broken",
-        "(an operation without a text)",
+        "(without a text)",
         "no reward",
         "up to 777 of lost calls",
     ):
@@ -275,66 +263,59 @@ def test_reflections_that_broke_are_counted(own_run):
     assert "reflections without an answer: RepairExhausted" in page_of(own_run).text
 
 
-@pytest.mark.parametrize(
-    ("decision", "says"), [("reject", "Rejected: "), ("undecided", "Undecided: nothing was compared")]
-)
-def test_other_decisions_have_their_own_words(own_run, decision, says):
-    def manifest(value):
-        value["gate"].update(decision=decision, champion=None)
-
-    edit(own_run.paths.manifest, manifest)
-    assert says in page_of(own_run).text
+@pytest.mark.parametrize("decision", ["not yet", "taken back"])
+def test_each_decision_has_its_own_colour(own_run, decision):
+    edit(own_run.paths.manifest, lambda value: value["decision"].update(decision=decision))
+    assert f'class="verdict {decision.replace(" ", "-")}"' in write_report(own_run.task, own_run.paths).read_text()
 
 
 def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
     summary = kit.run(own_run.out, run_id="second", sample_size=6, batch_size=6, seed=1)
     assert summary.status == "finished"
     run = Elsewhere(own_run.out, "second")
-    inherited = json.loads(run.paths.manifest.read_text())["champion"]["experience_ids"]
+    manifest = json.loads(run.paths.manifest.read_text())
     records = {row["experience_id"]: row for row in kit.lines(own_run.task.experiences)}
+    kept = [name for name in manifest["in_force"]["experience_ids"] if name in manifest["tfgrpo"]["lessons"]]
     text = page_of(run).text
-    kept = [name for name in inherited if name in json.loads(run.paths.manifest.read_text())["tfgrpo"]["library"]]
     assert kept
     assert all(records[name]["evidence"][0] in text for name in kept)
 
 
-def test_from_the_second_comparison_on_the_champion_is_drawn_over_nights(own_run):
-    gate = json.loads(own_run.paths.manifest.read_text())["gate"]
+def test_from_the_second_night_on_the_gain_is_drawn_over_nights_and_every_decision_listed(own_run):
     again = Elsewhere(own_run.out, "again")
     shutil.copytree(own_run.paths.root, again.paths.root)
     edit(again.paths.manifest, lambda value: value.update(run_id="again"))
-    (decision,) = promotions(own_run.task.promotions)
-    record_promotion(own_run.task.promotions, decision.model_copy(update={"run_id": "again", "decision": "undecided"}))
-    rewards = f"held-out reward {gate['champion']['estimate']:.3f} → {gate['candidate']['estimate']:.3f}"
+    (first,) = read_decisions(own_run.task.promotions)
+    for name, decision in (("retire-2", "retire"), ("again", "not yet")):
+        who = {"total": None, "who": "ann", "why": HOSTILE} if decision == "retire" else {}
+        later = first.model_copy(
+            update={"run_id": name, "decision": decision, "experience_ids": (), "proven": False, **who}
+        )
+        record_decided(own_run.task.promotions, lambda _, later=later: later)
     text = page_of(again).text
-    assert "The champion over nights" in text
-    assert f"night 1, small: promote, {rewards}, difference +" in text
-    assert f"night 2, again: undecided, {rewards}" in text
-    assert "The champion over nights" not in page_of(own_run).text
+    assert "The gain over nights" in text
+    gain = f"{first.total.mean:+.1f} ({first.total.low:+.1f} … {first.total.high:+.1f})"
+    assert f"night 1, small: in force, {gain} points" in text
+    assert f"night 2, again: not yet, {gain} points" in text
+    assert "by ann" in text
+    first_label = "in force, proven" if first.proven else "in force"
+    assert [row[2] for row in cells(again, "Every decision (3)", "summary")] == ["not yet", "retire", first_label]
+    assert "The gain over nights" not in page_of(own_run).text
 
 
-def test_lessons_that_contradict_each_other_are_shown_with_their_support(own_run):
-    names = [lesson["id"] for lesson in own_run.summary.details["lessons"][:2]]
-
-    def contradict(value):
-        for name, other, net in zip(names, reversed(names), (3.0, 1.5), strict=True):
-            value["tfgrpo"]["accounts"][name].update(opposites=[other], net=net)
-
-    edit(own_run.paths.manifest, contradict)
-    text = page_of(own_run).text
-    first, second = (lesson["text"] for lesson in own_run.summary.details["lessons"][:2])
-    assert re.search(
-        rf"contradicts {names[1]}, “\w+: {re.escape(second)}”, in force, which has less net support: 1.5", text
-    )
-    assert re.search(
-        rf"contradicts {names[0]}, “\w+: {re.escape(first)}”, in force, which has more net support: 3.0", text
-    )
-    assert re.search(r"of \d contradictions? between known lessons not settled", text)
+def test_lessons_that_contradict_each_other_name_the_other(own_run):
+    first, second = own_run.summary.details["lessons"][:2]
+    edit(own_run.paths.manifest, lambda it: it["tfgrpo"]["lessons"][first["id"]].update(opposites=[second["id"]]))
+    assert f"contradicts {second['id']}, “{second['polarity']}: {second['text']}”" in page_of(own_run).text
 
 
 def test_lessons_that_another_store_holds_are_counted(own_run):
-    edit(own_run.paths.manifest, lambda value: value["tfgrpo"]["library"].append("exp-elsewhere"))
-    assert "1 more stand in another store" in page_of(own_run).text
+    def elsewhere(value):
+        lessons = value["tfgrpo"]["lessons"]
+        lessons["exp-elsewhere"] = next(iter(lessons.values()))
+
+    edit(own_run.paths.manifest, elsewhere)
+    assert "1 more are in another store" in page_of(own_run).text
 
 
 def test_prompts_are_those_that_the_run_recorded_whatever_became_of_the_dataset(own_run):
@@ -356,17 +337,18 @@ def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
     assert "25 of 100 rollouts lost (25.0%)" in page
 
 
-def test_the_attempt_that_is_called_better_has_the_higher_reward(small_run):
-    lessons, _ = learned(small_run.task, small_run.paths, kit.manifest(small_run.out, "small"))
-    pairs = [contrast.attempts for lesson in lessons.library for contrast in lesson.contrasts]
-    assert pairs
-    assert all(float(better.reward) > float(worse.reward) for better, worse in pairs)
+def test_the_attempt_that_is_called_better_has_the_higher_reward(own_run):
+    lessons, _ = learned(own_run.task, own_run.paths, kit.manifest(own_run.out, "small"))
+    pairs = [contrast.attempts for lesson in (*lessons.known, *lessons.others) for contrast in lesson.contrasts]
+    assert all(pair[0].reward >= pair[-1].reward for pair in pairs)
+    differ = sum(pair[0].reward > pair[-1].reward for pair in pairs)
+    assert write_report(own_run.task, own_run.paths).read_text().count("<b>better</b>") == differ > 0
 
 
-def cells(run, heading):
-    """The texts of the cells of each row of the table below a heading."""
+def cells(run, heading, tag="h2"):
+    """Return the texts of the cells of each row of the table below a heading."""
     text = write_report(run.task, run.paths).read_text()
-    table = text.partition(f"<h2>{heading}</h2>")[2].partition("</table>")[0]
+    table = text.partition(f">{heading}</{tag}>")[2].partition("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)]
     return [[re.sub("<[^>]+>", "", cell) for cell in row] for row in rows if row]
 
@@ -382,13 +364,14 @@ def test_tools_of_unknown_price_are_not_free(own_run):
 def test_roles_and_arms_without_a_name_of_their_own_come_last(own_run):
     edit_rows(own_run.paths.journal, lambda row: row.update(key=row["key"].replace("/rollout/", "/aardvark/")))
     roles = [row[0] for row in cells(own_run, "Calls and cost by role")]
-    assert roles == ["reflection", "curation", "aardvark"]
-    edit_rows(own_run.paths.metrics, lambda row: row.update(arm="another") if row["arm"] == "champion" else None)
-    assert [row[1] for row in cells(own_run, "Epochs")][-2:] == ["sweep, after", "sweep, another"]
+    assert roles[-1] == "aardvark"
+    assert "attempts" not in roles
+    edit_rows(own_run.paths.metrics, lambda row: row.update(arm="another") if row["arm"] == "none" else None)
+    assert [row[1] for row in cells(own_run, "Epochs")][-2:] == ["sweep, with lessons", "sweep, another"]
 
 
 def test_items_that_got_worse_are_shown_before_those_that_got_better(own_run):
-    means = {"champion": 0.0, "candidate": 1.0}
+    means = {"none": 0.0, "library": 1.0}
     sweep = [row for row in kit.lines(own_run.paths.groups) if row["phase"] == "eval"]
     worse = sweep[0]["item_id"]
 
@@ -397,7 +380,7 @@ def test_items_that_got_worse_are_shown_before_those_that_got_better(own_run):
             row["mean_reward"] = 1.0 - 0.5 * means[row["arm"]] if row["item_id"] == worse else means[row["arm"]]
 
     edit_rows(own_run.paths.groups, change)
-    rows = cells(own_run, "Held-out items that changed most")
+    rows = cells(own_run, "Held-out items on which lessons changed most")
     assert rows[0] == [worse, "1.000", "0.500"]
     assert len(rows) == min(12, len({row["item_id"] for row in sweep}))
 
@@ -409,34 +392,40 @@ def test_every_rollout_without_a_reward_is_lost_however_it_ended(own_run):
     assert cells(own_run, "Epochs")[0][3:5] == ["1", "5"]
 
 
-def test_the_batches_of_each_epoch_are_captioned_and_divided(own_run):
-    rows = [{**row, "phase": "train", "batch": 0} for row in kit.lines(own_run.paths.groups)]
-    own_run.paths.groups.write_text(
-        "".join(json.dumps({**row, "epoch": at % 2 + 1}) + "\n" for at, row in enumerate(rows))
-    )
-    chart = write_report(own_run.task, own_run.paths).read_text().partition("<svg viewBox")[2].partition("</svg>")[0]
-    captions = dict(re.findall(r'<text x="([^"]+)" y="232" text-anchor="middle">([^<]+)', chart))
-    assert list(captions.values()) == ["epoch 1", "epoch 2"]
-    (divider,) = re.findall(r'<line class="divider" x1="([^"]+)"', chart)
-    _key, first, second = (float(place) for place in re.findall(r'<circle cx="([^"]+)"', chart))
-    assert [float(place) for place in captions] == [first, second]
-    [without] = re.findall(r'<polyline class="without" points="([^"]+)"', chart)
-    places = [float(point.split(",")[0]) for point in without.split()]
-    assert set(places) <= {first, second}, "the half without lessons is drawn where the one with lessons is"
-    assert places
-    assert first < float(divider) < second
-
-
 def test_every_share_of_a_judge_names_its_base(own_run):
     edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(calibration=CALIBRATION))
     [row] = cells(own_run, "How far the judges can be believed")
     assert row == ["judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–"]
 
 
-def test_the_page_says_what_counts_for_and_against_each_lesson(own_run):
-    accounts = json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["accounts"]
-    text = page_of(own_run).text
-    for account in accounts.values():
-        assert f"{account['for']:g} for, {account['against']:g} against, net {account['net']:.1f}" in text
-    edit(own_run.paths.manifest, lambda value: value["tfgrpo"]["accounts"].clear())
-    assert " against, net " not in page_of(own_run).text
+def test_each_lesson_has_its_state_effect_attempts_groups_and_price_the_best_first(own_run):
+    lessons = json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["lessons"]
+    name = list(lessons)[-1]
+    out = {"state": "kept out", "kept_out": "ann says it is wrong"}
+    edit(own_run.paths.manifest, lambda it: it["tfgrpo"]["lessons"][name].update(out))
+    rows = table_of_lessons(own_run)
+    lessons[name].update(out)
+    for known, row in zip(sorted(lessons.values(), key=order), rows, strict=True):
+        effect = "{mean:+.1f} ({low:+.1f} … {high:+.1f})".format_map(known["effect"])
+        counts = [known["groups_for"], known["groups_against"], known["tokens"]]
+        assert row[-5:] == [effect, f"{known['effect']['attempts']:,}", *map(str, counts)]
+    assert "ann says it is wrong" in page_of(own_run).text
+    edit(own_run.paths.manifest, lambda value: value["tfgrpo"]["lessons"].clear())
+    assert "Lessons (0 known, 0 in force)" in page_of(own_run).text
+
+
+def order(known):
+    return STATES.index(known["state"]), -known["effect"]["mean"]
+
+
+def table_of_lessons(run):
+    """Return the cells of the lessons' rows, of which the second holds the lesson."""
+    text = write_report(run.task, run.paths).read_text()
+    table = text.partition("<h2>Lessons (")[2].partition("</section>")[0]
+    found = re.findall(r'<tr><td class="key[^"]*">.*?</td></tr>\n', table, re.DOTALL)
+    return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", row)] for row in found]
+
+
+def test_a_lesson_has_its_cause(own_run):
+    edit_rows(own_run.task.experiences, lambda row: row.update(cause="one attempt forgot the tip"))
+    assert "because: one attempt forgot the tip" in page_of(own_run).text

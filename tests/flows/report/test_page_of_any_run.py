@@ -21,7 +21,7 @@ def test_a_run_that_was_stopped_in_its_first_epoch_has_a_page(tmp_path):
     assert summary.status == "stopped"
     text = page_of(Elsewhere(tmp_path, "short")).text
     assert "Stopped: the budget is spent" in text
-    assert "not known: the held-out sweep did not end" in text
+    assert "unknown: the sweep did not end" in text
     assert "tfgrpo run --resume short" in text
     assert "4 attempts: 4 unfinished" in text
     assert "its batch was not finished" in text
@@ -32,7 +32,7 @@ def test_a_run_with_the_feature_flag_off_has_a_page(tmp_path):
     assert summary.status == "finished", summary.message
     text = page_of(Elsewhere(tmp_path, "off")).text
     assert "Finished: measured with one actor per item; nothing was learned" in text
-    assert "Lessons of the new library (0)" in text
+    assert "Lessons (0 known, 0 in force)" in text
 
 
 def test_a_replay_has_a_page_without_costs(own_run):
@@ -40,7 +40,7 @@ def test_a_replay_has_a_page_without_costs(own_run):
     assert summary.status == "finished", summary.message
     task = own_run.task.replay("small-1")
     replay = type("Replay", (), {"task": task, "paths": task.run("small")})
-    assert "Promoted" in page_of(replay).text
+    assert "In force: +" in page_of(replay).text
     assert "tfgrpo show small ITEM --task-id small-1 --out" in page_of(replay).text
     assert "cost by role" not in page_of(replay).text
 
@@ -60,7 +60,7 @@ def test_a_run_without_any_line_file_has_a_page(own_run):
 
 
 @pytest.mark.parametrize(
-    "key", ["schema_version", "tfgrpo", "gate", "ledger", "forecast", "stages", "pack", "settings"]
+    "key", ["schema_version", "tfgrpo", "decision", "ledger", "forecast", "stages", "pack", "settings"]
 )
 def test_no_key_but_the_version_is_needed(own_run, key):
     edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
@@ -143,11 +143,3 @@ def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
     finally:
         tracemalloc.stop()
     assert peak < 12_000_000
-
-
-def test_many_marks_are_small(own_run):
-    row = kit.lines(own_run.paths.groups)[0] | {"phase": "train", "mean_reward": 0.5}
-    many = [{**row, "group_id": f"more:{number}", "batch": number} for number in range(60)]
-    with own_run.paths.groups.open("a") as file:
-        file.write("".join(json.dumps(each) + "\n" for each in many))
-    assert 'r="1.5"' in write_report(own_run.task, own_run.paths).read_text()

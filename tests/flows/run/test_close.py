@@ -1,8 +1,11 @@
-"""What does a run leave behind at its end? Promotion, state, stages with evidence, and every warning it earned."""
+"""What does a run leave behind at its end? Decision, state, stages with evidence, and every warning it earned."""
 
 from __future__ import annotations
 
 import json
+from statistics import fmean
+
+import pytest
 
 from tests.support.runs.running import RUN, SMALL, TASK, lines, manifest, run
 from tfgrpo.flows.run import close as closing
@@ -13,13 +16,30 @@ from tfgrpo.stores.files.layout import TaskPaths
 
 def test_a_decision_is_recorded_once_and_the_state_shows_the_library_in_force(own_run):
     summary, task = own_run.summary, own_run.task
-    (promotion,) = lines(task.promotions)
-    assert (promotion["run_id"], promotion["decision"]) == (summary.run_id, "promote")
-    assert promotion["experience_ids"] == [lesson["id"] for lesson in summary.details["lessons"]]
-    shown = json.loads(task.state.read_text())["champion"]["experiences"]
+    (decision,) = lines(task.promotions)
+    assert (decision["run_id"], decision["decision"]) == (summary.run_id, "in force")
+    assert decision["experience_ids"] == [lesson["id"] for lesson in summary.details["lessons"]]
+    shown = json.loads(task.state.read_text())["in_force"]["experiences"]
     assert [entry["text"] for entry in shown] == [lesson["text"] for lesson in summary.details["lessons"]]
+    assert {lesson["state"] for lesson in summary.details["lessons"]} == {"in force"}
     assert run(own_run.out, resume=summary.run_id).exit_code == 0
-    assert lines(task.promotions) == [promotion]
+    assert lines(task.promotions) == [decision]
+
+
+def test_the_manifest_says_what_was_in_force_what_was_swept_and_what_was_decided(small_run):
+    written, (line,) = json.loads(small_run.paths.manifest.read_text()), lines(small_run.task.promotions)
+    assert (written["in_force"]["experience_ids"], written["began_with"]["credit_lines"]) == ([], 0)
+    decision = written["decision"]
+    unlike = {"schema_version", "signatures", "previous"}
+    assert {key: decision[key] for key in line.keys() - unlike} == {key: line[key] for key in line.keys() - unlike}
+    assert written["message"] == decision["explanation"] == decision["sentence"]
+    for arm, (lost, made) in decision["lost"].items():
+        rewards = [row["outcome"]["reward"] for row in lines(small_run.paths.rollouts) if row["arm"] == arm]
+        assert (lost, made, decision["rewards"][arm]["n"]) == (0, len(rewards), decision["swept"])
+        assert decision["rewards"][arm]["mean"] == pytest.approx(fmean(rewards))
+    block = written["tfgrpo"]
+    assert {*block["on_trial"]} <= {*block["lessons"]}
+    assert {*block["proposals"]} <= {"confirmed", "contradicted", "new", "useless"}
 
 
 def test_the_last_stage_is_the_guard_with_its_evidence(small_run):
@@ -70,7 +90,7 @@ def test_a_report_that_cannot_be_written_is_a_warning_of_a_finished_run(tmp_path
 
 def test_undelivered_telemetry_is_one_warning_and_delays_no_run(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    summary = run(tmp_path, run_id=RUN, telemetry__shutdown_s=0.3, **SMALL)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
     assert summary.exit_code == 0
     assert len([text for text in manifest(tmp_path)["warnings"] if "were not delivered" in text]) == 1
     assert "were not delivered" not in caplog.text, "the morning page shows it"

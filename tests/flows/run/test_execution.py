@@ -192,7 +192,7 @@ def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_p
     assert re.match(r"RunAborted: (\d+) of \1 rollouts of a batch failed", summary.message)
     assert "test_execution:too_slow: " in summary.message
     assert "no score within 0.02 s" in summary.message
-    assert summary.details["gate"] is None
+    assert summary.details["decision"] is None
     assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
     assert run(tmp_path, resume=RUN).message == summary.message
 
@@ -209,7 +209,7 @@ def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_pa
     rewarders = '[{"name": "tests.flows.run.test_execution:generous"}]'
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=Stopping(), **SMALL)
     assert summary.status == "stopped"
-    assert [text for text in summary.details["warnings"] if "the gate will abstain" in text]
+    assert [text for text in summary.details["warnings"] if "outside 0 to 1, their declared range" in text]
 
 
 def test_an_unexpected_error_fails_the_run_with_its_books_closed(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def listed(ask, *arguments):
 
 
 def test_runs_lists_what_there_is_newest_first(ask, own_run):
-    copied(own_run, "a-newer", started_at="2999-01-01T00:00:00+02:00", status="running", gate=None, message=None)
+    copied(own_run, "a-newer", started_at="2999-01-01T00:00:00+02:00", status="running", decision=None, message=None)
     copied(own_run, "other", task="another", started_at="1999-01-01T00:00:00", status="stopped", message="why")
     rows = listed(ask)
     assert [(row["task_id"], row["run_id"], row["status"]) for row in rows] == [
@@ -57,7 +57,7 @@ def test_runs_lists_what_there_is_newest_first(ask, own_run):
     small = rows[1]
     manifest = json.loads(own_run.paths.manifest.read_text())
     assert small["started_at"] == manifest["started_at"]
-    assert (small["decision"], small["message"]) == ("promote", manifest["message"])
+    assert (small["decision"], small["message"]) == ("in force", manifest["message"])
     assert (small["spent"], small["lessons"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
     text = ask("runs").out.splitlines()
     assert "lessons tested" in text[0]

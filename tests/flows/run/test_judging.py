@@ -17,7 +17,20 @@ from rich.console import Console as RichConsole
 
 from tests.support.agents.steps import group, record, weighted
 from tests.support.rewards.judges import CALIBRATION
-from tests.support.runs.running import ROOT, RUN, TASK, Server, lines, manifest, on_server, paths, run, store, timeless
+from tests.support.runs.running import (
+    ROOT,
+    RUN,
+    TASK,
+    Server,
+    decided,
+    lines,
+    manifest,
+    on_server,
+    paths,
+    run,
+    store,
+    timeless,
+)
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.calibration import CalibrationTally, told
@@ -138,7 +151,7 @@ def test_a_run_killed_while_it_judges_pays_for_no_judgement_twice(tmp_path, judg
         assert summary.exit_code == 0, summary.message
         assert sum((server.asked() - asked).values()) == sent - answered, "only what was in flight is asked again"
         assert len(server.bodies) - sent == sum(asked.values()) - answered
-    assert store(tmp_path) == store(reference)
+    assert (store(tmp_path), decided(tmp_path)) == (store(reference), decided(reference))
     assert manifest(tmp_path)["tfgrpo"]["calibration"] == manifest(reference)["tfgrpo"]["calibration"]
 
 
@@ -152,7 +165,7 @@ def test_a_budget_that_ends_while_judging_is_no_evidence_and_the_run_resumes(tmp
         summary = run(tmp_path, resume=RUN, max_calls=5000)
         assert summary.exit_code == 0, summary.message
         assert server.asked() == asked
-    assert store(tmp_path) == store(reference)
+    assert (store(tmp_path), decided(tmp_path)) == (store(reference), decided(reference))
 
 
 def test_a_run_resumes_only_with_the_rubric_it_started_with(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.resume import _as_then, earlier_run
+from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.stores.errors import SettingsError
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -112,20 +112,6 @@ def test_settings_that_this_version_does_not_know_are_refused(own_run):
         resumed(own_run)
 
 
-def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
-    def older(manifest):
-        del manifest["settings"]["telemetry"]
-        del manifest["settings"]["tfgrpo"]["min_rank"]
-        manifest["sources"].pop("tfgrpo.min_rank")
-
-    edit(own_run, older)
-    resolved = resumed(own_run, settings={"telemetry.content": True})
-    assert resolved.settings.telemetry.content is True
-    assert resolved.sources["tfgrpo.min_rank"] == "default"
-    with pytest.raises(SettingsError, match="nothing, as the run began with"):
-        resumed(own_run, settings={"tfgrpo.min_rank": 0.9})
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -135,7 +121,7 @@ def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
         ("model.send_temperature", False),
         ("model.prices", '{"simulated": {"input": 0, "output": 0}}'),
         ("actor.max_turns", 2),
-        ("gate.confidence", 0.6),
+        ("gate.group_size", 3),
         ("dataset.held_out", 0.5),
         ("pack", "powl"),
     ],
@@ -143,21 +129,6 @@ def test_an_older_manifest_without_a_newer_setting_still_reads(own_run):
 def test_no_other_setting_may_be_given_anew(small_run, key, value):
     with pytest.raises(SettingsError, match="as the run began with"):
         resumed(small_run, settings={key: value})
-
-
-@pytest.mark.parametrize(("rules", "per_item"), [(3, 0), (4, 4)])
-def test_a_run_of_older_learning_rules_retrieves_nothing(own_run, rules, per_item):
-    def older(manifest):
-        manifest["learning_rules"] = rules
-        del manifest["settings"]["tfgrpo"]["retrieval"]
-
-    edit(own_run, older)
-    assert resumed(own_run).settings.tfgrpo.retrieval.per_item == per_item
-
-
-def test_the_learners_model_of_an_older_manifest_is_that_of_its_role():
-    stored = _as_then({"settings": {"model": {"name": "m", "reflection_name": "r", "max_tokens": 7}}})
-    assert stored["model"] == {"name": "m", "reflection": {"name": "r"}, "max_tokens": 7, "learner_max_tokens": 7}
 
 
 def test_a_resumed_run_keeps_the_forecast_of_before_its_first_call(own_run):

@@ -19,10 +19,10 @@ def on_record(out):
 
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
-    """A night that promotes, and a test of its library."""
+    """A night that puts lessons into force, and a test of them."""
     out = tmp_path_factory.mktemp("sealed")
     learned = run(out, run_id="night", **SEALED)
-    assert "promote" in learned.message, learned.message
+    assert learned.details["decision"]["decision"] == "in force", learned.message
     stopped = run(out, run_id="test", test=True, max_calls=60, **SEALED)
     assert (stopped.status, on_record(out)) == ("stopped", [])
     again = run(out, test=True, **SEALED)
@@ -43,12 +43,12 @@ def test_no_night_attempts_what_the_test_does(tested):
 def test_the_lessons_in_force_are_compared_with_none_and_nothing_is_learned_or_decided(tested):
     (one,) = on_record(tested)
     rows = lines(paths(tested, "test").rollouts)
-    assert {row["arm"] for row in rows} == {"champion", "candidate"}
+    assert {row["arm"] for row in rows} == {"library", "none"}
     assert {row["phase"] for row in rows} == {"eval"}
     sent = {row["digest"]: row["experience_ids"] for row in lines(paths(tested, "test").prompts)}
     assert sorted(map(len, sent.values())) == [0, len(one.experience_ids)]
     ended = manifest(tested, "test")
-    assert (ended["gate"], ended["test"]["estimate"]) == (None, one.estimate)
+    assert (ended["decision"], ended["test"]["estimate"]) == (None, one.estimate)
     assert one.low < one.estimate < one.high
     assert ended["ledger"]["calls"] == len(rows)
     state = json.loads(TaskPaths.of(tested, TASK).state.read_text())

@@ -295,7 +295,7 @@ def test_every_field_of_the_request_that_is_a_setting_reaches_it():
     assert set(SelectRequest.KEYS) <= set(SelectRequest.model_fields)
     asked = SelectRequest(dry_run=True, k=3, timeout_s=2.5, memory="record", settings={"tfgrpo.seed": 3}).options()
     assert asked == {
-        "dry_run": "true", "selection.k": "3", "selection.timeout_s": "2.5", "selection.memory.mode": "record",
+        "dry_run": "true", "selection.k": "3", "selection.timeout_s": "2.5", "selection.memory": "record",
         "tfgrpo.seed": "3",
     }  # fmt: skip
     assert all(leaf.key for leaf in settings_of.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,8 @@ BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20}
 """Eighty attempts at once, of which 64 are let through."""
 INPUT, OUTPUT = 2.0, 8.0
 """US dollars per million tokens."""
+NOTHING_LEARNED = {"first_difference": "none", "cause": "none", "judgements": [], "lessons": [], "answers": []}
+"""An answer to any question for lessons."""
 PRICED = f"""
 pipeline: priced
 task_id: tfgrpo-learning
@@ -113,7 +116,9 @@ def test_an_account_without_credit_stops_the_run_and_it_resumes_with_credit(tmp_
     credit = [25]
 
     def answer(number: int, body: dict[str, Any]) -> str | int:
-        return "Answer: 7" if number < credit[0] else 402
+        if number >= credit[0]:
+            return 402
+        return json.dumps(NOTHING_LEARNED) if "response_format" in body else "Answer: 7"
 
     with ChatServer(answer) as server:
         asked = {

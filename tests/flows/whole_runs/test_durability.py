@@ -49,6 +49,11 @@ def options(server, *more):
     return ("--model", "simulated", "--base-url", server.url, *small, *more)
 
 
+def credit(out):
+    """The lines of credit, clocks aside."""
+    return [{**row, "created_at": ""} for row in lines(TaskPaths.of(out, TASK).credit)]
+
+
 def answered(out):
     """Keys in the journal."""
     return {row["key"] for row in lines(paths(out).journal)}
@@ -78,11 +83,14 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
     assert set(server.asked()) == set(asked)
     assert known < len(journal)
     assert store(tmp_path) == store(reference)
+    assert credit(tmp_path) == credit(reference)
     assert summary["status"] == "finished"
     finished, expected = manifest(tmp_path), manifest(reference)
     for row in (*finished["tfgrpo"]["epochs"], *expected["tfgrpo"]["epochs"]):
         del row["latency_ms"]  # a clock's: what comes from the journal takes no time
-    for part in ("tfgrpo", "gate", "cohorts", "champion"):
+    for closed in (finished, expected):
+        del closed["decision"]["decided_at"]
+    for part in ("tfgrpo", "decision", "cohorts", "in_force"):
         assert finished[part] == expected[part], part
     assert [row["rollout_id"] for row in lines(paths(tmp_path).rollouts)] == [
         row["rollout_id"] for row in lines(paths(reference).rollouts)
@@ -96,16 +104,15 @@ def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unk
     for kept in (1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
         out = tmp_path / str(kept)
         shutil.copytree(reference, out)
-        place = paths(out)
+        place, task = paths(out), TaskPaths.of(out, TASK)
         place.journal.write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
-        for path in (place.rollouts, place.groups, place.metrics, TaskPaths.of(out, TASK).experiences):
+        for path in (place.rollouts, place.groups, place.metrics, task.experiences, task.batches, task.credit):
             path.unlink()
-        (TaskPaths.of(out, TASK).root / "batches.jsonl").unlink()
         with Server() as server:
             summary = run(out, resume=RUN, base_url=server.url)
         assert summary.exit_code == 0, summary.message
         assert len(server.bodies) == len(journal) - kept
-        assert store(out) == store(reference)
+        assert (store(out), credit(out)) == (store(reference), credit(reference))
 
 
 def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled):
@@ -115,19 +122,18 @@ def test_resuming_a_finished_run_makes_no_change_and_no_call(tmp_path, unkilled)
     before = {
         name: (paths(out).root / name).read_bytes() for name in ("journal.jsonl", "rollouts.jsonl", "metrics.jsonl")
     }
-    promotions = TaskPaths.of(out, TASK).promotions.read_bytes()
-    records = TaskPaths.of(out, TASK).experiences.read_bytes()
+    task = TaskPaths.of(out, TASK)
+    of_task = {path: path.read_bytes() for path in (task.promotions, task.experiences, task.credit)}
     with Server() as server:
         summary = run(out, resume=RUN, base_url=server.url)
     assert summary.exit_code == 0, summary.message
     assert server.bodies == []
     assert {name: (paths(out).root / name).read_bytes() for name in before} == before
-    assert TaskPaths.of(out, TASK).promotions.read_bytes() == promotions
-    assert TaskPaths.of(out, TASK).experiences.read_bytes() == records
-    assert manifest(out)["gate"] == manifest(reference)["gate"]
+    assert {path: path.read_bytes() for path in of_task} == of_task
+    assert manifest(out)["decision"] == manifest(reference)["decision"]
 
 
-def test_a_run_resumed_late_does_not_bring_an_old_champion_back(tmp_path, unkilled):
+def test_a_run_resumed_late_does_not_bring_an_old_library_back(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
@@ -136,7 +142,7 @@ def test_a_run_resumed_late_does_not_bring_an_old_champion_back(tmp_path, unkill
         assert second.exit_code == 0, second.message
         state = json.loads(TaskPaths.of(out, TASK).state.read_text())
         run(out, resume=RUN, base_url=server.url)
-    assert json.loads(TaskPaths.of(out, TASK).state.read_text())["champion"] == state["champion"]
+    assert json.loads(TaskPaths.of(out, TASK).state.read_text())["in_force"] == state["in_force"]
 
 
 def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):

@@ -1,10 +1,10 @@
-"""Whole runs on a staged mix and with a curriculum: what is drawn, what grades, the same again on resume and replay."""
+"""Whole runs on a staged mix: what is drawn, what grades, the same again on replay."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,8 @@ import pytest
 import yaml
 
 from tests.support.runs.pages import ROOT
-from tests.support.runs.running import RUN, TASK, lines, manifest, one_group_teaches, paths, run, timeless
+from tests.support.runs.running import RUN, lines, manifest, paths, run, timeless
 from tfgrpo.pipelines.datasets.datasets import shipped_dataset
-from tfgrpo.stores.errors import RunAborted
-from tfgrpo.stores.files.layout import TaskPaths
 
 SMALL = {"sample_size": 6, "batch_size": 3, "dry_run": True}
 
@@ -45,14 +43,12 @@ def make_mix(folder: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a mix; the mix lies beside ``out``."""
     folder = tmp_path_factory.mktemp("mix")
-    with pytest.MonkeyPatch.context() as patched:
-        one_group_teaches(patched)
-        summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
-        assert summary.exit_code == 0, summary.message
-        yield folder
+    summary = run(folder / "out", run_id=RUN, data_config=str(make_mix(folder)), **SMALL)
+    assert summary.exit_code == 0, summary.message
+    return folder
 
 
 def test_every_epoch_draws_from_its_stage_and_the_manifest_records_it(night: Path) -> None:
@@ -111,80 +107,18 @@ def test_a_mix_that_changed_since_the_run_began_is_refused(night: Path, tmp_path
     assert "the run's dataset" in summary.message
 
 
-def curriculum(out: Path, **asked: Any) -> Any:
-    return run(out, tfgrpo__curriculum="difficulty", dataset__held_out=0.9, **{**SMALL, "sample_size": 12}, **asked)
-
-
-def told_of(out: Path, epoch: int, run_id: str = RUN) -> dict[str, Any]:
-    found: dict[str, Any] = manifest(out, run_id)["cohorts"][str(epoch)]["sampling"]["curriculum"]
-    return found
-
-
-def counted(out: Path, run_id: str, before: int) -> dict[str, list[int]]:
-    """Flat groups and groups of each item in a run's learning epochs before one, out of its files."""
-    found: dict[str, list[int]] = {}
-    for row in lines(paths(out, run_id).groups):
-        if row["phase"] == "train" and row["epoch"] < before and row["signal"] != "lost":
-            counts = found.setdefault(row["item_id"], [0, 0])
-            counts[0] += row["signal"] != "mixed"
-            counts[1] += 1
-    return found
-
-
-@pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nights of one task with a curriculum."""
-    out = tmp_path_factory.mktemp("curriculum")
-    for name in (RUN, "next"):
-        summary = curriculum(out, run_id=name)
-        assert summary.exit_code == 0, summary.message
-    return out
-
-
-def test_an_epoch_knows_the_groups_before_it_of_this_night_and_earlier_ones(nights: Path) -> None:
-    assert told_of(nights, 1)["flat_of_groups"] == {}
-    assert told_of(nights, 2)["flat_of_groups"] == counted(nights, RUN, before=2)
-    assert told_of(nights, 2)["weights"]
-    first = counted(nights, RUN, before=9)
-    assert told_of(nights, 1, "next")["flat_of_groups"] == first
-    second = counted(nights, "next", before=2)
-    both = {
-        name: [a + b for a, b in zip(first.get(name, [0, 0]), second.get(name, [0, 0]), strict=True)]
-        for name in {**first, **second}
-    }
-    assert told_of(nights, 2, "next")["flat_of_groups"] == both
-
-
-def test_a_replay_uses_the_curriculum_of_its_night(nights: Path) -> None:
-    for name in (RUN, "next"):
-        summary = run(nights, replay=name)
-        assert summary.exit_code == 0, summary.message
-        replayed = nights / "tfgrpo-learning" / "replays" / f"{name}-1" / "runs" / name / "manifest.json"
-        assert json.loads(replayed.read_text("utf-8"))["cohorts"] == manifest(nights, name)["cohorts"]
-
-
-def test_a_resumed_night_draws_what_it_would_have_drawn(
-    nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(nights, out)
-    shutil.rmtree(paths(out, "next").root)
-    decided = TaskPaths.of(out, TASK).promotions
-    decided.write_text(decided.read_text().splitlines(keepends=True)[0])
-    accounts = TaskPaths.of(out, TASK).accounts
-    known = accounts.read_text().splitlines(keepends=True)
-    accounts.write_text("".join(line for line in known if f'"run_id":"{RUN}"' in line))
-    with monkeypatch.context() as patched:
-        patched.setattr("tfgrpo.flows.run.loop.learn.sweep", _fails)
-        assert curriculum(out, run_id="next").exit_code == 1
-    assert curriculum(out, run_id="meanwhile").exit_code == 0
-    summary = run(out, resume="next")
-    assert summary.exit_code == 0, summary.message
-    assert manifest(out, "next")["cohorts"] == manifest(nights, "next")["cohorts"]
-
-
-def _fails(*_: Any) -> None:
-    raise RunAborted("stopped for the test")
+def test_an_item_that_a_mix_draws_twice_is_two_groups_with_replies_of_their_own(tmp_path: Path) -> None:
+    path = make_mix(tmp_path)
+    for name in ("easy", "hard"):
+        records = (tmp_path / f"{name}.jsonl").read_text("utf-8").splitlines(keepends=True)
+        (tmp_path / f"{name}.jsonl").write_text("".join(records[:6]), encoding="utf-8")
+    asked = {**SMALL, "sample_size": 18, "batch_size": 9}
+    assert run(tmp_path / "out", run_id=RUN, data_config=str(path), **asked).exit_code == 0
+    rows = [row for row in lines(paths(tmp_path / "out").rollouts) if row["epoch"] == 1]
+    (item, count), *_ = Counter(row["item_id"] for row in rows).most_common(1)
+    groups = {row["group_id"] for row in rows if row["item_id"] == item}
+    assert len(groups) > 1
+    assert len({row["seed"] for row in rows if row["item_id"] == item}) == count
 
 
 def test_the_example_mix_runs(tmp_path: Path) -> None:

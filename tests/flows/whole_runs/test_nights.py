@@ -1,21 +1,23 @@
-"""Night after night: learning goes on where the last night ended, and what it is measured on stays the same."""
+"""Night after night: learning goes on where the last night ended, on other items, and what is on record stays."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.records.tasks import Task
-from tests.support.runs.running import TASK, Server, lines, manifest, on_server, one_group_teaches, paths, request, run
+from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.pipelines.datasets.datasets import load_dataset
-from tfgrpo.pipelines.plan.sampling import draw_cohorts
 from tfgrpo.pipelines.settings.tree import LearningSettings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.accounts import read_events
-from tfgrpo.stores.experiences.library import promotions
+from tfgrpo.stores.experiences.credit import read_credit
+from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 
 ITEMS = Path(__file__).parents[3] / "pipelines" / "data" / "arithmetic.jsonl"
@@ -24,13 +26,18 @@ ASKED = {"sample_size": 8, "batch_size": 4, "dry_run": True, "world": "unlearnab
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """Two nights that promote nothing, so that the second could repeat the first call by call."""
+    """Two nights after which nothing is in force; do not write into them."""
     out = tmp_path_factory.mktemp("nights")
-    with pytest.MonkeyPatch.context() as patched:
-        one_group_teaches(patched)
-        for name in ("one", "two"):
-            assert run(out, run_id=name, **ASKED).details["gate"]["decision"] != "promote"
-        yield out
+    for name in ("one", "two"):
+        assert run(out, run_id=name, **ASKED).details["decision"]["decision"] == "not yet"
+    return out
+
+
+@pytest.fixture
+def own_nights(nights, tmp_path):
+    """A copy of them."""
+    shutil.copytree(nights, tmp_path / "out")
+    return tmp_path / "out"
 
 
 def keys(out, name):
@@ -41,12 +48,42 @@ def items(out, name):
     return {epoch: drawn["items"] for epoch, drawn in manifest(out, name)["cohorts"].items()}
 
 
+def credit(out, *names):
+    """The lines of runs, clocks aside."""
+    rows = [row for row in lines(TaskPaths.of(out, TASK).credit) if row["run_id"] in names]
+    return [{key: value for key, value in row.items() if key != "created_at"} for row in rows]
+
+
 def test_a_night_learns_and_is_measured_on_other_items(nights):
     one, two = items(nights, "one"), items(nights, "two")
     assert set(one["1"] + one["2"]).isdisjoint(two["1"] + two["2"])
     assert one["3"] != two["3"]
     assert manifest(nights, "two")["settings"]["tfgrpo"]["night"] == 1
-    assert "decided" in manifest(nights, "two")["sources"]["tfgrpo.night"]
+    assert manifest(nights, "two")["sources"]["tfgrpo.night"] == "as many as the task has ended"
+
+
+def test_an_item_comes_again_only_when_every_other_has_come():
+    pool = load_dataset(ITEMS)
+    seen = [
+        item.id
+        for night in range(5)
+        for epoch in (1, 2)
+        for item in draw_cohort(pool, epoch=epoch, settings=LearningSettings(sample_size=20, night=night)).items
+    ]
+    assert len(set(seen)) == len(seen) == 200
+
+
+def test_lessons_that_are_not_in_force_yet_are_on_trial_from_the_first_group_of_the_next_night_on(nights):
+    assert manifest(nights, "two")["in_force"]["experience_ids"] == []
+    first, *_ = lines(paths(nights, "two").groups)
+    prompts = {row["digest"]: row["experience_ids"] for row in lines(paths(nights, "two").prompts)}
+    attempts = [row for row in lines(paths(nights, "two").rollouts) if row["group_id"] == first["group_id"]]
+    carried = {name for row in attempts for name in prompts[row["prompt_digest"]]}
+    assert carried == {*manifest(nights, "one")["tfgrpo"]["on_trial"]} != set()
+    before, now = (manifest(nights, name)["tfgrpo"]["lessons"] for name in ("one", "two"))
+    stayed = [now[name] for name in before.keys() & now.keys() & carried]
+    assert {each["nights"] for each in stayed} == {1}
+    assert all(each["effect"]["attempts"] for each in stayed)
 
 
 def test_no_learning_call_is_paid_for_twice(nights):
@@ -55,72 +92,95 @@ def test_no_learning_call_is_paid_for_twice(nights):
     assert epochs <= {3}
 
 
-def test_a_night_that_is_resumed_or_replayed_stays_the_night_it_was(nights):
-    before = keys(nights, "one")
-    assert run(nights, resume="one").exit_code == 0
-    assert keys(nights, "one") == before
-    assert run(nights, replay="one").exit_code == 0
-    assert [one.run_id for one in promotions(TaskPaths.of(nights, TASK).promotions)] == ["one", "two"]
+def test_a_night_that_is_resumed_or_replayed_after_others_stays_the_night_it_was(own_nights):
+    before, said = keys(own_nights, "one"), credit(own_nights, "one", "two")
+    for how in ({"resume": "one"}, {"replay": "one"}, {"replay": "two"}):
+        again = run(own_nights, **how)
+        assert again.exit_code == 0, again.message
+    assert keys(own_nights, "one") == before
+    assert credit(own_nights, "one", "two") == said
+    assert [one.run_id for one in read_decisions(TaskPaths.of(own_nights, TASK).promotions)] == ["one", "two"]
 
 
-def test_the_items_of_a_night_can_be_had_again_by_its_number(nights):
-    assert run(nights, run_id="again", tfgrpo__night=0, **ASKED).exit_code == 0
-    assert items(nights, "again") == items(nights, "one")
+def test_a_night_that_was_stopped_comes_to_the_same_credit_whatever_ran_meanwhile(nights, own_nights):
+    task = TaskPaths.of(own_nights, TASK)
+    shutil.rmtree(paths(own_nights, "two").root)
+    for path, own in ((task.promotions, '"run_id":"one"'), (task.credit, '"run_id":"one"')):
+        path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if own in line))
+    assert run(own_nights, run_id="two", max_calls=70, **ASKED).status == "stopped"
+    stopped = credit(own_nights, "two")
+    assert run(own_nights, run_id="meanwhile", **ASKED).exit_code == 0
+    resumed = run(own_nights, resume="two", max_calls=100_000)
+    assert resumed.exit_code == 0, resumed.message
+    assert credit(own_nights, "two") == credit(nights, "two")
+    assert stopped == credit(nights, "two")[: len(stopped)] != [], "the batches before the stop are on record"
+    assert run(own_nights, replay="two").exit_code == 0
 
 
-def test_an_item_comes_again_only_when_every_other_has_come():
-    pool = load_dataset(ITEMS)
-    seen = []
-    for night in range(5):
-        learning = LearningSettings(sample_size=20, night=night)
-        seen += [
-            item.id for cohort in draw_cohorts(pool, epochs=range(1, 3), settings=learning) for item in cohort.items
-        ]
-        assert draw_cohort(pool, epoch=2, settings=learning).items[-1].id == seen[-1]
-    assert len(set(seen)) == len(seen) == 200
+def test_the_items_of_a_night_can_be_had_again_by_its_number(own_nights):
+    assert run(own_nights, run_id="again", tfgrpo__night=0, **ASKED).exit_code == 0
+    assert items(own_nights, "again") == items(own_nights, "one")
 
 
-@pytest.mark.parametrize("how", [{"with_replacement": True}, {}])
-def test_draws_that_do_not_depend_on_each_other_differ_from_night_to_night(how):
-    pool = load_dataset(ITEMS)
-    weights = None if how else [1.0] * len(pool)
-    drawn = [
-        [
-            item.id
-            for item in draw_cohort(pool, epoch=1, settings=LearningSettings(night=n, **how), weights=weights).items
-        ]
-        for n in (0, 1)
-    ]
-    assert drawn[0] != drawn[1]
-
-
-def test_unreadable_decisions_are_refused_before_any_spending(tmp_path):
+def test_decisions_that_cannot_be_read_are_refused_before_any_spending(tmp_path):
     place = TaskPaths.of(tmp_path, TASK).promotions
     place.parent.mkdir(parents=True)
     place.write_text("nonsense\n")
-    with pytest.raises(SettingsError, match="line 1 is not a decision of the gate"):
+    with pytest.raises(SettingsError, match="line 1 is not a decision"):
         prepare(request(tmp_path, **ASKED), {})
 
 
-def test_a_damaged_manifest_of_an_earlier_night_does_not_stop_the_next(tmp_path):
-    small = {"sample_size": 4, "batch_size": 4}
-    for name in ("one", "two"):
-        run(tmp_path, run_id=name, **small)
-    remembered = manifest(tmp_path, "one")["tfgrpo"]["remembered"]
-    paths(tmp_path, "two").manifest.write_text('{"torn')
-    assert run(tmp_path, run_id="three", **small).status == "finished"
-    assert manifest(tmp_path, "three")["began_with"]["remembered"] == remembered
+@pytest.mark.parametrize("line", ["nonsense", '{"kind":"row"}', '{"kind":"guess"}'])
+def test_credit_that_cannot_be_read_stops_the_next_night_before_any_spending(own_nights, line):
+    with TaskPaths.of(own_nights, TASK).credit.open("a") as file:
+        file.write(f"{line}\n")
+    refused = run(own_nights, run_id="three", **ASKED)
+    assert refused.exit_code == 2
+    assert re.search(r"credit\.jsonl: line \d+ is not a line of credit", refused.message)
+    assert not paths(own_nights, "three").root.exists()
+
+
+def test_a_damaged_manifest_of_an_earlier_night_does_not_stop_the_next(own_nights):
+    remembered = manifest(own_nights, "one")["tfgrpo"]["remembered"]
+    paths(own_nights, "two").manifest.write_text('{"torn')
+    assert run(own_nights, run_id="three", **ASKED).status == "finished"
+    assert manifest(own_nights, "three")["began_with"]["remembered"] == remembered
+
+
+@pytest.mark.parametrize(
+    "damage", [{"forecast": None}, {"ledger": None}, {"decision": [1]}, {"settings": []}, {"pack": None}]
+)
+def test_values_of_another_shape_in_the_manifest_of_an_earlier_night_cost_warnings_at_most(own_nights, damage):
+    place = paths(own_nights, "two").manifest
+    place.write_text(json.dumps(json.loads(place.read_text()) | damage))
+    summary = run(own_nights, run_id="next", sample_size=4, batch_size=4)
+    assert (summary.status, paths(own_nights, "next").report.is_file()) == ("finished", True), summary.message
+
+
+def test_a_lesson_in_force_without_its_record_or_its_decision_is_a_warning_of_every_run(own_run):
+    task, small = own_run.task, {"sample_size": 4, "dry_run": True}
+    [first] = read_decisions(task.promotions)
+    gone, records = first.experience_ids[0], task.experiences.read_text().splitlines(keepends=True)
+    task.experiences.write_text("".join(line for line in records if gone not in line))
+    warnings = run(own_run.out, run_id="b", **small).details["warnings"]
+    assert f"1 lesson in force left out, not among the task's records as decided: {gone}" in warnings
+    assert sorted(run(own_run.out, resume="b").details["warnings"]) == sorted(warnings)
+    task.promotions.write_bytes(task.promotions.read_bytes().splitlines()[0][:-9])
+    warnings = run(own_run.out, run_id="c", **small).details["warnings"]
+    assert "promotions.jsonl: the last line is incomplete and does not count" in warnings
+    assert any(text.startswith("state.json shows ") for text in warnings)
 
 
 @pytest.mark.untraced
-def test_what_a_served_simulated_model_taught_counts_in_the_next_night_and_is_taken_back(tmp_path, monkeypatch, capsys):
-    one_group_teaches(monkeypatch)
+def test_what_a_served_simulated_model_taught_counts_in_the_next_night_and_is_retired(tmp_path, capsys):
     with Server() as server:
         summary = run(tmp_path, run_id="n1", **on_server(server))
     assert summary.status == "finished", summary.message
     assert manifest(tmp_path, "n1")["forecast"]["simulated"] is True
     task = Task(tmp_path, TASK, capsys)
-    assert {event.simulated for event in read_events(task.paths.accounts)} == {True}
+    assert {line.simulated for line in read_credit(task.paths.credit)} == {True}
     name = task.ask("experiences", "review")["lessons"][0]["experience_id"]
     task.tell("experiences", "retire", name, "--why", "no use")
-    assert {each["experience_id"]: each["retired"] for each in task.ask("experiences", "review")["lessons"]}[name]
+    assert {each["experience_id"]: each["state"] for each in task.ask("experiences", "review")["lessons"]}[
+        name
+    ] == "kept out"

@@ -91,8 +91,8 @@ def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
             at_home / "out", pipeline="tfgrpo.yaml", actor="mine.py:agent", run_id=RUN, task_id="own", **sizes
         )
     assert summary.exit_code == 0, summary.message
-    gate = summary.details["gate"]
-    assert gate["decision"] == "promote", gate["explanation"]
+    decision = summary.details["decision"]
+    assert decision["decision"] == "in force", decision["explanation"]
     rows = lines(TaskPaths.of(at_home / "out", "own").run(RUN).rollouts)
     assert {row["outcome"]["name"] for row in rows} <= {"scored", "ungraded"}
     assert sum(row["outcome"]["name"] == "scored" for row in rows) > 0.95 * len(rows)

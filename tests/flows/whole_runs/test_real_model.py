@@ -30,7 +30,7 @@ pack: general
 dataset: { held_out: 0.5 }
 tfgrpo: { enabled: true, group_size: 4, epochs: 2, sample_size: 3, batch_size: 3, concurrency: 4, max_lost_share: 1 }
 rewarders: [{ name: "{folder}/length.py:even" }, { name: relative, weight: 0 }]
-model: { max_tokens: 16, learner_max_tokens: 48, timeout_s: 600 }
+model: { max_tokens: 16, reflection: { max_tokens: 48 }, timeout_s: 600 }
 """
 ASKED = {
     "/chat/completions": {"messages": [{"role": "user", "content": "Say hi."}], "max_tokens": 8},

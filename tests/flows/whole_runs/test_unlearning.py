@@ -1,146 +1,147 @@
-"""What is wrong leaves the champion within some nights, and nothing that is right does. Whole runs, without Prefect."""
+"""What does not help leaves what is in force within some nights, and what is right stays. Whole runs, without Prefect."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
-from tests.support.records.promotions import record_promotion
-from tests.support.records.records import NOW, make_record
-from tests.support.runs.running import RUN, TASK, lines, manifest, run
-from tfgrpo.flows.run.champion import champion_library
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import approved_stamps, pack_stamp
-from tfgrpo.stores.experiences.library import Library, Promotion, chain_problems, promotions
-from tfgrpo.stores.experiences.store import ExperienceStore
+from tests.support.records.tasks import Task
+from tests.support.runs.running import TASK, lines, manifest, run
+from tfgrpo.stores.experiences.credit import Row, read_credit
+from tfgrpo.stores.experiences.decisions import VERDICTS, Decision, chain_problems, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.decision import ENTER
+from tfgrpo.tasks.models.simulated.engine import turned_rules
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
+from tfgrpo.tasks.shapes import GroupSpec, Trajectory
+
+pytestmark = pytest.mark.untraced
 
 WORLD = open_world("arithmetic")
-PITFALLS = tuple(WORLD.pitfalls.values())
-HARMFUL = PITFALLS[:5]
-ASKED = {"dry_run": True}
-UNCONVINCED = {"dry_run": True, "sample_size": 60, "batch_size": 30, "gate__confidence": 0.9999}
+RIGHT = [each.good_advice[0] for each in [*WORLD.pitfalls.values()][5:]]
+WRONG = [each.bad_advice[0] for each in [*WORLD.pitfalls.values()][:5]]
+IDLE = [("do", f"Write the result of step {step} on its own line.") for step in ("one", "two", "three", "four", "five")]
+ASKED = {"dry_run": True, "sample_size": 32, "batch_size": 16}
+QUIET: dict[str, Any] = {**ASKED, "tfgrpo__min_spread": 2.0}
+"""Nights without a reflection: only what was brought in is on trial."""
 
 
-def store_of(task: TaskPaths) -> ExperienceStore:
-    return ExperienceStore(task.experiences, approved=approved_stamps([load_prompt_pack("arithmetic")]), task_id=TASK)
+def said(advices: Iterable[Advice]) -> list[tuple[str, str]]:
+    return [(each.polarity, each.text) for each in advices]
 
 
-def plant(out: Path) -> TaskPaths:
-    """Promote the right lesson on every pitfall, and the opposite of five of them, each taught by two groups."""
-    task = TaskPaths.of(out, TASK)
-    stamp = pack_stamp(load_prompt_pack("arithmetic"))
-
-    def lesson(name: str, advice: Advice) -> object:
-        return make_record(
-            name, pack=stamp, task_id=TASK, domain="arithmetic", summary32=advice.text, polarity=advice.polarity,
-            tags=("numbers",), evidence=(f"{name}-1/0", f"{name}-2/0"),
-        )  # fmt: skip
-
-    right = [lesson(f"right-{each.name}", each.good_advice[0]) for each in PITFALLS]
-    wrong = [lesson(f"wrong-{each.name}", each.bad_advice[0]) for each in HARMFUL]
-    library = Library((*right, *wrong))
-    store_of(task).record_batch(library.entries, out / "manifest.json")
-    promotion = Promotion(
-        run_id="before", decided_at=NOW, decision="promote", library_id=library.library_id, estimate=None, low=None,
-        high=None, pairs=0, simulated=True, experience_ids=tuple(each.experience_id for each in library.entries),
-    )  # fmt: skip
-    record_promotion(task.promotions, promotion)
-    return task
+def night(out: Path, number: int, **asked: Any) -> Decision:
+    summary = run(out, run_id=f"night-{number}", **asked)
+    assert summary.exit_code == 0, summary.message
+    *_, last = read_decisions(TaskPaths.of(out, TASK).promotions)
+    assert last.decision in VERDICTS, "no person is asked"
+    return last
 
 
-def sides(library: Library) -> Counter[int]:
-    """Lessons that help, 1, and that harm, -1."""
-    stances: Iterable[int] = (
-        sum(WORLD.lexicon.stances(each.polarity, each.summary32).values()) for each in library.entries
-    )
-    return Counter((one > 0) - (one < 0) for one in stances)
+def effects(out: Path, decision: Decision, turned: Iterable[str] = ()) -> Counter[int]:
+    """How many lessons in force help, 1, harm, -1, and do nothing, 0, by the rules of the world."""
+    found: Counter[int] = Counter()
+    for row in lines(TaskPaths.of(out, TASK).experiences):
+        if row["experience_id"] in decision.experience_ids:
+            stances = WORLD.lexicon.stances(row["polarity"], row["summary32"])
+            total = sum(-stance if name in turned else stance for name, stance in stances.items())
+            found[(total > 0) - (total < 0)] += 1
+    return found
 
 
-def in_force(task: TaskPaths) -> Library:
-    return champion_library(store_of(task), task, simulated=True)
+def test_what_was_in_force_is_replaced_within_some_nights_of_a_drift(tmp_path):
+    asked = {**ASKED, "seed": 2, "simulated__seed": 2, "simulated__drift": 1}
+    turned = turned_rules("arithmetic", 2)
+    before = night(tmp_path, 0, **asked)
+    assert effects(tmp_path, before, turned)[-1] >= 2, "the drift turns round what was learned"
+    after = [night(tmp_path, number, **asked) for number in (1, 2, 3)]
+    assert not effects(tmp_path, after[-1], turned)[-1]
+    assert effects(tmp_path, after[-1], turned)[1] >= len(WORLD.pitfalls) - 1
+    rewards = manifest(tmp_path, "night-3")["decision"]["rewards"]
+    assert rewards["library"]["mean"] > rewards["none"]["mean"]
+    assert chain_problems(TaskPaths.of(tmp_path, TASK).promotions) == []
 
 
-@pytest.mark.untraced
-def test_four_of_five_harmful_lessons_leave_within_five_nights_and_no_right_one(tmp_path):
-    task = plant(tmp_path)
-    before = after = sides(in_force(task))
-    assert before[-1] == 5
-    for number in range(5):
-        assert run(tmp_path, run_id=f"night-{number}", sample_size=44, batch_size=22, **ASKED).exit_code == 0
-        after = sides(in_force(task))
-        if after[-1] <= 1:
+def test_harmful_lessons_that_a_person_puts_into_force_leave_within_some_nights_and_no_right_one(tmp_path, capsys):
+    Task(tmp_path, TASK, capsys).learn(*said([*RIGHT, *WRONG]))
+    for number in range(4):
+        found = effects(tmp_path, last := night(tmp_path, number, **ASKED))
+        if last.decision == "in force" and not found[-1]:
             break
-    assert after[-1] <= 1
-    assert after[1] >= before[1]
+    assert not found[-1]
+    assert found[1] >= len(RIGHT)
 
 
-@pytest.mark.untraced
-def test_no_wrong_lesson_is_in_force_after_three_nights_of_the_world_in_which_one_stayed_for_ten(tmp_path):
-    for number in range(3):
-        assert run(tmp_path, run_id=f"night-{number}", seed=3, simulated__seed=3, **ASKED).exit_code == 0
-        after = sides(in_force(TaskPaths.of(tmp_path, TASK)))
-        if after[1] == len(PITFALLS) and not after[-1]:
-            return
-    raise AssertionError(after)
+@pytest.mark.parametrize(
+    ("brought", "asked"),
+    [(said(WRONG), {}), (IDLE, {"simulated__attention": 0.05})],
+    ids=["harmful", "costly"],
+)
+def test_a_library_that_only_harms_or_costs_is_taken_back_although_a_person_put_it_into_force(
+    tmp_path, capsys, brought, asked
+):
+    Task(tmp_path, TASK, capsys).learn(*brought)
+    decided = []
+    for number in range(5):
+        decided.append(night(tmp_path, number, **QUIET, **asked))
+        if not decided[-1].experience_ids:
+            break
+    assert decided[-1].decision == "taken back"
+    assert night(tmp_path, 9, **QUIET, **asked).decision == "not yet", "nor does it come back"
 
 
-@pytest.fixture(scope="module")
-def unconvinced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A night whose gate promotes nothing, with harmful lessons in force."""
-    out = tmp_path_factory.mktemp("unconvinced")
-    plant(out)
-    assert run(out, run_id=RUN, **UNCONVINCED).exit_code == 0
-    return out
+def answering(monkeypatch: pytest.MonkeyPatch, right: Callable[[GroupSpec, int], bool]) -> None:
+    """Let attempts be right as a function of the group, with the prompt of the side, and the index says."""
+
+    async def answered(spec: GroupSpec, index: int, *rest: Any) -> FinishedRollout:
+        answer = spec.item.answer if right(spec, index) else "-1"  # decided when the attempt begins
+        rollout = await run_rollout(spec, index, *rest)
+        return replace(rollout, trajectory=Trajectory(f"Answer: {answer}", rollout.frames))
+
+    monkeypatch.setattr("tfgrpo.tasks.group.run_rollout", answered)
 
 
-def told(out: Path) -> list[dict[str, object]]:
-    """The account events of a task, clocks aside."""
-    rows = lines(TaskPaths.of(out, TASK).accounts)
-    return [{key: value for key, value in row.items() if key != "created_at"} for row in rows]
+@pytest.mark.parametrize("in_force", [True, False])
+def test_a_lesson_that_helps_only_where_it_was_learned_is_in_force_for_one_night_at_most(
+    tmp_path, capsys, monkeypatch, in_force
+):
+    def memorised(spec: GroupSpec, index: int) -> bool:
+        chance = 0.5 if not spec.pack.experience_ids else 0.9 if spec.key.phase == "train" else 0.3
+        return Random(f"{spec.group_id}/{index}").random() < chance
+
+    answering(monkeypatch, memorised)
+    Task(tmp_path, TASK, capsys).learn(*said(RIGHT[:1]), in_force=in_force)
+    one, two = (night(tmp_path, number, **QUIET) for number in (0, 1))
+    assert one.total is not None
+    assert one.total.likely > ENTER, "the rows of learning speak for it"
+    assert one.held_out is not None
+    assert one.held_out.mean < 0.0
+    assert (one.decision, two.decision) == ("taken back" if in_force else "not yet", "not yet")
 
 
-def test_what_the_accounts_refute_leaves_the_champion_without_a_promotion_and_on_record(unconvinced):
-    task = TaskPaths.of(unconvinced, TASK)
-    _, retired, decided = promotions(task.promotions)
-    assert (retired.decision, decided.decision) == ("retire", "undecided")
-    assert retired.reasons
-    assert all(name.startswith("wrong-") for name in retired.reasons)
-    assert all("against" in reason for reason in retired.reasons.values())
-    named = {entry.experience_id for entry in in_force(task).entries}
-    assert named.isdisjoint(retired.reasons)
-    assert len(named) == len(PITFALLS) + len(HARMFUL) - len(retired.reasons)
-    warnings = manifest(unconvinced)["warnings"]
-    assert all(any(f"lesson {name} left the champion" in text for text in warnings) for name in retired.reasons)
-    assert chain_problems(task.promotions) == []
+def test_what_is_attempted_first_puts_no_lesson_into_force_however_much_better_it_does(tmp_path, capsys, monkeypatch):
+    begun: Counter[tuple[int, str]] = Counter()
 
+    def first_half(spec: GroupSpec, _: int) -> bool:
+        begun[spec.key.epoch, spec.item.id] += 1
+        return begun[spec.key.epoch, spec.item.id] <= 2
 
-def test_a_lesson_of_a_night_that_promoted_nothing_is_known_in_the_next(unconvinced, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(unconvinced, out)
-    learned = {name for name, each in manifest(out)["tfgrpo"]["accounts"].items() if each["net"] > 0}
-    assert run(out, run_id="next", **UNCONVINCED).exit_code == 0
-    merged = {name for row in lines(TaskPaths.of(out, TASK).experiences) for name in row["supersedes"]}
-    assert learned - merged <= set(manifest(out, "next")["tfgrpo"]["accounts"])
-    assert manifest(out, "next")["settings"]["tfgrpo"]["night"] == 1, "a retirement is no night"
-
-
-def test_a_night_that_was_stopped_or_is_replayed_comes_to_the_same_accounts(unconvinced, tmp_path):
-    assert run(unconvinced, replay=RUN).exit_code == 0
-    plant(tmp_path)
-    assert run(tmp_path, run_id=RUN, max_calls=230, **UNCONVINCED).status == "stopped"
-    stopped = told(tmp_path)
-    assert run(tmp_path, run_id="meanwhile", **UNCONVINCED).exit_code == 0
-    resumed = run(tmp_path, resume=RUN, max_calls=100_000)
-    assert resumed.exit_code == 0, resumed.message
-    own = [row for row in told(tmp_path) if row["run_id"] != "meanwhile"]
-    assert own == told(unconvinced)
-    assert stopped == own[: len(stopped)]
-    assert len(stopped) > len(PITFALLS) + len(HARMFUL), "the batches before the stop are on record"
-    assert run(tmp_path, replay=RUN).exit_code == 0
+    answering(monkeypatch, first_half)
+    Task(tmp_path, TASK, capsys).learn(*said(RIGHT), *IDLE, in_force=False)
+    decided = night(tmp_path, 0, **QUIET, gate__group_size=2)
+    rows = [line for line in read_credit(TaskPaths.of(tmp_path, TASK).credit) if isinstance(line, Row)]
+    learned = [row for row in rows if row.source == "learning"]
+    assert {row.difference for row in learned} == {1.0}, "the first side is the better one"
+    first = Counter(name for row in learned for name in row.one)
+    assert all(0.3 < first[name] / len(learned) < 0.7 for name in {*first, *(n for row in learned for n in row.other)})
+    swept = [row.difference for row in rows if row.source == "sweep"]
+    assert ({*swept}, sum(filter(None, swept))) == ({1.0, -1.0}, 0.0)
+    assert decided.decision == "not yet"

@@ -15,7 +15,6 @@ from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.items import LearningMix, learning_mix, mix_advice, used_datasets
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
-from tfgrpo.pipelines.plan.sampling import FLOOR, Difficulty
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.tree import DatasetSettings
@@ -49,22 +48,13 @@ def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -
         assert all(draw["datasets"] == {"a": 4} for draw in draws if draw["step"] < 8 and draw["step"] % 8 == 0)
 
 
-def test_half_a_night_goes_through_the_same_stages(tmp_path: Path) -> None:
-    mix, half = mix_at(write_mix(tmp_path), stride=4), learning(half_night=True)
-    told = [mix.draw(epoch=epoch, settings=half).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
-    assert [[(draw["step"], sum(draw["datasets"].values())) for draw in draws] for draws in told] == [
-        [(0, 3)],
-        [(8, 3)],
-        [(16, 3)],
-    ]
-
-
 def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> None:
     path = write_mix(tmp_path, seed=9)
     cohort = mix_at(path).draw(epoch=2, settings=learning(seed=1))
     told = json.loads(json.dumps(cohort.metadata))
     assert told["item_ids"] == [item.id for item in cohort.items]
     assert [len(batch) for batch in cohort.batches] == told["batch_sizes"] == [4, 2]
+    assert list(cohort.draws) == [told["item_ids"][:place].count(name) for place, name in enumerate(told["item_ids"])]
     assert told["with_replacement"] is True
     assert {name: told["mix"][name] for name in ("path", "seed")} == {"path": str(path), "seed": 9}
     assert len(told["mix"]["sha256"]) == 64
@@ -83,6 +73,7 @@ def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) 
     )
     assert len({tuple(ids(epoch)) for epoch in (1, 2, 3)}) == 3
     assert ids(1) != ids(1, seed=1)
+    assert ids(1) != ids(1, night=1)
     other = mix_at(write_mix(tmp_path, seed=5)).draw(epoch=1, settings=learning())
     assert [item.id for item in other.items] != ids(1)
 
@@ -178,18 +169,6 @@ def test_a_stage_that_no_run_can_reach_is_warned_of_once(tmp_path: Path) -> None
     changed["stages"].insert(0, {"name": "never", "until_step": 0, "datasets": [{"id": "b", "weight": 1}]})
     advice = list(mix_advice(mix_at(write_mix(tmp_path, changed), stride=4), learning()))
     assert advice == ["never in force, because until_step is not above 0: 'never'"]
-
-
-def test_the_curriculum_weighs_records_within_their_dataset(tmp_path: Path) -> None:
-    mix = mix_at(write_mix(tmp_path))
-    ids = [item.id for item in mix.split.learn]
-    flat = next(name for name in ids if name.startswith("a"))
-    known = Difficulty({flat: (3, 3)})
-    settings = learning(sample_size=3000, batch_size=3000)
-    drawn = mix.draw(epoch=1, settings=settings, weights=[known.weight(name) for name in ids])
-    counts = Counter(item.id for item in drawn.items)
-    others = [counts[name] for name in ids if name.startswith("a") and name != flat]
-    assert counts[flat] / (sum(others) / len(others)) == pytest.approx(FLOOR, abs=0.06)
 
 
 def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:

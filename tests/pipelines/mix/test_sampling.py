@@ -117,19 +117,6 @@ def test_an_empty_dataset_loads_and_cannot_be_drawn_from(tmp_path: Path) -> None
         MixSampler(load_mix_config(path)).sample(0, 1)
 
 
-def test_weights_say_how_likely_a_record_is_within_its_dataset(config: MixConfig) -> None:
-    only = {"a": range(4), "b": range(4, 6)}
-    sampler = MixSampler(config, random.Random(1), only=only, weights=[1.0, 1.0, 2.0, 4.0, 3.0, 1.0])
-    counts = Counter(sampler.draw(20, 16_000))
-    assert set(counts) == {*(("a", n) for n in range(4)), ("b", 4), ("b", 5)}
-    for (name, number), share in zip(
-        [*(("a", n) for n in range(4)), ("b", 4), ("b", 5)],
-        [0.25 / 8, 0.25 / 8, 0.25 / 4, 0.25 / 2, 0.75 * 0.75, 0.75 * 0.25],
-        strict=True,
-    ):
-        assert counts[name, number] / 16_000 == pytest.approx(share, abs=0.012)
-
-
 def test_sample_ids_lead_back_to_their_records(tmp_path: Path) -> None:
     changed = document()
     changed["datasets"]["x:y"] = {"path": "a.jsonl"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
-from tfgrpo.pipelines.plan.forecast import Counts, Forecast, forecast
+from tfgrpo.pipelines.plan import forecast as forecasts
+from tfgrpo.pipelines.plan.forecast import Counts, Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.rewarders.statistics.power import MIXED, SETTLED, PlannedNight, gains_in_force
+from tfgrpo.tasks.learning.credit import MOST_KNOWN
 
 MakeItems = Callable[..., tuple[Item, ...]]
 
@@ -35,13 +39,29 @@ def ahead(make_items: MakeItems, pack: LoadedPack) -> Callable[..., Forecast]:
 
 
 def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
-    calm = {"max_repairs": 0, "lessons_per_group": 1, "edit_budget": 1, "group_size": 5, "batch_size": 50}
+    calm = {"max_repairs": 0, "lessons_per_group": 1, "group_size": 5, "batch_size": 50}
     found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7})
     rollouts, sweep, batches = 2 * 100 * 5, 30 * 7, 2 * 2
     reflected = 2 * 2 * 100  # two contrasts of each group
-    shortened, digested = reflected + batches, 2 * reflected
+    asked = 2 * batches  # a curation and what recurs
+    shortened, digested = reflected + batches * (50 + 1), 2 * reflected
     assert found.calls.low == rollouts  # nothing learned, so nothing to sweep
-    assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + batches + shortened
+    assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + asked + shortened
+
+
+def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead: Callable[..., Forecast]) -> None:
+    calm = {"max_repairs": 0, "lessons_per_group": 1, "batch_size": 50}
+    one, three = (ahead(tfgrpo=calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
+    assert three.calls.high - one.calls.high == 2 * 2 * (2 + 3 * 20 - 50)
+    assert three.calls.likely == one.calls.likely
+
+
+def test_two_attempts_make_one_contrast_and_more_make_two(ahead: Callable[..., Forecast]) -> None:
+    def asked(size: int) -> int:
+        without = ahead(tfgrpo={"group_size": size, "max_repairs": 0, "lessons_per_group": 2})
+        return without.calls.likely - 2 * 100 * size - 2 * 30 * 5
+
+    assert [asked(size) - 2 * 2 * 2 for size in (2, 3, 8)] == [67, 2 * 67, 2 * 67]
 
 
 def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead: Callable[..., Forecast]) -> None:
@@ -54,7 +74,7 @@ def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead:
 def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> None:
     none, three = ahead(tfgrpo={"max_repairs": 0}), ahead(tfgrpo={"max_repairs": 3})
     assert none.calls.low == three.calls.low
-    assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2)
+    assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2 * 2)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +85,6 @@ def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> 
         {"tfgrpo": {"sample_size": 50}},
         {"tfgrpo": {"batch_size": 10}},
         {"tfgrpo": {"lessons_per_group": 3}},
-        {"tfgrpo": {"edit_budget": 3}},
         {"tfgrpo": {"enabled": False}},
         {"actor": {"kind": "tools"}},
         {"actor": {"kind": "a:b", "max_turns": 4}},
@@ -80,18 +99,14 @@ def test_settings_that_change_the_calls_change_the_forecast(
 @pytest.mark.parametrize(
     "change",
     [
-        {"tfgrpo": {"group_size": 4, "reflection": "all"}},
-        {"tfgrpo": {"capacity_factor": 9.0, "group_size": 4}},
-        {"tfgrpo": {"experience_max_chars": 40, "group_size": 4}},
-        {"tfgrpo": {"group_size": 4}, "model": {"max_tokens": 10}},
+        {"model": {"max_tokens": 10}},
+        {"rewarders": [{"name": "gt"}]},
     ],
 )
 def test_settings_that_change_the_texts_change_the_tokens(
     ahead: Callable[..., Forecast], change: dict[str, Any]
 ) -> None:
-    one = {"group_size": 4, "reflection": "extremes"}  # question a group, as with all attempts
-    base, change = ahead(tfgrpo=one), {**change, "tfgrpo": one | change["tfgrpo"]}
-    found = ahead(**change)
+    base, found = ahead(), ahead(**change)
     assert found.calls == base.calls
     assert found.prompt_tokens != base.prompt_tokens
 
@@ -128,8 +143,8 @@ def test_a_forecast_is_json_and_reads_well(ahead: Callable[..., Forecast]) -> No
     found = ahead()
     assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
     assert str(found).endswith(" (SIMULATED)")
-    assert str(found).startswith("about 770 calls, at most ")
-    assert found.calls.likely == 771
+    assert str(found).startswith("about 780 calls, at most ")
+    assert found.calls.likely == 775
 
 
 @pytest.mark.parametrize(
@@ -160,7 +175,7 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(
         items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8}
     )
     first = most(pack.system_text) + most("Question q 0?")
-    lessons = 8 * (math.ceil(280 / 2.5) + 4)
+    lessons = most(pack.templates["lessons"]) + 8 * (math.ceil(280 / 2.5) + 4)
     again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
     assert found.prompt_tokens.high == 8 * (first + lessons) + again
 
@@ -169,7 +184,7 @@ def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead: Callable[..
     learning = {"group_size": 5, "batch_size": 50}
     found = ahead(tfgrpo=learning, actor={"kind": "tools", "max_turns": 8}, gate={"group_size": 2})
     turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 2
-    assert found.calls.likely == turns * (rollouts + sweep) + 2 * math.ceil(2 * 100 / 3) + 2 * 2
+    assert found.calls.likely == turns * (rollouts + sweep) + 2 * math.ceil(2 * 100 / 3) + 2 * 2 * 2
 
 
 def test_a_users_own_agent_may_call_no_model(ahead: Callable[..., Forecast]) -> None:
@@ -177,10 +192,7 @@ def test_a_users_own_agent_may_call_no_model(ahead: Callable[..., Forecast]) -> 
 
 
 def run_before(found: Forecast, **spent: int) -> dict[str, Any]:
-    bounds = json.loads(json.dumps(dataclasses.asdict(found)))
-    for name in ("calls", "prompt_tokens", "completion_tokens", "usd"):
-        bounds[name].pop("likely")  # as a manifest of before there was a likely figure has it
-    return {"forecast": bounds, "ledger": spent}
+    return {"forecast": json.loads(json.dumps(dataclasses.asdict(found))), "ledger": spent}
 
 
 def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead: Callable[..., Forecast]) -> None:
@@ -201,3 +213,34 @@ def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead: Callab
     unpriced = found.after(run_before(found, calls=600, unknown_price_calls=600))
     assert unpriced.usd == found.usd
     assert unpriced.calls != found.calls
+
+
+def test_the_gain_that_comes_into_force_is_one_sentence_and_three_pairs_of_figures(
+    ahead: Callable[..., Forecast],
+) -> None:
+    found = ahead(tfgrpo={"group_size": 4}, gate={"group_size": 2})
+    assert found.gain is not None
+    assert re.fullmatch(
+        r"a total gain of [\d.]+ to [\d.]+ points over no lessons would be in force after one night with 80 % probability, "
+        r"[\d.]+ to [\d.]+ within 5, [\d.]+ to [\d.]+ within 10",
+        str(found.gain),
+    )
+    stored = json.loads(json.dumps(dataclasses.asdict(found)))["gain"]
+    for name, nights in (("one_night", 1), ("five_nights", 5), ("ten_nights", 10)):
+        planned = PlannedNight(groups=200, halves=(2, 2), swept=30, attempts=2)
+        assert stored[name] == [gains_in_force(planned, noise, (nights,))[0] for noise in (SETTLED, MIXED)]
+    assert ahead(evaluation=0).gain is None
+    assert ahead(tfgrpo={"enabled": False}, evaluation=0).gain is None
+
+
+def test_gains_beyond_the_range_and_known_noise_read_well() -> None:
+    hopeless = VisibleGain.of(PlannedNight(groups=4, halves=(1, 1), swept=1, attempts=1))
+    assert str(hopeless).startswith("a total gain of over 100 points over no lessons would be in force after one night")
+    known = VisibleGain.of(hopeless.planned, (0.02, 0.02))
+    assert " to " not in str(known)
+    one = dataclasses.replace(known, one_night=(1.0, 1.0))
+    assert str(one).startswith("a total gain of 1 point over no lessons")
+
+
+def test_no_more_lessons_are_counted_in_a_curation_than_learning_knows() -> None:
+    assert forecasts._MOST_KNOWN == MOST_KNOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.pipelines.mixes import write_mix
 from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, DatasetError, PackError, PipelineError, Problem, SettingsError
+from tfgrpo.stores.experiences.credit import CreditFile, Row
+from tfgrpo.stores.experiences.library import Library, write_state
 
 MakePlan = Callable[..., Plan]
 
@@ -29,11 +34,17 @@ def make_plan(tmp_path: Path, dataset: Path, pack: LoadedPack, monkeypatch: pyte
 
     monkeypatch.setattr("tfgrpo.pipelines.plan.plan.load_prompt_pack", load)
 
-    def make(extra_checks: tuple[ExtraCheck, ...] = (), env: dict[str, str] | None = None, **options: str) -> Plan:
+    def make(
+        extra_checks: tuple[ExtraCheck, ...] = (),
+        env: dict[str, str] | None = None,
+        measuring: int | None = None,
+        saturated: bool = False,
+        **options: str,
+    ) -> Plan:
         cli = {"dataset.path": str(dataset), "out": str(tmp_path / "out"), "tfgrpo.enabled": "on"}
         cli |= {key.replace("__", "."): value for key, value in options.items()}
         resolved = resolve_settings(cli={key: value for key, value in cli.items() if value != "unset"}, env=env or {})
-        return build_plan(resolved, env or {}, extra_checks=extra_checks)
+        return build_plan(resolved, env or {}, extra_checks=extra_checks, measuring=measuring, saturated=saturated)
 
     return make
 
@@ -276,9 +287,9 @@ def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_p
     assert make_plan(rewarders=recorded, tfgrpo__enabled="off").group_size == 1
 
 
-def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan) -> None:
+def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan, tmp_path: Path) -> None:
     many = {"tfgrpo__sample_size": "1000000", "tfgrpo__epochs": "1000", "tfgrpo__batch_size": "1000000"}
-    error = refusal(make_plan, tfgrpo__with_replacement="on", **many)
+    error = refusal(make_plan, dataset__path="unset", dataset__mix=str(write_mix(tmp_path)), **many)
     assert str(error) == (
         "tfgrpo.sample_size: got 999,000,000 groups in 999 learning epochs; accepted: at most 5,000,000 groups in a run"
     )
@@ -286,8 +297,8 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan: MakePlan
 
 
 def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(make_plan: MakePlan) -> None:
-    plan = make_plan(tfgrpo__experience_max_words="9", tfgrpo__experience_max_chars="60")
-    assert (plan.pack.max_words, plan.pack.max_chars) == (9, 60)
+    plan = make_plan(tfgrpo__experience_max_words="9")
+    assert plan.pack.max_words == 9
     assert make_plan().pack.max_words == 32
 
 
@@ -374,3 +385,65 @@ def test_the_simulated_model_behind_an_endpoint_is_simulated_too(tmp_path: Path)
 
     assert plan("simulated").simulated
     assert not plan("gpt").simulated
+
+
+def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan: MakePlan) -> None:
+    full, half = make_plan(), make_plan(saturated=True)
+    assert len(half.eval_items) == (len(full.eval_items) + 1) // 2
+    assert half.cohort(1) == full.cohort(1)
+    assert str(half.forecast).endswith("; half as many items in the sweep, for the task is saturated")
+    assert half.forecast.calls.likely < full.forecast.calls.likely
+    assert half.forecast.gain is not None
+    assert half.forecast.gain.planned.swept == len(half.eval_items)
+    assert (full.forecast.saturated, half.forecast.saturated) == (False, True)
+
+
+@pytest.mark.parametrize(("size", "attempts", "groups"), [("2", 40, 10), ("6", 40, 6), ("6", 3, 1)])
+def test_a_run_that_measures_lessons_has_groups_of_the_group_size_and_at_least_four(
+    make_plan: MakePlan, size: str, attempts: int, groups: int
+) -> None:
+    plan = make_plan(measuring=attempts, tfgrpo__group_size=size)
+    assert plan.measured_groups == groups
+    assert plan.forecast.calls.high == groups * max(4, int(size))
+    assert plan.forecast.gain is None
+    assert make_plan().measured_groups == 0
+
+
+def row(run_id: str, night: int, rewards: tuple[float, ...], conditions: str = "c") -> Row:
+    return Row(
+        line_id=f"{run_id}/{conditions}/{len(rewards)}", run_id=run_id, night=night, source="sweep", item_id="q", one=("a",),
+        other=(), rewards_one=rewards, rewards_other=(), conditions=conditions, simulated=True, created_at=utc_now(),
+    )  # fmt: skip
+
+
+def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan: MakePlan) -> None:
+    before = make_plan()
+    paths = before.paths
+    write_state(paths.state, "t", Library(()), last_run="n3")
+    run = paths.run("n3")
+    run.root.mkdir(parents=True)
+    manifest = {
+        "schema_version": 1,
+        "model": "simulated",
+        "simulated": True,
+        "forecast": dataclasses.asdict(before.forecast),
+        "ledger": {"calls": before.forecast.calls.low},
+    }
+    run.manifest.write_text(json.dumps(manifest), encoding="utf-8")
+    lots = (0.0, 1.0) * 50
+    CreditFile(paths.credit).append([row("n3", 3, (0.5,)), row("n1", 1, lots)])
+    assert make_plan().forecast.gain == before.forecast.gain, (
+        "single attempts and older nights say nothing of the noise"
+    )
+    CreditFile(paths.credit).append(
+        [row("n2", 2, lots, "old"), row("n2", 2, (0.4, 0.6) * 30), row("n3", 3, (0.4, 0.6) * 30)]
+    )
+    after = make_plan()
+    assert after.forecast.calls.likely == before.forecast.calls.low
+    assert after.forecast.gain is not None
+    assert before.forecast.gain is not None
+    low, high = after.forecast.gain.one_night
+    assert low == high
+    assert low is not None
+    assert low < (before.forecast.gain.one_night[0] or 0.0)
+    assert make_plan(model__name="m", model__base_url="http://h/v1").forecast.gain == before.forecast.gain

@@ -36,7 +36,7 @@ def test_the_same_seed_draws_the_same_in_any_order_of_the_file(make_items: MakeI
     assert draw_cohort(items, epoch=2, settings=learning()) == first
 
 
-@pytest.mark.parametrize("knob", [{"seed": 1}, {"sample_size": 11}, {"with_replacement": True}, {"half_night": True}])
+@pytest.mark.parametrize("knob", [{"seed": 1}, {"sample_size": 11}, {"night": 1}])
 def test_every_knob_changes_the_draw(make_items: MakeItems, knob: dict[str, Any]) -> None:
     items = make_items(40)
     assert ids(draw_cohort(items, epoch=1, settings=learning(**knob))) != ids(
@@ -51,15 +51,11 @@ def test_epochs_differ_and_cover_the_data_before_any_item_repeats(make_items: Ma
     assert len({tuple(epoch) for epoch in epochs}) == 5
 
 
-@pytest.mark.parametrize("knob", [{}, {"with_replacement": True}, {"sample_size": 40}])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_all_epochs_at_once_are_the_epochs_one_by_one(
-    make_items: MakeItems, knob: dict[str, Any], weighted: bool
-) -> None:
-    items = make_items(17)
-    how = {"settings": learning(**knob), "weights": [1.0 + place for place in range(17)] if weighted else None}
-    one_by_one = [draw_cohort(items, epoch=epoch, **how) for epoch in range(1, 6)]
-    assert list(draw_cohorts(items, epochs=range(1, 6), **how)) == one_by_one
+@pytest.mark.parametrize("knob", [{}, {"night": 2}, {"sample_size": 40}])
+def test_all_epochs_at_once_are_the_epochs_one_by_one(make_items: MakeItems, knob: dict[str, Any]) -> None:
+    items, settings = make_items(17), learning(**knob)
+    one_by_one = [draw_cohort(items, epoch=epoch, settings=settings) for epoch in range(1, 6)]
+    assert list(draw_cohorts(items, epochs=range(1, 6), settings=settings)) == one_by_one
 
 
 def test_planning_many_epochs_shuffles_no_more_than_they_use_up(
@@ -91,31 +87,17 @@ def test_no_item_repeats_in_an_epoch_and_counts_stay_level(count: int, size: int
     assert max(seen.values()) - min(seen.values()) <= 2
 
 
-def test_with_replacement_the_sample_has_its_size_and_repeats_are_counted(make_items: MakeItems) -> None:
-    cohort = draw_cohort(make_items(5), epoch=1, settings=learning(with_replacement=True, sample_size=30))
-    assert len(cohort.items) == 30
-    seen: list[str] = []
-    for item, draw in zip(cohort.items, cohort.draws, strict=True):
-        assert draw == seen.count(item.id)
-        seen.append(item.id)
-    assert cohort.metadata["distinct"] == len(set(seen)) <= 5
-
-
-@pytest.mark.parametrize("with_replacement", [True, False])
-def test_no_items_make_an_empty_cohort(with_replacement: bool) -> None:
-    cohort = draw_cohort([], epoch=1, settings=learning(with_replacement=with_replacement))
+def test_no_items_make_an_empty_cohort() -> None:
+    cohort = draw_cohort([], epoch=1, settings=learning())
     assert (cohort.items, cohort.batches, cohort.draws) == ((), (), ())
 
 
-@pytest.mark.parametrize(("population", "drawn"), [(0, 0), (1, 1), (7, 3), (40, 5)])
-def test_half_a_night_takes_half_of_the_items_of_a_whole_one(
-    make_items: MakeItems, population: int, drawn: int
-) -> None:
-    items, settings = make_items(population), learning(half_night=True)
-    assert len(draw_cohort(items, epoch=1, settings=settings).items) == drawn
-    assert len(draw_evaluation(items, settings=settings).items) == drawn
-    again = draw_cohort(items, epoch=1, settings=learning(half_night=True, with_replacement=True))
-    assert (len(again.items), again.metadata["requested"]) == (5 if population else 0, 5)
+@pytest.mark.parametrize(("population", "swept"), [(0, 0), (1, 1), (7, 4), (40, 5)])
+def test_a_saturated_task_sweeps_half_of_the_items(make_items: MakeItems, population: int, swept: int) -> None:
+    items = make_items(population)
+    sweep = draw_evaluation(items, settings=learning(), saturated=True)
+    assert (len(sweep.items), len(set(ids(sweep)))) == (swept, swept)
+    assert set(ids(sweep)) != set(ids(draw_evaluation(items, settings=learning(night=1), saturated=True))) or swept < 4
 
 
 def test_batches_cut_the_cohort_in_order(make_items: MakeItems) -> None:
@@ -160,5 +142,11 @@ def test_the_sweep_takes_every_held_out_item_or_a_seeded_sample(make_items: Make
     assert ids(many) != ids(draw_evaluation(make_items(60), settings=learning(seed=1)))
     later = draw_evaluation(make_items(60), settings=learning(night=1))
     assert ids(many) != ids(later)
-    assert ids(many) == ids(draw_evaluation(make_items(60), settings=learning(night=1), nightly=False))
     assert (many.metadata["purpose"], many.metadata["epoch"]) == ("evaluation", 3)
+
+
+def test_every_night_has_another_seed_and_the_first_that_of_the_setting() -> None:
+    seeds = [learning(seed=7, night=night).night_seed for night in (None, 0, 1, 2)]
+    assert seeds[:2] == [7, 7]
+    assert len(set(seeds[1:])) == 3
+    assert learning(seed=8, night=1).night_seed != seeds[2]

@@ -32,17 +32,18 @@ def lesson(run_id: str = "r1", text: str = "Count both ends of a range.") -> dic
 def rollout(index: int, name: str = "scored", **outcome: Any) -> dict[str, Any]:
     reward = {"reward": 1.0} if name == "scored" else {"reason": "x"}
     return {
-        "rollout_id": f"g-{index}", "group_id": "g", "item_id": "a/b#c", "epoch": 1, "arm": "train", "index": index,
+        "rollout_id": f"g-{index}", "group_id": "g", "item_id": "a/b#c", "epoch": 1, "arm": "group", "index": index,
         "outcome": {"name": name, **reward, **outcome}, "calls": 2,
     }  # fmt: skip
 
 
 def group_line(name: str = "g", **fields: Any) -> dict[str, Any]:
-    return {"group_id": name, "item_id": "a/b#c", "epoch": 1, "arm": "train", "batch": 0, **fields}
+    key = {"epoch": 1, "phase": "train", "arm": "group", "batch": 0, "item_id": "a/b#c", "draw": 0}
+    return {"group_id": name, **key, **fields}
 
 
 def key(index: int, turn: int, role: str = "rollout", *, item: str = "a/b#c", batch: int = 0) -> dict[str, Any]:
-    call = CallKey(GroupKey(1, "train", "train", batch, item), index, turn, role)
+    call = CallKey(GroupKey(1, "train", "group", batch, item), index, turn, role)
     return {"schema": 1, "key": call.text("0" * 64), "kind": "reply", "payload": {}}
 
 
@@ -160,13 +161,13 @@ def test_many_faults_are_shown_in_part_and_counted(run: Run) -> None:
     assert run.broken()["outcomes legal"].endswith("; and 6 more")
 
 
-def test_calls_of_a_split_group_are_journalled_under_the_arms_of_its_halves(run: Run) -> None:
-    for row, arm in zip(run.rollouts, ("champion", "candidate"), strict=False):
+def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run: Run) -> None:
+    for row, arm in zip(run.rollouts, ("one", "other"), strict=False):
         row["arm"] = arm
     assert "g-0 made 2 calls, the journal holds 0" in run.broken()["calls journalled"]
     run.journal = [
-        {**entry, "key": entry["key"].replace("/train/", f"/{arm}/")}
-        for arm, entry in zip(("champion", "champion", "candidate", "candidate"), run.journal, strict=False)
+        {**entry, "key": entry["key"].replace("/group/", f"/{arm}/")}
+        for arm, entry in zip(("one", "one", "other", "other"), run.journal, strict=False)
     ]
     assert run.guard().ok
 

@@ -90,15 +90,7 @@ def test_a_task_id_that_could_leave_its_directory_is_refused(task_id: str) -> No
             {"rewarders": [{"name": "judge", "options": {"rewarder_id": "gt"}}, {"name": "gt"}]},
             "rewarders: got 'gt' twice",
         ),
-        (
-            {"tfgrpo": {"learn_from": "failures_too", "show_ground_truth": False}},
-            "tfgrpo.learn_from: got 'failures_too' with tfgrpo.show_ground_truth off; accepted: mixed",
-        ),
         ({"stages": []}, "stages: got no stage"),
-        (
-            {"simulated": {"faults": {"hang": 0.7, "reset": 0.5}}},
-            "simulated.faults.hang, simulated.faults.reset: got shares that sum to 1.2; accepted: shares that sum to at most 1",
-        ),
         (
             {"stages": [{"name": "spec-guard"}, {"name": "learn"}]},
             "got spec-guard, learn; accepted: learn, then spec-guard last",

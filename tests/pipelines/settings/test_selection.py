@@ -34,7 +34,7 @@ def test_the_defaults():
     assert (default.k, default.max_validations, default.timeout_s, default.min_success) == (4, 3, 60.0, 1)
     assert (default.base_url, default.model) == ("http://localhost:11434/v1", "qwen2.5-coder")
     assert default.temperatures == TEMPERATURE_CYCLE == (0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75)
-    assert (default.none_valid, default.repair, default.memory.mode) == ("raise", "all", "off")
+    assert (default.none_valid, default.repair, default.memory) == ("raise", "all", "off")
 
 
 @pytest.mark.parametrize(

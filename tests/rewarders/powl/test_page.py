@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.runs.pages import blocks, commands, page, table
-from tfgrpo.flows import cli
-from tfgrpo.flows.commands.powl import table_of
+from tests.support.runs.pages import blocks, page, table
 from tfgrpo.rewarders.powl import Operator, PowlError, footprint, parse_text, validate
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, OPERATORS, walk
 
@@ -40,7 +38,13 @@ def test_the_three_footprints_are_those_of_the_program():
     starts = [heading.index(mode) for mode in ("block", "direct", "order")]
     model = parse_text("SEQUENCE(a, PARALLEL(b, c), d)")
     for mode, begin, end in zip(("block", "direct", "order"), starts, [*starts[1:], None], strict=True):
-        assert [row[begin:end].rstrip() for row in rows] == table_of(footprint(model, mode)).splitlines()
+        labels, *lines = [row[begin:end].split() for row in rows]
+        signs = {(line[0], label): sign for line in lines for label, sign in zip(labels, line[1:], strict=True)}
+        shown = footprint(model, mode)
+        assert {pair for pair, sign in signs.items() if sign == "→"} == shown.direct_succession
+        assert {pair for pair, sign in signs.items() if sign == "∥"} == shown.concurrency
+        assert {pair for pair, sign in signs.items() if sign == "#"} == shown.exclusive
+        assert {pair[::-1] for pair, sign in signs.items() if sign == "←"} == shown.direct_succession
 
 
 def test_the_error_on_the_page_is_the_one_that_is_raised():
@@ -59,19 +63,3 @@ def test_every_operator_and_limit_is_on_the_page():
 def test_ways_of_writing_a_label_are_as_documented():
     labels = [parse_text(f"XOR({row[0].strip('`')})").children[0].label for row in table(page(PAGE), "written")]
     assert labels == ["check_credit", "check credit, then ship", "a (b\nc"]
-
-
-def test_every_command_on_the_page_does_its_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "answer.txt").write_text("XOR(a, b)")
-    (tmp_path / "answers.txt").write_text("XOR(a, b)\nXOR(b, a)\n")
-    (tmp_path / "model.txt").write_text("XOR(a, b)")
-    lines = [line for line in commands(only("bash", "powl")) if line.startswith("tfgrpo")]
-    assert len(lines) == 5
-    for line in lines:
-        before, _, behind = line.partition("<")
-        name, *after = behind.split()
-        with (tmp_path / name).open(encoding="utf-8") as file:
-            monkeypatch.setattr("sys.stdin", file)
-            assert cli.main([*before.split()[1:], *after]) == 0
-        assert capsys.readouterr().out

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.cpu_time import cpu_seconds
 from tests.support.rewards.powl_models import attempt, brief
-from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, labels_of, parse_text, to_text
+from tfgrpo.rewarders.powl import Activity, Operator, PowlError, Silent, parse_text, to_text
 from tfgrpo.rewarders.powl.model import MAX_DEPTH, OPERATORS, walk
 from tfgrpo.rewarders.powl.text import MAX_CHARS
 
@@ -327,16 +327,6 @@ def test_the_time_to_parse_prose_with_expressions_grows_linearly(piece):
 
     # Four times the text: linear time is four times as long, quadratic time sixteen times.
     assert seconds(56_000) < 9 * seconds(14_000)
-
-
-def test_a_child_without_a_comma_before_it_is_a_warning():
-    doubts: list[PowlError] = []
-    text = "The model:\nSEQUENCE(check credit, PARALLEL(a, b) ship, PARTIAL_ORDER(c, d ORDER(0->1)),)"
-    model = parse_text(text, warn=doubts.append)
-    assert labels_of(model) == ("check", "credit", "a", "b", "ship", "c", "d")
-    assert [(doubt.line, doubt.column) for doubt in doubts] == [(2, 16), (2, 39)]
-    parse_text("SEQUENCE(a, ACTIVITY(b c), XOR(d, e))", warn=doubts.append)
-    assert len(doubts) == 2
 
 
 def test_limits_of_depth_and_size_are_named():

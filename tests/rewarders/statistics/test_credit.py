@@ -231,3 +231,12 @@ def test_a_library_comes_into_force_where_both_agree_and_stays_while_both_are_ab
 def test_the_constants_are_those_of_the_rules():
     assert posterior(Evidence.none(1), np.zeros(1), rules=replace(RULES, own_mean=-2.0)).mean == pytest.approx([-2.0])
     assert all(field.default is not None for field in fields(Rules))
+
+
+def test_what_reflections_speak_against_is_not_on_trial_for_their_being_wrong():
+    swept = evidence(np.ones((24, 3)), np.full(24, -0.5), np.full(24, row_weight(2, 2)))
+    rows = Evidence(np.pad(swept.gram, (0, 1)), np.pad(swept.moment, (0, 1)))
+    net = np.array([6.0, 5.0, 4.0, -3.0])  # all that they speak for was swept, and did badly
+    effects = posterior(rows, support(net), 0.12)
+    assert effects.word.mean < 0.0 < effects.mean[3]
+    assert 3 not in on_trial(effects, net, [0, 1, 2, 3])

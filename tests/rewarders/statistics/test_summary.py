@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.rewarders.statistics.summary import (
     bootstrap_interval,
+    fisher_test,
     mean_and_error,
     mean_at_k,
     pass_at_k,
@@ -129,6 +130,23 @@ def test_impossible_counts_are_refused(attempts, passed, k):
     for metric in (pass_at_k, pass_hat_k):
         with pytest.raises(ValueError, match="needs 1 <= k"):
             metric(attempts, passed, k)
+
+
+@pytest.mark.parametrize(
+    ("table", "p"),
+    [
+        ((3, 4, 1, 4), 34 / 70),  # Fisher's lady tasting tea, both sides of it: (1 + 16 + 16 + 1) / 70
+        ((4, 4, 0, 4), 2 / 70),
+        ((1, 10, 11, 14), 0.0027594561852200836),  # R: fisher.test(matrix(c(1, 9, 11, 3), nrow = 2))
+        ((0, 10, 0, 12), 1.0),
+        ((10, 10, 12, 12), 1.0),
+        ((0, 0, 3, 9), 1.0),
+        ((0, 2_000, 60, 2_000), pytest.approx(0.0, abs=1e-15)),
+    ],
+)
+def test_unequal_losses_have_the_known_probability_of_fishers_exact_test(table, p):
+    assert fisher_test(*table) == pytest.approx(p)
+    assert fisher_test(*table[2:], *table[:2]) == pytest.approx(p)
 
 
 def test_mean_at_k_weighs_items_equally_and_refuses_short_groups():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import random
+import threading
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
 from tests.support.records.records import make_batch, make_record
-from tfgrpo.stores.experiences.record import Skipped, support_of
+from tfgrpo.stores.experiences import store as stored
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import Skipped, parse, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
 
 
@@ -76,25 +82,23 @@ def test_one_group_cannot_fill_the_list(store):
     assert fetched(store, 9, max_per_group=2) == ["a0", "a1", "b"]
 
 
-def test_superseded_and_deleted_experiences_are_out_of_force(store):
+def test_superseded_experiences_are_out_of_force(store):
     store.record_batch(make_batch(5), MANIFEST)
     store.record_batch(
         [
             make_record("m", operation="modify", supersedes=("exp-0",)),
             make_record("j", operation="merge", supersedes=("exp-1", "exp-2")),
-            make_record("x", operation="delete", supersedes=("exp-3",), summary32=""),
         ],
         MANIFEST,
     )
-    assert fetched(store, 9) == ["exp-4", "j", "m"]
-    assert len(list(store.records())) == 8
+    assert fetched(store, 9) == ["exp-3", "exp-4", "j", "m"]
+    assert len(list(store.records())) == 7
 
 
 def test_a_stale_or_forged_record_is_not_fetched_and_supersedes_none(store, tmp_path):
     store.record_batch(make_batch(2), MANIFEST)
-    forged = make_record("f", operation="delete", supersedes=("exp-0",), summary32="").model_copy(
-        update={"stamp_signature": "f" * 64}
-    )
+    forged = make_record("f", operation="modify", supersedes=("exp-0",))
+    forged = forged.model_copy(update={"stamp_signature": "f" * 64})
     append_by_hand(store, forged.model_dump_json())
     assert fetched(store, 9) == ["exp-0", "exp-1"]
     assert store.skipped == Skipped(unverified=1)
@@ -112,7 +116,7 @@ def test_lines_edited_by_hand_are_skipped_and_counted(store):
     append_by_hand(store, "not json")
     append_by_hand(store, '{"summary32": 7}')
     append_by_hand(store, "[" * 100_000)
-    append_by_hand(store, text.replace('"schema_version":3', '"schema_version":4'))
+    append_by_hand(store, text.replace('"schema_version":1', '"schema_version":2'))
     append_by_hand(store, make_record("exp-0").model_dump_json())
     assert fetched(store, 9) == ["exp-0", "exp-1"]
     assert store.skipped == Skipped(unreadable=4, over_long=2, repeated=1)
@@ -156,3 +160,120 @@ def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
     assert not store.verify_stamp(make_record(pack=UNKNOWN))
     assert not store.verify_stamp(make_record(pack=STALE))
     assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))
+
+
+def test_edits_by_hand_are_what_is_fetched(store):
+    def both():
+        opened = open_store(store.path.parent)
+        assert fetched(opened, 99) == fetched(store, 99)
+        assert ids(opened.find(["exp-1", "exp-3", "new"])) == ids(store.find(["exp-1", "exp-3", "new"]))
+        return fetched(store, 99)
+
+    store.record_batch(make_batch(5), MANIFEST)
+    assert both() == ids(make_batch(5))
+    text = store.path.read_text()
+    store.path.write_text(text.replace('"experience_id":"exp-1"', '"experience_id":"exp-X"'))  # the same length
+    os.utime(store.path, ns=(1, 1))
+    assert both() == ["exp-0", "exp-2", "exp-3", "exp-4"]
+    store.path.write_text(text.replace("exp-1", "exp-longer"))
+    append_by_hand(store, make_record("new").model_dump_json())
+    assert both() == ["exp-0", "exp-2", "exp-3", "exp-4", "new"]
+    beside = store.path.with_name("other")
+    beside.write_text(text)
+    beside.replace(store.path)
+    assert both() == ids(make_batch(5))
+    store.path.write_text("")
+    assert both() == []
+    store.path.write_text(text)
+    assert both() == ids(make_batch(5))
+    store.path.unlink()
+    assert both() == []
+
+
+def test_a_store_that_was_read_reads_only_what_was_appended(store, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(stored, "parse", lambda line: parsed.append(line) or parse(line))
+    store.record_batch(make_batch(40), MANIFEST)
+    assert len(fetched(store, 99)) == 40
+    assert len(parsed) == 40
+    assert len(fetched(store, 99)) == len(list(store.records())) == 40
+    open_store(store.path.parent).record_batch([make_record("new")], MANIFEST)
+    parsed.clear()
+    assert ids(store.find(["new", "exp-3"])) == ["exp-3", "new"]
+    assert len(fetched(store, 99)) == 41
+    assert len(parsed) == 1
+
+
+def test_an_edited_pack_retires_its_records_until_it_is_restored(store, tmp_path):
+    store.record_batch(make_batch(5), MANIFEST)
+    assert fetched(open_store(tmp_path, approved={"general": STALE}), 9) == []
+    assert len(fetched(open_store(tmp_path), 9)) == 5
+    assert fetched(open_store(tmp_path, task_id="another"), 9) == []
+    assert len(fetched(open_store(tmp_path, task_id="task-1"), 9)) == 5
+
+
+def by_reading_through(store):
+    """What is in force by the definition: of each id the first whose stamp holds, but for what such a one supersedes."""
+    verified = {}
+    for record in store.records():
+        if record.domain == "general" and store.verify_stamp(record):
+            verified.setdefault(record.experience_id, record)
+    gone = {name for record in verified.values() for name in record.supersedes}
+    live = [record for record in verified.values() if record.experience_id not in gone]
+
+    def worth(record):
+        return -support_of(record), -record.reward.gt_score, -record.reward.relative_rank, record.experience_id
+
+    return ids(sorted(live, key=worth))
+
+
+def drawn(rng, number):
+    operation, targets = rng.choice([("add", 0), ("modify", 1), ("merge", 2)])
+    record = make_record(
+        f"e{rng.randrange(number + 3)}",
+        operation=operation,
+        supersedes=tuple(f"e{rng.randrange(number + 3)}" for _ in range(targets)),
+        summary32=f"Check {number}.",
+        domain=rng.choice(["general", "general", "law"]),
+        score=rng.choice([0.0, 0.5, 1.0]),
+        evidence=tuple(f"g{group}/0" for group in range(rng.randrange(3))),
+    )
+    return record if rng.random() < 0.8 else record.model_copy(update={"epoch": 2})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_records_in_force_do_not_depend_on_when_the_file_was_read(tmp_path, seed):
+    rng = random.Random(seed)
+    followed = open_store(tmp_path)
+    for number in range(60):
+        append_by_hand(followed, drawn(rng, number).model_dump_json())
+        if rng.random() < 0.3:
+            assert ids(followed.fetch_top("general", 99)) == by_reading_through(followed)
+    assert ids(open_store(tmp_path).fetch_top("general", 99)) == by_reading_through(followed)
+
+
+def test_ids_are_found_by_prefix_and_in_file_order(tmp_path):
+    store = open_store(tmp_path)
+    odd = ["b%", "b_", "bä", "b\U0001f600", "b", "a", "c"]
+    store.record_batch([make_record(name) for name in odd], MANIFEST)
+    assert ids(store.find_by_prefix("b", limit=9)) == ["b", "b%", "b_", "bä", "b\U0001f600"]
+    assert ids(store.find_by_prefix("b", limit=2)) == ["b", "b%"]
+    assert ids(store.find_by_prefix("b%", limit=2)) == ["b%"]
+    many = [f"n{number}" for number in range(1_200)]
+    store.record_batch([make_record(name) for name in many], MANIFEST)
+    assert ids(store.find([*many[::-1], "a"])) == ["a", *many]
+    assert ids(open_store(tmp_path, approved={}).find(["c", "a"])) == ["a", "c"]
+    assert Library.of_ids(store.find(["a", "c"]), ["c", "a"]).entries[0].experience_id == "c"
+
+
+def test_threads_that_store_and_fetch_at_once_see_whole_batches(store):
+    def write(writer):
+        for batch in range(5):
+            store.record_batch(make_batch(10, prefix=f"w{writer}-b{batch}"), MANIFEST)
+
+    writers = [threading.Thread(target=write, args=(number,), daemon=True) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert len(fetched(store, 999)) % 10 == 0
+    assert len(fetched(store, 999)) == 200

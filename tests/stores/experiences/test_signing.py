@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from tests.support.records.records import PACK, make_record
+from tests.support.records.records import NOW, PACK, make_record
 from tfgrpo.stores.experiences.record import (
     ExperienceRecord,
     PackStamp,
@@ -16,10 +16,11 @@ from tfgrpo.stores.experiences.record import (
     ToolStat,
     sign_record,
     signature_holds,
-    stamp_record,
 )
 
 CHANGED = {
+    "schema_version": 2,
+    "created_at": NOW + timedelta(days=1),
     "experience_id": "exp-other",
     "run_id": "run-2",
     "task_id": "task-2",
@@ -46,7 +47,7 @@ def test_a_stamped_record_verifies_under_its_pack():
 
 
 def test_signing_is_a_known_function_of_stamp_timestamp_and_content():
-    fields = {"a": 1, "stamp_signature": "ignored", "created_at": "ignored"}
+    fields = {"a": 1, "stamp_signature": "ignored"}
     assert sign_record(fields, PackStamp("p", "s", "t")) == (
         # printf '%s' '{"record":{"a":1},"stamp":"s","stamped_at":"t"}' | sha256sum
         "2113823ba81637af0440fcf5bb4af7fc36aa429c7f954389909374cc488064b9"
@@ -60,41 +61,14 @@ def test_another_version_of_the_pack_retires_the_record(change):
     assert not signature_holds(make_record(), dataclasses.replace(PACK, **change))
 
 
-def test_every_field_but_signature_and_clock_is_listed_below():
-    unsigned = {"schema_version", "stamp_signature", "created_at"}
-    assert set(ExperienceRecord.model_fields) - unsigned == set(CHANGED)
+def test_every_field_but_the_signature_is_listed_above():
+    assert set(ExperienceRecord.model_fields) - {"stamp_signature"} == set(CHANGED)
     assert issubclass(ExperienceRecord, BaseModel)
 
 
 @pytest.mark.parametrize("field", CHANGED)
 def test_changing_any_field_breaks_the_signature(field):
     assert not signature_holds(make_record().model_copy(update={field: CHANGED[field]}), PACK)
-
-
-def test_the_clock_is_signed_but_for_records_of_the_older_version():
-    record = make_record()
-    later = {"created_at": record.created_at + timedelta(days=1)}
-    assert not signature_holds(record.model_copy(update=later), PACK)
-    old = stamp_record(record.model_copy(update={"schema_version": 1}), PACK)
-    assert signature_holds(old.model_copy(update=later), PACK)
-    assert not signature_holds(record.model_copy(update={"schema_version": 1, **later}), PACK)
-
-
-@pytest.mark.parametrize(
-    ("version", "signature"),
-    [
-        (1, "e0f62ae82009d343b7a6a20ac30166daa0655ed7b00dcbc08b89d5746c09c4ed"),
-        (2, "e0e2824f93531dc8b3baea92326712b4cb7ae45c2fc01c37b19f75500474ea36"),
-    ],
-)
-def test_a_record_of_an_older_version_verifies_as_it_was_written(version, signature):
-    line = (
-        f'{{"schema_version":{version},"experience_id":"exp-1","run_id":"run-1","task_id":"task-1","domain":"general",'
-        '"pack_id":"general","tags":[],"epoch":1,"batch":0,"group_id":"g1","operation":"add","supersedes":[],'
-        '"summary32":"Check the units of exp-1.","polarity":"do","reward":{"gt_score":1.0,"relative_rank":1.0},'
-        f'"tool_stats":[],"evidence":["g1/0"],"stamp_signature":"{signature}","created_at":"2026-01-02T03:04:05Z"}}'
-    )
-    assert signature_holds(ExperienceRecord.model_validate_json(line), PACK)
 
 
 def test_an_unstamped_record_does_not_verify():

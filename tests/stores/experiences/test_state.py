@@ -11,17 +11,17 @@ from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.library import Library, read_state, write_state
 
 
-def test_the_view_shows_the_champion_and_the_last_run(tmp_path):
+def test_the_view_shows_what_is_in_force_and_the_last_run(tmp_path):
     path = tmp_path / "out" / "task-1" / "state.json"
-    champion = Library(tuple(make_batch(2)))
-    write_state(path, "task-1", champion, last_run="run-7", clock=lambda: NOW)
+    library = Library(tuple(make_batch(2)))
+    write_state(path, "task-1", library, last_run="run-7", clock=lambda: NOW)
     state = read_state(path)
     assert state == json.loads(path.read_text())
     assert state["task_id"] == "task-1"
     assert state["last_run"] == "run-7"
     assert state["updated_at"] == NOW.isoformat()
-    assert (state["champion"]["library_id"], state["champion"]["simulated"]) == (champion.library_id, False)
-    assert state["champion"]["experiences"][0] == {
+    assert (state["in_force"]["library_id"], state["in_force"]["simulated"]) == (library.library_id, False)
+    assert state["in_force"]["experiences"][0] == {
         "experience_id": "exp-0",
         "polarity": "do",
         "text": "Check the units of exp-0.",
@@ -33,7 +33,7 @@ def test_a_later_view_replaces_the_earlier_one(tmp_path):
     write_state(path, "task-1", Library(tuple(make_batch(2))), last_run="run-1")
     write_state(path, "task-1", Library(()), last_run=None)
     state = read_state(path)
-    assert state["champion"]["experiences"] == []
+    assert state["in_force"]["experiences"] == []
     assert state["last_run"] is None
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
 

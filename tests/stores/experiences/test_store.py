@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.records import writers
 from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
-from tests.support.records.processes import all_at_once, bytes_read, in_process
+from tests.support.records.processes import SPAWN, all_at_once, bytes_read, in_process
 from tests.support.records.records import NOW, PACK, make_batch, make_record
 from tfgrpo.stores.errors import RecordRejected, StoreError
 from tfgrpo.stores.experiences.record import Skipped, stamp_record
@@ -151,6 +151,18 @@ def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn
     assert len(batches(store)) == 64
     # This object has never looked before; it knows what the others wrote.
     assert store.record_batch(make_batch(25, prefix="w3-b5"), MANIFEST) == 0
+
+
+def test_readers_and_writers_at_once_see_whole_batches(tmp_path):
+    path = tmp_path / "experiences.jsonl"
+    readers = [SPAWN.Process(target=writers.fetch_often, args=(path, 25, 40)) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    all_at_once(writers.store_batches, [(path, writer, 4, 25) for writer in range(4)])
+    for reader in readers:
+        reader.join(120)
+    assert [reader.exitcode for reader in readers] == [0, 0]
+    assert len(open_store(tmp_path).fetch_top("general", 999)) == 400
 
 
 def test_a_full_disk_leaves_the_store_unchanged(store):

@@ -29,20 +29,19 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_key_text_has_every_field_and_sixteen_digits_of_the_digest() -> None:
-    key = CallKey(GroupKey(1, "train", "train", 2, "q/7"), rollout=3, turn=4, role="rollout")
-    assert key.text("0123456789abcdef99") == "1/train/2/q/7/3/4/rollout/0#0123456789abcdef"
+    key = CallKey(GroupKey(1, "train", "group", 2, "q/7"), rollout=3, turn=4, role="rollout")
+    assert key.text("0123456789abcdef99") == "1/group/2/q/7/3/4/rollout/0#0123456789abcdef"
 
 
 LINE = (
-    b'{"schema":2,"key":"2/candidate/3/q/7~1/4/5/rollout/1#0123456789abcdef","kind":"reply",'
-    b'"at":"2026-01-02T00:00:00+00:00","payload":{"text":"seven"},"sum":"4e8712258215dc57"}\n'
+    b'{"schema":2,"key":"2/library/3/q/7~1/4/5/rollout/1#0123456789abcdef","kind":"reply",'
+    b'"at":"2026-01-02T00:00:00+00:00","payload":{"text":"seven"},"sum":"1a28d369a558be29"}\n'
 )
-"""As written before groups had a key of their own."""
 
 
-def test_a_line_of_an_older_journal_is_found_by_its_key_and_written_the_same(tmp_path: Path) -> None:
+def test_a_line_is_found_by_its_key_and_written_byte_for_byte_the_same(tmp_path: Path) -> None:
     key = CallKey(
-        GroupKey(2, "eval", "candidate", 3, "q/7", draw=1, run="r1"), rollout=4, turn=5, role="rollout", attempt=1
+        GroupKey(2, "eval", "library", 3, "q/7", draw=1, run="r1"), rollout=4, turn=5, role="rollout", attempt=1
     )
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     old.write_bytes(LINE)
@@ -59,7 +58,7 @@ GROUPS = st.builds(
     GroupKey,
     epoch=st.integers(1, 2),
     phase=st.just("eval"),
-    arm=st.sampled_from(["train", "candidate"]),
+    arm=st.sampled_from(["group", "library"]),
     batch=st.integers(0, 1),
     item=ITEM_IDS,
     draw=st.integers(0, 1),

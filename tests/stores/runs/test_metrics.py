@@ -22,7 +22,7 @@ GROUP = GroupMetrics(
     group_id="g1",
     group_size=2,
     phase="train",
-    arm="train",
+    arm="group",
     signal="mixed",
     reward_mean=0.5,
     reward_spread=0.5,
@@ -42,7 +42,7 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
         "group_id": "g1",
         "group_size": 2,
         "phase": "train",
-        "arm": "train",
+        "arm": "group",
         "status": "ok",
         "signal": "mixed",
         "reward_mean": 0.5,
@@ -58,23 +58,25 @@ def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
     }
 
 
-def test_a_split_group_is_one_line_that_is_summed_up_by_its_halves(tmp_path: Path) -> None:
-    halves = (
-        HalfMetrics("champion", "mixed", 0.5, 0.5, {"scored": 2}, (100.0, 300.0)),
-        HalfMetrics("candidate", "lost", 1.0, 0.0, {"scored": 1, "failed": 1}, (50.0, 70.0)),
+def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_lessons_are_not(tmp_path: Path) -> None:
+    sides = (
+        HalfMetrics("library", "mixed", 0.5, 0.5, {"scored": 2}, (100.0, 300.0)),
+        HalfMetrics("control", "lost", 1.0, 0.0, {"scored": 1, "failed": 1}, (50.0, 70.0)),
     )
+    random = (replace(sides[0], arm="one"), replace(sides[1], arm="other"))
     store = MetricsStore(tmp_path)
-    assert store.append_groups([GROUP, replace(GROUP, group_id="g2", group_size=4, halves=halves)]) == 2
+    compared, learned = (replace(GROUP, group_id=name, halves=some) for name, some in (("g2", sides), ("g3", random)))
+    assert store.append_groups([GROUP, compared, learned]) == 3
     (epoch,) = store.write_per_epoch()["epochs"].values()
     arms = epoch["arms"]
     assert {name: (arm["groups"], arm["rollouts"]) for name, arm in arms.items()} == {
-        "candidate": (1, 2),
-        "champion": (1, 2),
-        "train": (1, 2),
+        "control": (1, 2),
+        "group": (2, 4),
+        "library": (1, 2),
     }
-    assert (arms["candidate"]["outcomes"], arms["candidate"]["signals"]) == ({"failed": 1, "scored": 1}, {"lost": 1})
-    assert (arms["champion"]["latency_ms"]["sum"], arms["candidate"]["reward_mean"]["mean"]) == (400.0, 1.0)
-    assert epoch["latency_ms"]["count"] == 2
+    assert (arms["control"]["outcomes"], arms["control"]["signals"]) == ({"failed": 1, "scored": 1}, {"lost": 1})
+    assert (arms["library"]["latency_ms"]["sum"], arms["control"]["reward_mean"]["mean"]) == (400.0, 1.0)
+    assert epoch["latency_ms"]["count"] == 3
 
 
 def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
     ]
     epoch = aggregate(json.dumps(group.to_line()) for group in groups)["1"]
     assert (epoch["status"], epoch["phase"], epoch["group_size"]) == ("ok", "train", 2)
-    arm = epoch["arms"]["train"]
+    arm = epoch["arms"]["group"]
     assert (arm["groups"], arm["rollouts"]) == (3, 6)
     assert arm["outcomes"] == {"failed": 1, "refused": 1, "scored": 4}
     assert arm["signals"] == {"all_pass": 1, "lost": 1, "mixed": 1}
@@ -165,10 +167,10 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
 
 
 def test_arms_of_the_sweep_are_never_averaged_together() -> None:
-    champion = replace(GROUP, tfgrpo_epoch=3, phase="eval", arm="champion", reward_mean=0.0)
-    candidate = replace(champion, group_id="g2", arm="candidate", reward_mean=1.0)
-    arms = aggregate(json.dumps(group.to_line()) for group in (champion, candidate))["3"]["arms"]
-    assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"champion": 0.0, "candidate": 1.0}
+    none = replace(GROUP, tfgrpo_epoch=3, phase="eval", arm="none", reward_mean=0.0)
+    library = replace(none, group_id="g2", arm="library", reward_mean=1.0)
+    arms = aggregate(json.dumps(group.to_line()) for group in (none, library))["3"]["arms"]
+    assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"none": 0.0, "library": 1.0}
 
 
 def test_a_tool_without_calls_has_no_mean_latency() -> None:

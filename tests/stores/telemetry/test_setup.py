@@ -87,7 +87,7 @@ def test_every_metric_of_the_catalogue_arrives(otlp_receiver: OtlpReceiver) -> N
     telemetry = configure(OPTIONS, otlp_receiver.environment())
     record_everything(telemetry)
     telemetry.shutdown()
-    expected = {metric.name for metric in n.all_metrics() if metric.convention in {None, "latest"}}
+    expected = {metric.name for metric in n.all_metrics()}
     assert {point.metric for point in otlp_receiver.points()} == expected
 
 
@@ -114,7 +114,7 @@ def test_metrics_have_epochs_and_units(otlp_receiver: OtlpReceiver) -> None:
 
 
 def test_a_full_run_stays_inside_the_series_budget_without_overflow(otlp_receiver: OtlpReceiver) -> None:
-    telemetry = configure(TelemetryOptions(genai_metrics="v1.41"), otlp_receiver.environment())
+    telemetry = configure(OPTIONS, otlp_receiver.environment())
     for epoch in (1, 2, 3):
         for index in range(200):
             record_everything(telemetry, epoch=epoch, phase="eval" if epoch == 3 else "train", tool=f"tool-{index}")
@@ -160,15 +160,6 @@ def test_unknown_figures_are_not_recorded(otlp_receiver: OtlpReceiver) -> None:
     (llm,) = otlp_receiver.points("tfgrpo.llm.duration")
     assert llm.attributes["tfgrpo.role"] == "other"
     assert llm.attributes["error.type"] == "ModelTimeout"
-
-
-@pytest.mark.parametrize("choice", ["off", "v1.41", "latest"])
-def test_the_convention_switch_chooses_the_names(otlp_receiver: OtlpReceiver, choice: n.GenaiMetrics) -> None:
-    telemetry = configure(TelemetryOptions(genai_metrics=choice), otlp_receiver.environment())
-    record_everything(telemetry)
-    telemetry.shutdown()
-    found = {point.metric for point in otlp_receiver.points() if point.metric.startswith("gen_ai.")}
-    assert found == {metric.name for metric in n.all_metrics() if metric.convention == choice}
 
 
 def test_collecting_sends_metrics_before_the_end(otlp_receiver: OtlpReceiver) -> None:

@@ -1,17 +1,18 @@
-"""Curate a batch by the learning rules before there were accounts, with a scripted curator."""
+"""Curate a batch with a scripted curator."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.agents.steps import NOON, Script, ScriptedModel, group, proposal, record, runtime
+from tests.support.agents.steps import NOON, Script, ScriptedModel, group, item, proposal, record, runtime
 from tfgrpo.prompt_packs.models import LoadedPack
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward
-from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
+from tfgrpo.rewarders.statistics.credit import Effect
+from tfgrpo.stores.experiences.record import ExperienceRecord, Polarity, Reward
+from tfgrpo.tasks.learning.credit import KnownLesson
+from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.shapes import GroupResult
 
 TEXTS = [
@@ -24,9 +25,9 @@ TEXTS = [
 
 
 def lesson(
-    name: str, text: str, *, polarity: str = "do", evidence: tuple[str, ...] = ("old/0", "old/1"), **more: Any
+    name: str, text: str, *, polarity: Polarity = "do", evidence: tuple[str, ...] = ("old/0", "old/1"), **more: Any
 ) -> ExperienceRecord:
-    """Return a record of the library."""
+    """Return the record of a known lesson."""
     values = {
         "experience_id": name,
         "run_id": "run",
@@ -47,54 +48,87 @@ def lesson(
     return ExperienceRecord(**{**values, **more})
 
 
+def known(*lessons: ExperienceRecord, **facts: Mapping[str, Any]) -> dict[str, KnownLesson]:
+    """Return known lessons, with what is known of each by its id."""
+    plain: dict[str, Any] = {
+        "effect": Effect(0.0, 1.0), "attempts": 0, "net": 1.0, "groups_for": 1, "groups_against": 0, "nights": 0,
+    }  # fmt: skip
+    return {
+        each.experience_id: KnownLesson(
+            record=each,
+            ids=frozenset({each.experience_id}),
+            **plain | dict(facts.get(each.experience_id, {})),
+        )
+        for each in lessons
+    }
+
+
 def groups(*texts: str, **more: Any) -> tuple[GroupResult, ...]:
-    """Return one group per text, each proposing it."""
+    """Return one group per text, each with a contrast that proposes it."""
     made = []
     for number, text in enumerate(texts, start=1):
-        name = f"g{number}"
-        rollouts = (record(0, group=name, name=f"q{number}"), record(1, group=name, name=f"q{number}"))
-        made.append(group(rollouts, (proposal(text, group=name, name=f"q{number}", **more),)))
+        name, of = f"g{number}", f"q{number}"
+        rollouts = (record(0, group=name, name=of), record(1, group=name, name=of))
+        made.append(group(rollouts, (proposal(text, group=name, name=of, **more),)))
     return tuple(made)
 
 
-def op(
-    name: str, *, targets: Sequence[str] = (), sources: Sequence[str] = (), text: str = "", polarity: str = "do"
+def say(
+    name: str, proposals: Sequence[str] = (), targets: Sequence[str] = (), text: str = "", polarity: str = ""
 ) -> dict[str, Any]:
-    """Return an operation as the curator writes it."""
-    return {"op": name, "targets": list(targets), "from": list(sources), "polarity": polarity, "text": text}
+    """Return one entry as the curator writes it."""
+    return {
+        "class": name,
+        "proposals": list(proposals),
+        "targets": list(targets),
+        "polarity": polarity or ("do" if text else ""),
+        "text": text,
+    }
 
 
-def operations(*given: dict[str, Any]) -> dict[str, Any]:
+def answers(*entries: dict[str, Any]) -> dict[str, Any]:
     """Return the curator's answer."""
-    return {"operations": list(given)}
+    return {"answers": list(entries)}
+
+
+def unasked(*_: object) -> None:
+    """Fail: a script for what needs no call."""
+    raise AssertionError("nothing is left to ask")
 
 
 async def curate(
     script: Script | ScriptedModel,
     tmp_path: Path,
     batch_groups: Iterable[GroupResult],
-    library: Iterable[ExperienceRecord] = (),
+    lessons: Mapping[str, KnownLesson] | None = None,
+    *,
     loaded: LoadedPack | None = None,
-    before: Iterable[str] = (),
-    answers: Mapping[str, str] | None = None,
-    alternatives: Mapping[str, tuple[str, ...]] | None = None,
+    before: Mapping[str, int] | None = None,
+    items: Iterable[Any] = (),
     epoch: int = 1,
     **sections: Any,
 ) -> CurationResult:
-    """Return what becomes of the proposals of a batch."""
+    """Return what becomes of the proposals of a batch; without ``items`` its items have neutral words."""
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
-    made = runtime(model, tmp_path, loaded=loaded, **sections)
-    made = replace(made, context=replace(made.context, rules=3))
+    batch_groups = tuple(batch_groups)
+    given = [*items] or [item(each.key.item, "7", f"3 + {n}?") for n, each in enumerate(batch_groups)]
     batch = CurationInput(
         epoch=epoch,
         batch=0,
-        groups=tuple(batch_groups),
-        library=tuple(library),
-        answers=answers or {},
-        alternatives=alternatives or {},
-        rejected_before=dict.fromkeys(before, 1),
+        groups=batch_groups,
+        known=lessons or {},
+        items={each.id: each for each in given},
+        rejected_before=before or {},
     )
-    return await curate_batch(batch, made)
+    return await curate_batch(batch, runtime(model, tmp_path, loaded=loaded, **sections))
+
+
+def words(result: CurationResult) -> Counter[tuple[str, str, str | None]]:
+    """Return the support that a batch gives, by what is said of which lesson, and its opposite."""
+    support: Counter[tuple[str, str, str | None]] = Counter()
+    for each in result.words:
+        support[each.said, each.experience_id, each.opposite] += each.amount  # type: ignore[assignment]
+    return support
 
 
 def reasons(result: CurationResult) -> dict[str, str]:

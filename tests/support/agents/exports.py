@@ -63,10 +63,11 @@ def export(
 
 async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) -> RunPaths:
     """Run these groups with the real steps and write the files of a run, without a flow."""
-    run = TaskPaths.of(folder, "t").run("run")
+    task = TaskPaths.of(folder, "t")
+    run = task.run("run")
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]
-    books = Books(run, "run")
+    books = Books(run, "run", task.credit)
     books.prompts(half.pack for spec in specs for half, _ in spec.halves)
     books.items(spec.item for spec in specs)
     books.groups(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import Any
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.prompt_packs.models import LoadedPack, PromptPackManifest, TemplateFiles
+from tfgrpo.prompt_packs.models import ROLES, LoadedPack, PromptPackManifest, TemplateFiles
 from tfgrpo.rewarders.composite import AnyScorer
 from tfgrpo.rewarders.registry import as_scorer, build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Usage
 from tfgrpo.stores.outcomes import GroupKey, Scored
@@ -30,7 +31,7 @@ from tfgrpo.tasks.models.base import ChatReply, ChatRequest, FinishReason, Messa
 from tfgrpo.tasks.models.journaled import JournaledModel
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
 from tfgrpo.tasks.runtime.runtime import Actor, RunContext, Runtime
-from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
+from tfgrpo.tasks.shapes import Contrast, GroupResult, GroupSpec, PackText, Proposal, RolloutRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STAMPED = "2026-01-01T12:00:00Z"
@@ -97,16 +98,17 @@ def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
         stamp="ab" * 32,
         stamped_at=STAMPED,
         system="system.md",
-        templates=TemplateFiles(reflect="reflect.md", curate="curate.md", shorten="shorten.md", repair="repair.md"),
+        templates=TemplateFiles(**{role: f"{role}.md" for role in ROLES}),
         experience_slots=slots,
         tags=("sums",),
         experience_max_words=max_words,
     )
     templates = {
         "reflect": "Say what separated them. {{ max_lessons }} {{ max_words }}",
-        "curate": "Curate. {{ capacity }} {{ edit_budget }} {{ max_words }}",
+        "curate": "Curate. {{ max_words }}",
         "shorten": "Shorten. {{ max_chars }} {{ max_words }}",
         "repair": "Repair. {{ max_words }}",
+        "lessons": "Follow these.",
     }
     return LoadedPack(manifest, Path("packs/arithmetic"), "Be careful.", (), templates)
 
@@ -122,11 +124,11 @@ def item(name: str = "q1", answer: str = "7", prompt: str = "3 + 4?", **more: An
 
 def spec(size: int = 2, *, reflect: bool = True, of: Item | None = None, epoch: int = 1, **more: Any) -> GroupSpec:
     chosen = of or item()
-    arm = more.pop("arm", "train")
+    arm = more.pop("arm", "group")
     system = more.pop("system", "Be careful.")
     return GroupSpec(
         group_id=f"run/{epoch}/{arm}/{chosen.id}",
-        key=GroupKey(epoch, "train" if arm == "train" else "eval", arm, 0, chosen.id, more.pop("draw", 0), "run"),
+        key=GroupKey(epoch, "train" if arm == "group" else "eval", arm, 0, chosen.id, more.pop("draw", 0), "run"),
         item=chosen,
         size=size,
         temperature=0.7,
@@ -177,7 +179,7 @@ def record(index: int = 0, *, group: str = "g", name: str = "q1", outcome: Any =
     values: dict[str, Any] = {
         "rollout_id": f"{group}/{index}",
         "group_id": group,
-        "key": GroupKey(more.pop("epoch", 1), more.pop("phase", "train"), more.pop("arm", "train"), 0, name, run="run"),
+        "key": GroupKey(more.pop("epoch", 1), more.pop("phase", "train"), more.pop("arm", "group"), 0, name, run="run"),
         "index": index,
         "outcome": outcome or Scored(1.0, ()),
         "scores": (),
@@ -215,15 +217,21 @@ def group(rollouts: tuple[RolloutRecord, ...], proposals: tuple[Proposal, ...] =
     return GroupResult(**{**values, **more})
 
 
-def proposal(text: str, *, group: str = "g", name: str = "q1", **more: Any) -> Proposal:
+def contrast(group: str = "g", name: str = "q1", **more: Any) -> Contrast:
+    """Return a contrast of two attempts of a group."""
     values: dict[str, Any] = {
-        "polarity": "do",
+        "number": 0,
         "evidence": (f"{group}/0", f"{group}/1"),
         "best_reward": 1.0,
         "best_rank": 1.0,
         "spread": 0.5,
     }
-    return Proposal(text=text, group_id=group, item_id=name, **{**values, **more})
+    return Contrast(group_id=group, item_id=name, **{**values, **more})
+
+
+def proposal(text: str, *, group: str = "g", name: str = "q1", polarity: Polarity = "do", **more: Any) -> Proposal:
+    """Return a proposal of a contrast; ``more`` are fields of the contrast."""
+    return Proposal(text, polarity, contrast(group, name, **more))
 
 
 def context(run_dir: Path, pack_id: str = "arithmetic", *, replay: bool = False, **sections: Any) -> RunContext:
@@ -260,3 +268,15 @@ def calling(*calls: tuple[str, str]) -> ChatReply:
 def in_turn(*turns: str | ChatReply) -> Script:
     """Return a script with one reply per turn, by key."""
     return lambda _, key: turns[key.turn]
+
+
+def lessons(
+    *texts: str, polarity: str = "do", cause: str = "", judged: Iterable[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """Return the answer of a reflection: lessons, and judgements by label."""
+    return {
+        "first_difference": "A carries.",
+        "cause": cause,
+        "judgements": [{"lesson": label, "judgement": judgement} for label, judgement in judged],
+        "lessons": [{"polarity": polarity, "text": text} for text in texts],
+    }

@@ -19,7 +19,7 @@ from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.models.wire import encode_request
 
 SECRET = "sk-very-secret-0123456789"
-KEY = CallKey(GroupKey(1, "train", "train", 0, "q1"), 0, 0, "rollout")
+KEY = CallKey(GroupKey(1, "train", "group", 0, "q1"), 0, 0, "rollout")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REQUEST = ChatRequest("m", (Message("user", "2+2?"),), 0.7, 64)
 BOUND = len(encode_request(REQUEST, ModelSettings())) + 64

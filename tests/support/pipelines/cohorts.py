@@ -9,7 +9,5 @@ from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts
 from tfgrpo.pipelines.settings.learning import LearningSettings
 
 
-def draw_cohort(
-    items: Sequence[Item], *, epoch: int, settings: LearningSettings, weights: Sequence[float] | None = None
-) -> Cohort:
-    return next(draw_cohorts(items, epochs=range(epoch, epoch + 1), settings=settings, weights=weights))
+def draw_cohort(items: Sequence[Item], *, epoch: int, settings: LearningSettings) -> Cohort:
+    return next(draw_cohorts(items, epochs=range(epoch, epoch + 1), settings=settings))

@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 from tests.support.records.records import APPROVED, make_batch
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.experiences.index import ExperienceIndex
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files import line_file
 from tfgrpo.stores.files.atomic import KeyedJsonl, append_lines, replace_text
@@ -108,22 +107,6 @@ def _files_up_to(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-
-def die_while_indexing(path: Path, kept: int) -> None:
-    """Index a store and kill this process after ``kept`` lines, in the middle of its transaction."""
-    add = ExperienceIndex._add
-    added = 0
-
-    def add_or_die(*args: Any) -> None:
-        nonlocal added
-        add(*args)
-        added += 1
-        if added > kept:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    with patch.object(ExperienceIndex, "_add", add_or_die):
-        ExperienceStore(path, approved=APPROVED).fetch_top("general", 1)
 
 
 def fetch_often(path: Path, size: int, times: int) -> None:

@@ -53,12 +53,6 @@ SMALL = {"sample_size": 10, "batch_size": 5}
 """A run of a second, with lessons."""
 
 
-def one_group_teaches(monkeypatch: Any) -> None:
-    """Let a lesson of one group into the candidate, so that the smallest runs have one to measure."""
-    monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_SUPPORT", 1.0)
-    monkeypatch.setattr("tfgrpo.stores.experiences.accounts.LEAST_GROUPS", 1)
-
-
 @contextmanager
 def in_process(_plan: Plan) -> Iterator[RunGroups]:
     """Run groups on the runtime of this process, without Prefect; yield them as they finish."""
@@ -113,6 +107,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:
     """Return the records of the store in file order, without clock times and the signatures that cover them."""
     return timeless(TaskPaths.of(out, task).experiences)
+
+
+def decided(out: Path, task: str = TASK) -> list[dict[str, Any]]:
+    """Return the lines of credit and the decisions of a task, without clock times and signatures."""
+    files, clocked = TaskPaths.of(out, task), {"created_at", "decided_at", "signatures"}
+    rows = [*lines(files.credit), *lines(files.promotions)]
+    return [{key: value for key, value in row.items() if key not in clocked} for row in rows]
 
 
 def timeless(experiences: Path) -> list[dict[str, Any]]:

@@ -12,10 +12,7 @@ from tests.support.pipelines.mixes import write_mix
 from tests.support.runs.settings_observations import (
     AGENTS,
     Observe,
-    evidence,
     exported,
-    gate,
-    given_up_on,
     how_it_breaks,
     key_sent,
     of_exchange,
@@ -32,15 +29,12 @@ from tests.support.runs.settings_observations import (
     runner_asked_for,
     sent_by,
     servers_asked,
-    shown,
-    shown_of_many,
     stage_after,
     what_it_says,
 )
 from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
-from tfgrpo.pipelines.plan.sampling import Difficulty
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
-from tfgrpo.tasks.gate import decide_gate
+from tfgrpo.stores.experiences.credit import share_of_range
 
 
 @dataclass(frozen=True)
@@ -104,39 +98,22 @@ DEMOS: dict[str, Demo] = {
     "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
     "tfgrpo.epochs": Demo(of_tiny(lambda run: [(spec.key.epoch, spec.key.phase) for spec in run.specs]), "3"),
     "tfgrpo.sample_size": Demo(of_tiny(lambda run: len(run.specs)), "3"),
-    "tfgrpo.half_night": Demo(of_tiny(lambda run: len(run.specs)), "on"),
     "tfgrpo.batch_size": Demo(of_tiny(lambda run: [spec.key.batch for spec in run.specs]), "1"),
-    "tfgrpo.with_replacement": Demo(of_plan(lambda plan: [item.id for item in plan.cohort(1).items]), "on"),
-    "tfgrpo.curriculum": Demo(
-        of_plan(lambda plan: [item.id for item in plan.cohort(1, Difficulty({"ar-0001": (9, 9)})).items]),
-        "difficulty",
-    ),
     "tfgrpo.allow_zero": Demo(of_tiny(lambda run: run.status), "on", {"rewarders": '[{"name": "operator:eq"}]'}),
     "tfgrpo.temperature.train": Demo(
         of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.9"
     ),
     "tfgrpo.temperature.eval": Demo(
-        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.1"
+        of_tiny(lambda run: {spec.key.phase: spec.temperature for spec in run.specs}), "0.1", {"tfgrpo.enabled": "off"}
     ),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
-    "tfgrpo.experience_max_chars": Demo(of_exchange(lambda it: it.result.rejected), "60"),
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
-    "tfgrpo.reflection": Demo(
-        of_exchange(lambda it: len(it.payload("attempts")["attempts"])), "all", {"tfgrpo.group_size": "3"}
-    ),
     "tfgrpo.reflection_chars": Demo(
         of_exchange(lambda it: len(it.learning), says="Hm. " * 800 + "\nAnswer: 8"),
         "4000",
-        {"tfgrpo.learn_from": "failures_too"},
     ),
-    "tfgrpo.learn_from": Demo(of_exchange(lambda it: len(it.learning), says="Answer: 8"), "failures_too"),
     "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
     "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
-    "tfgrpo.measured_share": Demo(of_plan(lambda plan: plan.measured_groups), "0.9"),
-    "tfgrpo.capacity_factor": Demo(of_exchange(lambda it: it.payload("proposals")["capacity"]), "3"),
-    "tfgrpo.edit_budget": Demo(of_exchange(lambda it: len(it.curation.records)), "1"),
-    "tfgrpo.min_reward": Demo(of_exchange(lambda it: it.curation.rejected), "1.0"),
-    "tfgrpo.min_rank": Demo(of_exchange(lambda it: it.curation.rejected), "0.9", {"tfgrpo.group_size": "3"}),
     "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
@@ -146,18 +123,11 @@ DEMOS: dict[str, Demo] = {
         {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
     ),
     "tfgrpo.max_lost_share": Demo(
-        of_tiny(lambda run: run.status), "1.0", {"simulated.faults.server_error": "0.8", "model.max_retries": "0"}
+        of_tiny(lambda run: run.status), "1.0", {"simulated.faults": '{"server_error": 0.8}', "model.max_retries": "0"}
     ),
     "tfgrpo.schedule.min_instances": Demo(refused, "3"),
     "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
-    "tfgrpo.retrieval.per_item": Demo(shown_of_many, "0"),
-    "tfgrpo.retrieval.min_reward": Demo(shown, "0.75"),
-    "tfgrpo.retrieval.max_per_group": Demo(shown, "1"),
-    "gate.confidence": Demo(gate(evidence(better=20, worse=0, even=10)), "0.8"),
     "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
-    "gate.patience_nights": Demo(gate(evidence(better=1, worse=0), nights=2), "3"),
-    "gate.max_lost_share": Demo(gate(evidence(better=40, worse=0, lost=4)), "0.05"),
-    "gate.max_regressions": Demo(gate(evidence(better=80, worse=4)), "0.01"),
     "dataset.path": Demo(of_plan(lambda plan: plan.learn_items[0].id), lambda probe: str(probe.items())),
     "dataset.eval_path": Demo(
         lambda probe, options: probe.plan({"dataset.path": str(_others(probe)), **options}).eval_items[0].id,
@@ -189,9 +159,6 @@ DEMOS: dict[str, Demo] = {
         TOOLS,
     ),
     "actor.python.timeout_s": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_CPU))"), "77", PYTHON),
-    "actor.python.memory_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_DATA))"), "77", PYTHON),
-    "actor.python.file_mb": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_FSIZE))"), "77", PYTHON),
-    "actor.python.processes": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))"), "77", PYTHON),
     "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
     "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
@@ -212,7 +179,6 @@ DEMOS: dict[str, Demo] = {
     "actor.gateway.enabled": Demo(REASONS, "on", command("echo 7")),
     "actor.limits.cpu_s": Demo(OUTPUTS, "77", command("sh -c 'ulimit -t'")),
     "actor.limits.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
-    "actor.limits.file_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -f'")),
     "actor.limits.processes": Demo(
         OUTPUTS, "4321", command("python3 -c 'import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))'")
     ),
@@ -230,7 +196,6 @@ DEMOS: dict[str, Demo] = {
     "model.api_key_env": Demo(key_sent, "ANOTHER_KEY"),
     "model.api_key_secret": Demo(key_sent, "vault"),
     "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
-    "model.learner_max_tokens": Demo(of_exchange(lambda it: {body["max_tokens"] for body in it.learning}), "77"),
     "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
     "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
     "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=503), "1"),
@@ -254,9 +219,7 @@ DEMOS: dict[str, Demo] = {
     "budget.task_max_usd": Demo(of_tiny(lambda run: run.status), "0.0007"),
     "budget.max_tokens": Demo(of_exchange(lambda it: it.outcomes), "100"),
     "budget.max_calls": Demo(of_exchange(lambda it: it.outcomes), "1"),
-    "telemetry.genai_metrics": Demo(exported, "off"),
     "telemetry.content": Demo(exported, "on"),
-    "telemetry.shutdown_s": Demo(given_up_on, "0.05"),
     "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
     "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
     "simulated.latency_s": Demo(how_it_breaks, "0.6"),
@@ -265,10 +228,7 @@ DEMOS: dict[str, Demo] = {
     "simulated.label_noise": Demo(what_it_says, "0.2"),
     "simulated.drift": Demo(what_it_says, "0"),
     "simulated.misjudged": Demo(what_it_says, "1.0"),
-    **{
-        f"simulated.faults.{kind}": Demo(how_it_breaks, "1.0")
-        for kind in ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
-    },
+    "simulated.faults": Demo(how_it_breaks, '{"hang": 1.0}'),
     "selection.k": Demo(of_selection(lambda it, server: len(server.bodies), rewarders=["json_valid"]), "2"),
     "selection.min_success": Demo(
         of_selection(
@@ -314,17 +274,7 @@ DEMOS: dict[str, Demo] = {
     "selection.thresholds.min_reward": Demo(stage_after([0.85] * 10), "0.9"),
     "selection.thresholds.rounds": Demo(stage_after([0.85] * 10), "11"),
     "selection.thresholds.min_parsed": Demo(stage_after([0.85] * 10), "0.98"),
-    "selection.thresholds.margin": Demo(stage_after([0.85] * 10 + [0.75] * 10), "0.0"),
-    "selection.memory.mode": Demo(remembering(lambda plan: plan.spec.hint), "explore"),
-    "selection.memory.hints": Demo(remembering(lambda plan: plan.spec.hint), "1", {"selection.memory.mode": "explore"}),
-    "selection.memory.max_patterns": Demo(
-        remembering(lambda plan: plan.spec.hint), "2", {"selection.memory.mode": "explore"}
-    ),
-    "selection.memory.half_life": Demo(
-        remembering(lambda plan: plan.spec.hint),
-        "0.1",
-        {"selection.memory.mode": "explore", "selection.memory.hints": "1"},
-    ),
+    "selection.memory": Demo(remembering(lambda plan: plan.spec.hint), "explore"),
     "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
 }
 PARTS: dict[str, tuple[str, Demo]] = {
@@ -341,9 +291,7 @@ PARTS: dict[str, tuple[str, Demo]] = {
     "rewarders.score_range": (
         "rewarders",
         Demo(
-            of_plan(
-                lambda plan: decide_gate(evidence(better=20, worse=0, even=5), plan.settings.gate, plan.score_range)
-            ),
+            of_plan(lambda plan: share_of_range([1.0], plan.score_range)),
             '[{"name": "gt", "score_range": [-1, 4]}]',
             {"rewarders": '[{"name": "gt"}]'},
         ),

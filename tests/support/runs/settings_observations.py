@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -25,10 +24,9 @@ from tests.support.models.players import with_lessons
 from tests.support.models.simulated_calls import request
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.settings_probe import NEVER, REAL, TINY, Exchange, Options, SettingsProbe, TinyRun
+from tests.support.runs.settings_probe import REAL, TINY, Exchange, Options, SettingsProbe, TinyRun
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run import champion
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
@@ -38,17 +36,10 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.model import ModelRole
 from tfgrpo.pipelines.settings.model_choice import choose_models
-from tfgrpo.prompt_packs.loader import load_prompt_pack
-from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, SettingsError
-from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
 from tfgrpo.stores.patterns import Observation
-from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
-from tfgrpo.tasks.evaluation import ItemPair, PairedEvidence
-from tfgrpo.tasks.gate import Carried, decide_gate
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import Session
@@ -163,55 +154,6 @@ def runner_asked_for(probe: SettingsProbe, options: Options) -> list[str]:
     return asked
 
 
-def gate(evidence: PairedEvidence, nights: int | None = None) -> Observe:
-    carried = None if nights is None else Carried(nights=nights)
-    return lambda probe, options: decide_gate(evidence, probe.settings(options).gate, carried=carried)
-
-
-def evidence(better: int, worse: int, even: int = 0, lost: int = 0) -> PairedEvidence:
-    pairs = [ItemPair(f"better-{n}", (0.0, 0.0), (1.0, 1.0)) for n in range(better)]
-    pairs += [ItemPair(f"worse-{n}", (1.0, 1.0), (0.0, 0.0)) for n in range(worse)]
-    pairs += [ItemPair(f"even-{n}", (1.0, 0.0), (0.0, 1.0)) for n in range(even)]
-    gone = tuple(ItemPair(f"lost-{n}", (), ()) for n in range(lost))
-    return PairedEvidence(tuple(pairs), gone, identical=False)
-
-
-def shown_of_many(probe: SettingsProbe, options: Options) -> tuple[str, ...]:
-    """Return the lessons that reach the first actors, of a library of twenty, of which the weakest fits every item."""
-    return shown(probe, options, ("euros", *(f"thing{number}" for number in range(19))))
-
-
-def shown(
-    probe: SettingsProbe, options: Options, named: Sequence[str] = ("units", "signs", "carries")
-) -> tuple[str, ...]:
-    """Return the lessons that reach the first actors, of a library from one group, the last lesson worth most."""
-    stamp = pack_stamp(load_prompt_pack("arithmetic"))
-    lessons = [
-        stamp_record(
-            ExperienceRecord(
-                experience_id=f"e{number}",
-                run_id="before",
-                task_id="tfgrpo-learning",
-                domain="arithmetic",
-                pack_id="arithmetic",
-                epoch=1,
-                batch=0,
-                group_id="g",
-                operation="add",
-                summary32=f"Check the {what} before the sum.",
-                polarity="do",
-                reward=Reward(gt_score=0.5 * number, relative_rank=1.0),
-                stamp_signature="",
-                created_at=datetime(2026, 1, 1, tzinfo=UTC),
-            ),
-            stamp,
-        )
-        for number, what in enumerate(named)
-    ]
-    probe.monkeypatch.setattr(champion, "champion_library", lambda *_, **__: Library(tuple(lessons)))
-    return probe.tiny_run(options).specs[0].pack.experience_ids
-
-
 def exported(probe: SettingsProbe, options: Options) -> object:
     """Return the names of the metrics and the attributes of the spans that a run exports."""
     with OtlpReceiver() as receiver:
@@ -221,20 +163,6 @@ def exported(probe: SettingsProbe, options: Options) -> object:
         names = sorted({point.metric for point in receiver.points()})
         attributes = sorted({key for span in receiver.spans() for key in span.attributes})
     return names, attributes
-
-
-def given_up_on(probe: SettingsProbe, options: Options) -> list[str]:
-    """Return the deliveries abandoned at shutdown; this one takes 0.33 s."""
-    chosen = probe.tiny_run(options).contexts[0].telemetry
-    gone: list[str] = []
-    pipe: Any = SimpleNamespace(
-        signal="metrics",
-        where="http://collector.test",
-        shutdown=lambda: NEVER.wait(0.33),
-        abandon=lambda: gone.append("late"),
-    )
-    Telemetry(chosen, pipes=[pipe]).shutdown()
-    return gone
 
 
 def how_it_breaks(probe: SettingsProbe, options: Options) -> str:
@@ -350,7 +278,7 @@ def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
             return plan_selection(request, {}, clock=utc_now)
 
         shutil.rmtree(probe.root / "memory", ignore_errors=True)
-        memory = planned({"selection.memory.mode": "record"}).memory
+        memory = planned({"selection.memory": "record"}).memory
         assert memory is not None
         for number, (name, reward) in enumerate((("a", 0.9), ("a", 0.8), *[("b", 0.7)] * 3, ("c", 0.1))):
             memory.observe([Observation(name, name, f"ACTIVITY({name})", reward)], f"s{number}")

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.runs.running import lines, one_group_teaches
+from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
@@ -37,8 +37,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.learning.curation import CurationInput, CurationResult
+from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.models.transport import client_over
 from tfgrpo.tasks.runtime import assembly
 from tfgrpo.tasks.runtime.host import runtime_for
@@ -224,13 +223,14 @@ class Endpoint:
         if self._broken:
             return {"content": "no JSON at all"}
         if "attempts" in question:
-            return {"content": json.dumps({"lessons": LESSONS})}
+            cause = {"first_difference": "In the answer.", "cause": "One answer is right.", "judgements": []}
+            return {"content": json.dumps({**cause, "lessons": LESSONS})}
         if "proposals" in question:
             added = [
-                {"op": "add", "targets": [], "from": [each["id"]], "polarity": each["polarity"], "text": each["text"]}
+                {"class": "new", "proposals": [each["id"]], "polarity": each["polarity"], "text": each["text"]}
                 for each in question["proposals"]
             ]
-            return {"content": json.dumps({"operations": added})}
+            return {"content": json.dumps({"answers": added})}
         if "transcript" in question:
             return {"content": json.dumps({"digest": "It answered at once."})}
         return {"content": json.dumps({"text": question["text"]})}
@@ -243,7 +243,6 @@ class SettingsProbe:
         self.root = root
         self.monkeypatch = monkeypatch
         self._runs = 0
-        one_group_teaches(monkeypatch)
 
     def resolved(self, options: Options) -> Resolved:
         return resolve_settings(cli={"out": str(self.root / "out"), **options}, env={})
@@ -318,8 +317,9 @@ class SettingsProbe:
         )
         runtime = await assembly.open_runtime(context)
         try:
-            result = await run_group(_spec(settings), runtime)
-            batch = CurationInput(epoch=1, batch=0, groups=(result,), library=(), answers={})
+            spec = _spec(settings)
+            result = await run_group(spec, runtime)
+            batch = CurationInput(epoch=1, batch=0, groups=(result,), known={}, items={"q": spec.item})
             return result, await curate_batch(batch, runtime)
         finally:
             await runtime.aclose()
@@ -328,7 +328,7 @@ class SettingsProbe:
 def _spec(settings: Settings) -> GroupSpec:
     return GroupSpec(
         group_id="run:e1:train:00000",
-        key=GroupKey(1, "train", "train", 0, "q"),
+        key=GroupKey(1, "train", "group", 0, "q"),
         item=Item(id="q", prompt="3 + 4?", answer="7", source="items.jsonl:1"),
         size=settings.tfgrpo.group_size,
         temperature=0.7,

@@ -34,10 +34,10 @@ async def test_the_chat_actor_asks_once_with_the_system_text_first_and_the_item_
     assert (rollout.output, rollout.loss, rollout.usage.completion_tokens) == ("Answer: 7", None, 5)
 
 
-async def test_every_rollout_has_seeds_of_its_own_and_both_arms_share_them(tmp_path):
+async def test_every_rollout_has_seeds_of_its_own_and_both_sides_share_them(tmp_path):
     model = ScriptedModel(lambda *_: "7")
     made = runtime(model, tmp_path)
-    for arm in ("champion", "candidate"):
+    for arm in ("library", "none"):
         for index in (0, 1):
             await run_rollout(spec(arm=arm, system=arm, epoch=3), index, made)
     seeds = [request.seed for request, _ in model.requests]

@@ -65,36 +65,27 @@ async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_point
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
 
 
-async def test_a_private_service_gets_its_header_and_nobody_else_does(tmp_path, monkeypatch):
+async def test_a_private_service_gets_its_header_and_no_redirect_is_followed(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
     seen, elsewhere = [], []
 
-    async def begin(request):
-        seen.append(request.headers.get("authorization"))
-        return web.Response(status=303, headers={"Location": f"{other}/done"})
-
-    async def done(request):
-        elsewhere.append((request.headers.get("authorization"), request.headers.get("x-team")))
+    async def answer(request):
+        seen.append((request.headers.get("authorization"), request.headers.get("x-team")))
+        if len(seen) > 1:
+            return web.Response(status=303, headers={"Location": f"{other}/done"})
         return web.json_response({"answer": "7, said agent-s3cret"})
 
+    async def done(request):
+        elsewhere.append(request.path)
+        return web.json_response({"answer": "7"})
+
     headers = {"Authorization": "env:AGENT_AUTH", "X-Team": "blue"}
-    async with serving(web.get("/done", done)) as other, serving(web.post("/attempt", begin)) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt", headers=headers)
-    assert (seen, elsewhere) == (["Bearer agent-s3cret"], [(None, None)])
-    assert rollout.output == "7, said ***"
-
-
-async def test_a_service_that_leads_in_a_circle_is_not_asked_without_end(tmp_path):
-    asked = []
-
-    async def round_again(request):
-        asked.append(request.path)
-        return web.Response(status=303, headers={"Location": "/b" if request.path == "/a" else "/a"})
-
-    async with serving(web.post("/a", round_again), web.get("/a", round_again), web.get("/b", round_again)) as url:
-        rollout = await attempt(tmp_path, f"{url}/a")
-    assert asked == ["/a", "/b", "/a"]
-    assert f"the agent leads in a circle at {url}/b" in rollout.loss.reason
+    async with serving(web.get("/done", done)) as other, serving(web.post("/attempt", answer)) as url:
+        first = await attempt(tmp_path / "a", f"{url}/attempt", headers=headers)
+        second = await attempt(tmp_path / "b", f"{url}/attempt", headers=headers)
+    assert (seen, elsewhere) == ([("Bearer agent-s3cret", "blue")] * 2, [])
+    assert first.output == "7, said ***"
+    assert f"it moved to {other}/done" in second.loss.reason
 
 
 async def test_a_refusal_that_repeats_the_header_is_recorded_without_it(tmp_path, monkeypatch):
@@ -136,12 +127,6 @@ def test_a_setting_that_another_kind_of_actor_does_not_heed_is_refused(name, val
     assert (alien.source, alien.accepted) == (f"actor.{name}", f"it with kind: {kinds}")
 
 
-EVENTS = (
-    ": thinking\n\nevent: step\ndata: {\"tool\": \"search\"}\n\ndata: {\"delta\": {\"text\": \"Answer\"}}\r\n\r\n"
-    "data: {\"delta\":\ndata: {\"text\": \": 7\"}}\n\ndata: [DONE]\n\n"
-)  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("route", "answer", "output"),
     [
@@ -151,36 +136,12 @@ EVENTS = (
             "json:/choices/0/message/content",
             '{"sum": 7}',
         ),
-        (answering(EVENTS, "text/event-stream"), "json:/delta/text", "Answer: 7"),
-        (answering("data: Answer\n\ndata: : 7\n\n", "text/event-stream"), "text", "Answer: 7"),
-        (answering("data: Answer\n\ndata: : 7\n\n", "text/event-stream"), None, "Answer: 7"),
     ],
 )
-async def test_answers_are_json_text_or_a_stream_of_pieces(tmp_path, route, answer, output):
+async def test_answers_are_json_or_text(tmp_path, route, answer, output):
     async with serving(route) as url:
         rollout = await attempt(tmp_path, f"{url}/attempt", answer=answer)
     assert (rollout.output, rollout.loss) == (output, None)
-
-
-@pytest.mark.parametrize("named", [{}, {"Location": "/jobs/1"}])
-async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_path, named):
-    polls = []
-
-    async def begin(request):
-        return web.Response(status=202, headers={"Location": "/jobs/1", "Retry-After": "0"})
-
-    async def look(request):
-        polls.append(request.path)
-        if len(polls) < 3:
-            return web.Response(status=202, headers={"Retry-After": "0", **named})
-        return web.Response(status=303, headers={"Location": "../done"})
-
-    async def done(request):
-        return web.json_response({"answer": "7"})
-
-    async with serving(web.post("/attempt", begin), web.get("/jobs/1", look), web.get("/done", done)) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt")
-    assert (rollout.output, rollout.loss, len(polls)) == ("7", None, 3)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +150,11 @@ async def test_an_answer_that_is_not_ready_is_asked_for_again_until_it_is(tmp_pa
         (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "503 from the agent at"),
         (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "no more agents"),
         (answering("", status=404), "an empty body"),
-        (answering("", status=202), "without a Location"),
+        (answering("", status=202, Location="/jobs/1"), "which has no answer yet"),
         (answering("", status=308, Location="https://elsewhere.test/a?key=1"), "it moved to https://elsewhere.test/a,"),
         (answering("<html>"), "the answer is no JSON"),
         (answering("{}"), "nothing at /answer"),
-        (answering("data: {}\n\n", "text/event-stream"), "no event of the stream has /answer"),
+        (answering('data: {"answer": "7"}\n\n', "text/event-stream"), "answers with an event stream"),
         (answering(json.dumps({"answer": "x" * (2 << 20)})), "more than 1048576 bytes"),
     ],
 )

@@ -52,7 +52,7 @@ async def test_a_group_has_what_was_sent_answered_and_scored(tmp_path):
     assert (group.policy_version, group.experience_version) == ("m", f"arithmetic:{spec().pack.digest}")
     assert (group.metadata["answer"], group.metadata["item_id"], group.metadata["run_id"]) == ("7", "q1", "run")
     assert (first.id, first.completion, first.status, first.reward_parts) == (
-        "run/1/train/q1/0",
+        "run/1/group/q1/0",
         "Answer: 7",
         "ok",
         {"gt": 1.0},
@@ -201,9 +201,9 @@ async def test_short_groups_are_kept_dropped_or_refused(tmp_path):
     _, kept = await collected(script, tmp_path / "a", *specs)
     assert [len(group.scored) for group in kept.batch] == [2, 1]
     _, dropped = await collected(script, tmp_path / "b", *specs, ragged="drop_group")
-    assert [lost.group_id for lost in dropped.dropped] == ["run/1/train/q2"]
+    assert [lost.group_id for lost in dropped.dropped] == ["run/1/group/q2"]
     seen = []
-    with pytest.raises(ShapeError, match="id 'run/1/train/q2'"):
+    with pytest.raises(ShapeError, match="id 'run/1/group/q2'"):
         await collected(script, tmp_path / "c", *specs, ragged="strict", on_group=seen.append)
     assert len(seen) == 2
 

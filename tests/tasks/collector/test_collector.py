@@ -97,25 +97,6 @@ async def test_coroutines_and_functions_that_return_them_serve_too():
     assert [group.rewards for group in (await collect(policy, Calls())).batch] == [(1.0, 1.0)] * 2
 
 
-async def test_a_policy_can_get_the_identity_of_each_request():
-    class Placed(Policy):
-        accepts_place = True
-
-    policy = Placed(lambda state, n, place: [None, *range(n - 1)])
-    await collect(policy, lambda *_: 1.0, ["a", Prompt("a", "q")], 3, ragged="resample")
-    assert sorted(given["place"] for given in policy.options) == [
-        (group, refill, 0) for group in ("g0", "q") for refill in range(3)
-    ]
-    single = Placed(lambda state, n, place: ["x" if place not in (1, 4) else None])
-    single.accepts_n = False
-    await collect(single, lambda *_: 1.0, ["a"], 4, ragged="resample", concurrency=1)
-    assert [given["place"] for given in single.options] == [
-        *(("g0", 0, index) for index in range(4)),
-        ("g0", 1, 1),
-        ("g0", 2, 1),
-    ]
-
-
 async def test_a_model_in_this_process_is_asked_once_for_everything():
     class Model:
         def __init__(self):

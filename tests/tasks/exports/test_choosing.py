@@ -88,7 +88,7 @@ def test_held_out_groups_are_omitted_unless_requested(tmp_path):
     groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"phase": "eval"})]
     rows, report = export(groups, "verl", tmp_path / "x")
     assert [row["extra_info"]["group_id"] for row in rows] == ["g"]
-    assert report["left_out"]["groups"] == {"held out for the gate": 1}
+    assert report["left_out"]["groups"] == {"held out for the sweep": 1}
     rows, report = export(groups, "verl", tmp_path / "x", phase="eval")
     assert [(row["extra_info"]["group_id"], row["extra_info"]["split"]) for row in rows] == [("h", "test")]
     rows, _ = export(groups, "verl", tmp_path / "x", phase="all")

@@ -1,4 +1,4 @@
-"""A library goes to another agent and comes back with the same lessons; what comes back is screened before it is believed."""
+"""A library goes to another agent, and comes back to another task; what comes back is screened before it is stored."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.agents.steps import NOON
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, read_lessons, render_lessons
-from tfgrpo.tasks.exports.lessons.screening import records_of, review_of, screen_lessons
+from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
 
 LESSONS = LessonSet(
     (
-        Lesson("Round once, at the end.", "do", "exp-1", 3),
+        Lesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
         Lesson("Taking the tax off twice.", "avoid", "exp-2", 1),
-        Lesson("Say the unit: euros, not cents.", "do", "exp-3", 0),
+        Lesson("Say the unit: euros, not cents.", "do", "exp-3"),
     ),
     task_id="night",
     domain="arithmetic",
@@ -33,11 +33,32 @@ def said(lessons):
     return [(lesson.polarity, lesson.text) for lesson in lessons.lessons]
 
 
+def bullets(playbook):
+    """The lessons of a playbook by the number of their bullets, those below a heading about mistakes to be avoided."""
+    found, polarity = [], "do"
+    for line in playbook.splitlines():
+        if line.startswith("#"):
+            polarity = "avoid" if "MISTAKES" in line else "do"
+        elif match := re.match(r"\[(.+)-(\d+)\] helpful=\d+ harmful=\d+ :: (.*)", line):
+            found.append((int(match[2]), polarity, match[3]))
+    return [pair for _, *pair in sorted(found)]
+
+
+def read_back(text, form):
+    """The lessons of a rendered file, by no code of ours but for JSON."""
+    if form == "json":
+        return said(read_lessons(text, source="x"))
+    if form == "ace-playbook":
+        return list(map(tuple, bullets(text)))
+    lines = json.loads(text)["signature"]["instructions"] if form == "dspy" else text
+    return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", lines, re.MULTILINE)]
+
+
 @pytest.mark.parametrize("form", LESSON_FORMS)
 def test_every_form_gives_the_lessons_back_in_their_order(form):
     text = render_lessons(LESSONS, form)
     assert text.endswith("\n")
-    assert said(read_lessons(text, form, source="x")) == said(LESSONS)
+    assert read_back(text, form) == said(LESSONS)
 
 
 WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(
@@ -53,7 +74,7 @@ WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch
 )
 def test_no_wording_is_lost_on_the_way(pairs, form):
     lessons = LessonSet(tuple(Lesson(text, polarity) for text, polarity in pairs))
-    assert said(read_lessons(render_lessons(lessons, form), form, source="x")) == said(lessons)
+    assert read_back(render_lessons(lessons, form), form) == said(lessons)
 
 
 @pytest.mark.parametrize("form", [form for form in LESSON_FORMS if form != "text"])
@@ -61,7 +82,14 @@ def test_no_wording_is_lost_on_the_way(pairs, form):
 def test_lessons_of_the_simulated_model_stay_labelled(form, simulated):
     text = render_lessons(LessonSet(LESSONS.lessons, simulated=simulated), form)
     assert ("SIMULATED" in text or '"simulated": true' in text) == simulated
-    assert read_lessons(text, form, source="x").simulated is simulated
+    if form == "json":
+        assert read_lessons(text, source="x").simulated is simulated
+
+
+def test_the_json_form_has_the_evidence_for_each_lesson():
+    first, _, third = json.loads(render_lessons(LESSONS, "json"))["lessons"]
+    assert (first["groups_for"], first["groups_against"], first["effect"]["mean"]) == (3, 1, 2.5)
+    assert (third["groups_for"], third["effect"]) == (0, None)
 
 
 def test_a_skill_has_the_front_matter_that_agents_read():
@@ -80,14 +108,9 @@ def test_the_name_of_a_skill_is_valid_for_every_task():
     assert len(name) <= 64
 
 
-def test_other_text_in_an_agents_file_is_ignored():
-    text = f"# Project\n\n- Do: this is not ours\n\n{render_lessons(LESSONS, 'agents-md')}\n- Avoid: nor is this\n"
-    assert said(read_lessons(text, "agents-md", source="x")) == said(LESSONS)
-
-
 def test_a_playbook_has_a_counter_for_each_lesson_and_a_section_for_mistakes():
     text = render_lessons(LESSONS, "ace-playbook")
-    assert "## STRATEGIES & INSIGHTS\n[tfgrpo-00001] helpful=3 harmful=0 :: Round once, at the end." in text
+    assert "## STRATEGIES & INSIGHTS\n[tfgrpo-00001] helpful=3 harmful=1 :: Round once, at the end." in text
     assert "## COMMON MISTAKES TO AVOID\n[tfgrpo-00002] helpful=1 harmful=0 :: Taking the tax off twice." in text
 
 
@@ -119,22 +142,16 @@ def test_ace_s_curator_can_add_to_an_exported_playbook(lessons, section):
     placed = added[: added.index("Check the sign.")].rpartition("## ")[2].splitlines()[0]
     assert placed == (section if section != "NEW" else "OTHERS")
     expected = {*said(lessons), ("avoid" if "MISTAKES" in section else "do", "Check the sign.")}
-    assert set(said(read_lessons(added, "ace-playbook", source="x"))) == expected
+    assert set(map(tuple, bullets(added))) == expected
 
 
 def test_the_bullets_of_a_playbook_have_ids_that_ace_counts_and_never_generates():
     lines = render_lessons(LESSONS, "ace-playbook").splitlines()
-    bullets = [line for line in lines if line and not line.startswith(("##", "<!--"))]
-    ids = [re.match(r"\[([^\]]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", line)[1] for line in bullets]
+    kept = [line for line in lines if line and not line.startswith(("##", "<!--"))]
+    ids = [re.match(r"\[([^\]]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", line)[1] for line in kept]
     assert [re.search(r"-(\d+)$", name)[1] for name in ids] == ["00001", "00003", "00002"]
     # It numbers from 1 and shortens the name of a section to at most five letters.
     assert all(len(name.rpartition("-")[0]) > 5 for name in ids)
-
-
-def test_a_playbook_of_another_program_can_be_read():
-    mistakes = "## MISTAKES\n[mis-00002] helpful=0 harmful=0 :: Guessing.\n"
-    text = f"## STRATEGIES & INSIGHTS\n- [str-00007] helpful=5 harmful=1 :: Check types.\n\n{mistakes}"
-    assert said(read_lessons(text, "ace-playbook", source="x")) == [("avoid", "Guessing."), ("do", "Check types.")]
 
 
 def test_the_state_for_dspy_fits_a_predictor_of_any_signature():
@@ -145,36 +162,25 @@ def test_the_state_for_dspy_fits_a_predictor_of_any_signature():
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "says"),
+    ("text", "says"),
     [
-        ("text", "Some prose", "x:1: got 'Some prose'; accepted: `- Do: …`"),
-        ("text", "\n\n- Maybe: this", "x:3"),
-        ("text", "", "no lesson"),
-        ("json", "[]", "^x: got no JSON object; accepted: one JSON object$"),
-        ("json", '{"lessons": 3}', "x: lessons: got int"),
-        ("json", '{"lessons": [{"says": "maybe", "text": "x"}, 4]}', r"lessons\[0\]"),
-        ("agents-md", "- Do: no marks", "0 beginnings and 0 ends"),
-        ("skill-md", "<!-- tfgrpo lessons end -->\n<!-- tfgrpo lessons begin -->", "1 beginnings and 1 ends"),
-        ("skill-md", "<!-- tfgrpo lessons begin -->\n- Maybe: x\n<!-- tfgrpo lessons end -->", "x:2"),
-        ("dspy", "{}", "signature.instructions"),
-        ("dspy", "no", r"x: got no JSON at line 1, column 1 \(Expecting value\); accepted: one JSON object$"),
-        (
-            "json",
-            '{"lessons":\n [}',
-            r"^x: got no JSON at line 2, column 3 \(Expecting value\); accepted: one JSON object$",
-        ),
-        ("ace-playbook", "## S\nplain", "x:2"),
+        ("[]", "^x: got no JSON object; accepted: one JSON object$"),
+        ('{"lessons": 3}', "x: lessons: got int"),
+        ('{"lessons": []}', "x: got no lesson; accepted: lessons as `tfgrpo experiences export --to json`"),
+        ('{"lessons": [{"says": "maybe", "text": "x"}, 4]}', r"lessons\[0\]"),
+        ("- Do: x", r"x: got no JSON at line 1, column 1 \(Expecting value\); accepted: one JSON object$"),
+        ('{"lessons":\n [}', r"^x: got no JSON at line 2, column 3 \(Expecting value\); accepted: one JSON object$"),
     ],
 )
-def test_an_invalid_lesson_is_reported_with_its_position(form, text, says):
+def test_an_invalid_lesson_is_reported_with_its_position(text, says):
     with pytest.raises(DatasetError, match=says):
-        read_lessons(text, form, source="x")
+        read_lessons(text, source="x")
 
 
-def test_all_bad_lines_are_reported_together():
+def test_all_bad_lessons_are_reported_together():
     with pytest.raises(DatasetError) as caught:
-        read_lessons("one\n- Do: two\nthree\n", "text", source="x")
-    assert [problem.source for problem in caught.value.problems] == ["x:1", "x:3"]
+        read_lessons('{"lessons": [1, {"says": "do", "text": "x"}, {"says": "do"}]}', source="x")
+    assert [problem.source for problem in caught.value.problems] == ["x: lessons[0]", "x: lessons[2]"]
 
 
 # --- screening and stamping
@@ -209,23 +215,25 @@ def test_a_duplicate_lesson_is_refused_once(pack):
     assert [bool(entry.reason) for entry in screened(pack, "Round once.", "Round  once.")] == [False, True]
 
 
+def stored(pack, *texts, polarity="do"):
+    return [record_of(Screened(Lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts]
+
+
 def test_records_are_stamped_for_the_pack_in_force_and_claim_no_evidence(pack):
-    review = review_of("t", "Ann", b"content")
-    records = records_of(screened(pack, "Round once.", "Say the unit."), pack, review, lambda: NOON)
+    records = stored(pack, "Round once.", "Say the unit.")
     assert [record.summary32 for record in records] == ["Round once.", "Say the unit."]
     for record in records:
         assert (record.reward.gt_score, record.reward.relative_rank, record.evidence) == (0.0, 0.0, ())
-        assert (record.run_id, record.operation, record.tags) == (review.import_id, "add", pack.manifest.tags)
+        assert (record.run_id, record.operation, record.tags) == ("import-1", "add", pack.manifest.tags)
         assert record.stamp_signature
-    again = records_of(screened(pack, "Round once.", "Say the unit.", known=records), pack, review, lambda: NOON)
-    assert again == []
-    assert [entry.known_as for entry in screened(pack, "Round once.", known=records)] == [records[0].experience_id]
+    assert len({record.experience_id for record in (*records, *stored(pack, "Round once.", polarity="avoid"))}) == 3
 
 
-def test_the_id_of_an_import_depends_on_file_and_reviewer():
-    names = {
-        review_of(*given).import_id
-        for given in (("t", "A", b"x"), ("t", "A", b"y"), ("t", "B", b"x"), ("s", "A", b"x"))
-    }
-    assert len(names) == 4
-    assert review_of("t", "A", b"x") == review_of("t", "A", b"x")
+def test_a_lesson_is_known_by_its_text_or_in_other_words_and_has_an_opposite(pack):
+    rounding, unit = stored(pack, "Round once, at the end of the sum.", "Name the unit of each figure.")
+    avoid = stored(pack, "Round once, at the end of the sum.", polarity="avoid")[0]
+    texts = ("Round once, at the end of the sum.", "Name the unit of every figure.", "Ask for the currency.")
+    same, like, new = screened(pack, *texts, known=[avoid, rounding, unit])
+    assert (same.known, same.opposite) == (rounding, avoid)
+    assert (like.known, like.opposite) == (unit, None)
+    assert (new.known, new.opposite, new.reason) == (None, None, "")

@@ -212,17 +212,17 @@ async def test_attempts_of_a_batch_that_was_never_accepted_are_counted_and_skipp
     assert omitted == {"of a batch that was never accepted": 1}
 
 
-BASELINE = PackText("Be careful, baseline.", sha256_hex("baseline"), "arithmetic", "ab" * 32, ())
+FIRST = PackText("Be careful, first.", sha256_hex("first"), "arithmetic", "ab" * 32, ())
 
 
-async def test_a_half_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm(tmp_path):
-    run = await recorded_run(tmp_path, answers, [spec(5, first_half=BASELINE)])
+async def test_a_side_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(5, first_half=FIRST, split=2)])
     before, after = read(run)
-    assert [before.state[0]["content"], after.state[0]["content"]] == [BASELINE.system, "Be careful."]
-    assert [before.id, after.id] == ["run/1/train/q1/baseline", "run/1/train/q1/candidate"]
+    assert [before.state[0]["content"], after.state[0]["content"]] == [FIRST.system, "Be careful."]
+    assert [before.id, after.id] == ["run/1/group/q1/one", "run/1/group/q1/other"]
     assert [(group.metadata["arm"], group.metadata["phase"]) for group in (before, after)] == [
-        ("baseline", "train"),
-        ("candidate", "train"),
+        ("one", "train"),
+        ("other", "train"),
     ]
     assert [rollout.completion for rollout in before.rollouts] == ["Answer: 7", f"{LONG}1"]
     assert [rollout.completion for rollout in after.rollouts] == [f"{LONG}{index}" for index in (2, 3, 4)]
@@ -232,25 +232,25 @@ async def test_a_half_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm
 
 
 @pytest.mark.parametrize(("bare", "sizes"), [(False, [1, 1]), (True, [2])])
-async def test_halves_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
-    run = await recorded_run(tmp_path, answers, [spec(2, first_half=BASELINE)])
+async def test_sides_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
+    run = await recorded_run(tmp_path, answers, [spec(2, first_half=FIRST, split=1)])
     groups = list(stream(run, bare=bare))
     assert [len(group.rollouts) for group in groups] == sizes
     assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-async def test_no_target_compares_attempts_across_the_halves(tmp_path, target):
+async def test_no_target_compares_attempts_across_the_sides(tmp_path, target):
     def script(request, key):
         return "Answer: 7" if key.rollout in (0, 2, 3) else "Answer: 8"
 
-    run = await recorded_run(tmp_path, script, [spec(4, first_half=BASELINE)])
+    run = await recorded_run(tmp_path, script, [spec(4, first_half=FIRST, split=2)])
     report = ExportReport("run", ExportOptions(target))
     export_groups(stream(run), tmp_path / "rows.jsonl", report)
     assert (report.groups_read, report.groups_written) == (2, 1)
-    assert report.omitted["groups"].total() == 1  # the candidate's half has no contrast
+    assert report.omitted["groups"].total() == 1  # the other side has no contrast
     (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()[:1])
-    assert BASELINE.system in json.dumps(row)
+    assert FIRST.system in json.dumps(row)
     assert 'Be careful."' not in json.dumps(row)
 
 
@@ -265,10 +265,16 @@ async def test_a_group_in_several_places_is_refused_and_not_exported_twice(tmp_p
     run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
     lines = run.rollouts.read_text().splitlines()
     run.rollouts.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
-    with pytest.raises(CorruptFile, match="'run/1/train/q1' are in several places"):
+    with pytest.raises(CorruptFile, match="'run/1/group/q1' are in several places"):
         read(run)
     run.rollouts.write_text("\n".join(lines[1:]) + "\n")
     assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(1, 2), (2, 2)]
+
+
+async def test_a_lost_line_may_be_of_either_side(tmp_path):
+    run = await recorded_run(tmp_path, answers, [spec(5, first_half=FIRST, split=3)])
+    run.rollouts.write_text("".join(run.rollouts.read_text().splitlines(keepends=True)[1:]))
+    assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(2, 3), (2, 3)]
 
 
 async def test_the_endpoint_s_own_temperature_is_unknown(tmp_path):
@@ -340,7 +346,7 @@ async def test_a_nested_line_in_the_journal_counts_as_a_damaged_one(tmp_path):
 async def test_a_damaged_journal_entry_is_named(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     edit(run.journal, lambda row: {**row, "payload": None})
-    with pytest.raises(CorruptFile, match="entry of the journal about attempt 1/train/0/q1/0"):
+    with pytest.raises(CorruptFile, match="entry of the journal about attempt 1/group/0/q1/0"):
         read(run)
 
 
@@ -350,13 +356,13 @@ def test_only_replies_of_attempts_are_assigned_to_attempts():
             {"schema": 1, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
         )
 
-    assert attempt_of_key(line("1/train/0/a/b/c/3/0/rollout/0#00").encode()) == "1/train/0/a/b/c/3"
-    assert attempt_of_key(line('1/train/0/"q"/3/0/tool/4#00').encode()) == '1/train/0/"q"/3'
+    assert attempt_of_key(line("1/group/0/a/b/c/3/0/rollout/0#00").encode()) == "1/group/0/a/b/c/3"
+    assert attempt_of_key(line('1/group/0/"q"/3/0/tool/4#00').encode()) == '1/group/0/"q"/3'
     long = "q" * 2_000
-    assert attempt_of_key(line(f"1/train/0/{long}/3/0/agent/0#00").encode()) == f"1/train/0/{long}/3"
+    assert attempt_of_key(line(f"1/group/0/{long}/3/0/agent/0#00").encode()) == f"1/group/0/{long}/3"
     for other in (
-        line("1/train/0/q/3/0/reflect/0#00"),
-        line("1/train/0/q/3/0/rollout/0#00", kind="failure"),
+        line("1/group/0/q/3/0/reflect/0#00"),
+        line("1/group/0/q/3/0/rollout/0#00", kind="failure"),
         line("nothing"),
         "no json",
         "[]",
@@ -381,7 +387,7 @@ async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):
     groups = stream(run)
     next(groups)
     whole = run.rollouts.read_text()
-    run.rollouts.write_text(whole + whole.replace('"run/1/train/', '"later/1/train/'))
+    run.rollouts.write_text(whole + whole.replace('"run/1/group/', '"later/1/group/'))
     assert [known.metadata["item_id"] for known in groups] == ["q2"]
 
 

@@ -1,4 +1,4 @@
-"""Curation before there were accounts: learning rules 1 to 3."""
+"""What a batch says of known lessons, what it teaches, what its causes have in common, and what needs no call."""
 
 from __future__ import annotations
 
@@ -8,237 +8,358 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.curating import TEXTS, curate, groups, lesson, op, operations, reasons
-from tests.support.agents.steps import ScriptedModel, group, pack, proposal, record, reply, runtime
-from tfgrpo.pipelines.settings.learning import LearningSettings
+from tests.support.agents.curating import (
+    TEXTS,
+    answers,
+    curate,
+    groups,
+    known,
+    lesson,
+    reasons,
+    say,
+    unasked,
+    words,
+)
+from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record, reply
 from tfgrpo.prompt_packs.stamps import pack_stamp
+from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
-from tfgrpo.stores.experiences.library import Library, fold
-from tfgrpo.stores.experiences.record import Reward, signature_holds, support_of
+from tfgrpo.stores.experiences.credit import CreditFile
+from tfgrpo.stores.experiences.record import Reward, ToolStat, signature_holds
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.learning.curation import CurationInput, limits_for
+from tfgrpo.tasks.shapes import LessonJudgement, Proposal, ToolMetricEvent
+
+CARRY, CONVERT, WRITE, GUESS, READ = TEXTS
+OPPOSED = {"a": {"opposites": ("b",)}, "b": {"opposites": ("a",)}}
 
 
-async def test_an_added_lesson_becomes_a_stamped_record_with_its_evidence(tmp_path):
-    result = await curate(lambda *_: operations(op("add", sources=["P1"], text=TEXTS[0])), tmp_path, groups(TEXTS[0]))
+def new(*proposals, text, targets=(), polarity=""):
+    return say("new", proposals, targets, text, polarity)
+
+
+async def test_a_new_lesson_is_a_stamped_record_with_its_evidence_and_every_contrast_speaks_for_it(tmp_path):
+    result = await curate(lambda *_: answers(new("P1", text=CARRY)), tmp_path, groups(CARRY, CARRY, cause="No carry."))
     [made] = result.records
-    assert (made.operation, made.summary32, made.polarity) == ("add", TEXTS[0], "do")
+    assert (made.operation, made.summary32, made.polarity, made.supersedes) == ("add", CARRY, "do", ())
     assert (made.run_id, made.task_id, made.domain, made.tags) == ("run", "t", "arithmetic", ("sums",))
-    assert made.evidence == ("g1/0", "g1/1")
-    assert made.reward == Reward(gt_score=1.0, relative_rank=1.0)
+    assert made.evidence == ("g1/0", "g1/1", "g2/0", "g2/1")
+    assert (made.reward, made.cause) == (Reward(gt_score=1.0, relative_rank=1.0), "No carry.")
     assert signature_holds(made, pack_stamp(pack()))
-    assert result.lost == 0
+    assert not signature_holds(made.model_copy(update={"cause": None}), pack_stamp(pack()))
+    assert words(result) == {("taught", made.experience_id, None): 2.0}
+    assert [(each.group_id, each.item_id, each.why, each.simulated) for each in result.words] == [
+        ("g1", "q1", "No carry.", True),
+        ("g2", "q2", "No carry.", True),
+    ]
+    assert (result.counts, result.asked, result.lost, result.rejected) == ({"new": 2}, 1, 0, ())
 
 
-async def test_the_curator_sees_library_proposals_memory_and_limits(tmp_path):
-    model = ScriptedModel(lambda *_: operations())
-    await curate(model, tmp_path, groups(TEXTS[0], TEXTS[0]), [lesson("e1", TEXTS[1])], before=("bad idea",))
+async def test_the_curator_sees_what_is_known_of_every_lesson_the_proposals_and_what_was_turned_down(tmp_path):
+    lessons = known(
+        lesson("a", CONVERT, cause="Units differed."),
+        lesson("b", WRITE),
+        a={"effect": Effect(2.0, 1.0), "attempts": 600, "groups_for": 5, "groups_against": 2, "nights": 3},
+    )
+    model = ScriptedModel(lambda *_: answers())
+    result = await curate(model, tmp_path, groups(CARRY, CARRY), lessons, before={"Be careful.": 2})
     assert model.asked("curate") == [
         {
-            "library": [{"id": "L1", "polarity": "do", "text": TEXTS[1], "support": 1}],
-            "proposals": [{"id": "P1", "polarity": "do", "text": TEXTS[0], "support": 2, "best_reward": 1.0}],
-            "rejected_before": ["bad idea"],
-            "capacity": 32,
-            "edit_budget": 12,
+            "known": [
+                {"id": "L1", "polarity": "do", "text": CONVERT, "cause": "Units differed.", "for": 5, "against": 2}
+                | {"nights": 3, "effect": "+2.0 points (+0.0 … +4.0), 600 attempts"},
+                {"id": "L2", "polarity": "do", "text": WRITE, "for": 1, "against": 0, "nights": 0},
+            ],
+            "proposals": [{"id": "P1", "polarity": "do", "text": CARRY, "support": 2.0}],
+            "rejected_before": {"Be careful.": 2},
             "max_words": 32,
         }
     ]
-    assert model.requests[0][0].messages[0].content == "Curate. 32 12 32"
+    assert model.requests[0][0].messages[0].content == "Curate. 32"
+    assert reasons(result) == {CARRY: "not taken up"}
+    assert result.counts == {"useless": 2}
 
 
-async def test_modify_merge_delete_and_keep_each_do_what_they_say(tmp_path):
-    library = [lesson(f"e{number}", text, evidence=(f"o{number}/0",)) for number, text in enumerate(TEXTS)]
-    answer = operations(
-        op("keep", targets=["L5"]),
-        op("modify", targets=["L1"], sources=["P1"], text="Carry tens first."),
-        op("merge", targets=["L2", "L3"], text="Convert units, then write sums."),
-        op("delete", targets=["L4"]),
+async def test_what_says_the_same_confirms_without_a_call_and_is_never_turned_down(tmp_path):
+    result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY)))
+    assert words(result) == {("confirmed", "a", None): 2.0}
+    assert (result.asked, result.records, result.rejected, result.memory) == (0, (), (), {})
+    assert result.counts == {"confirmed": 2}
+
+
+async def test_the_same_words_the_other_way_round_contradict_without_a_call_and_become_a_lesson(tmp_path):
+    result = await curate(unasked, tmp_path, groups(CARRY, CARRY), known(lesson("a", CARRY, polarity="avoid")))
+    [made] = result.records
+    assert (made.operation, made.polarity, made.supersedes) == ("add", "do", ())
+    assert words(result) == {
+        ("taught", made.experience_id, None): 2.0,
+        ("contradicted", "a", made.experience_id): -2.0,
+    }
+    assert result.counts == {"contradicted": 2}
+
+
+@pytest.mark.parametrize("text", [CARRY, CONVERT])
+async def test_a_contradiction_confirms_the_known_opposite_and_a_confirmation_counts_against_it(tmp_path, text):
+    lessons = known(lesson("a", CARRY, polarity="avoid"), lesson("b", CONVERT), **OPPOSED)
+    result = await curate(unasked, tmp_path, groups(text), lessons)
+    assert words(result) == {("confirmed", "b", None): 1.0, ("contradicted", "a", "b"): -1.0}
+
+
+async def test_the_model_classes_what_the_words_do_not_tell(tmp_path):
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT))
+    answer = answers(say("confirms", ["P1"], ["L1"]), say("contradicts", ["P2"], ["L2"]), say("useless", ["P3"]))
+    model = ScriptedModel(lambda *_: answer)
+    result = await curate(model, tmp_path, groups(WRITE, GUESS, READ), lessons)
+    [made] = result.records
+    assert made.summary32 == GUESS
+    assert words(result) == {
+        ("confirmed", "a", None): 1.0,
+        ("taught", made.experience_id, None): 1.0,
+        ("contradicted", "b", made.experience_id): -1.0,
+    }
+    assert (reasons(result), result.memory) == ({READ: "useless"}, {READ: 1})
+    assert result.counts == {"confirmed": 1, "contradicted": 1, "useless": 1}
+
+
+async def test_a_proposal_confirms_one_lesson_and_contradicts_another(tmp_path):
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT))
+    answer = answers(say("contradicts", ["P1"], ["L2"]), say("confirms", ["P1"], ["L1"]))
+    result = await curate(lambda *_: answer, tmp_path, groups(WRITE), lessons)
+    assert words(result) == {("confirmed", "a", None): 1.0, ("contradicted", "b", "a"): -1.0}
+    assert result.records == ()
+
+
+async def test_of_two_new_opposites_in_one_batch_both_are_known_and_each_is_linked_to_the_other(tmp_path):
+    answer = answers(say("contradicts", ["P2"], ["P1"]), new("P1", text=WRITE))
+    result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS))
+    first, second = (made.experience_id for made in result.records)
+    assert words(result) == {
+        ("taught", first, None): 1.0,
+        ("taught", second, None): 1.0,
+        ("contradicted", first, second): -1.0,
+    }
+
+
+async def test_a_clearer_wording_takes_the_place_of_a_lesson_with_its_evidence_and_is_a_confirmation(tmp_path):
+    answer = answers(new("P1", text="Carry every ten.", targets=["L1"]))
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT), **OPPOSED)
+    result = await curate(lambda *_: answer, tmp_path, groups(WRITE), lessons)
+    [made] = result.records
+    assert (made.operation, made.supersedes, made.evidence) == ("modify", ("a",), ("g1/0", "g1/1", "old/0", "old/1"))
+    assert words(result) == {
+        ("confirmed", made.experience_id, None): 1.0,
+        ("contradicted", "b", made.experience_id): -1.0,
+    }
+    assert result.counts == {"confirmed": 1}
+
+
+async def test_known_lessons_that_say_the_same_are_merged_and_may_be_named_by_their_old_labels(tmp_path):
+    library = [lesson(name, text, evidence=(f"{name}/0",)) for name, text in zip("abc", TEXTS, strict=False)]
+    answer = answers(
+        say("confirms", ["P1"], ["L2"]), say("merge", [], ["L1", "L2"], "Carry and convert."), say("useless", ["P2"])
     )
-    result = await curate(lambda *_: answer, tmp_path, groups("Check carried digits."), library)
-    by_operation = {made.operation: made for made in result.records}
-    assert [made.operation for made in result.records] == ["delete", "merge", "modify"]
-    assert by_operation["delete"].summary32 == ""
-    assert by_operation["delete"].supersedes == ("e3",)
-    assert by_operation["merge"].supersedes == ("e1", "e2")
-    assert by_operation["merge"].evidence == ("o1/0", "o2/0")
-    assert by_operation["modify"].evidence == ("g1/0", "g1/1", "o0/0")
-    assert support_of(by_operation["modify"]) == 2
-
-
-@pytest.mark.parametrize("delete", [{"op": "delete", "targets": ["L1"]}, op("delete", targets=["L1"], polarity="")])
-async def test_a_deletion_without_text_is_a_deletion(tmp_path, delete):
-    result = await curate(lambda *_: operations(delete), tmp_path, groups(TEXTS[0]), [lesson("e1", TEXTS[1])])
-    assert [made.operation for made in result.records] == ["delete"]
+    result = await curate(lambda *_: answer, tmp_path, groups(GUESS, READ), known(*library))
+    [made] = result.records
+    assert (made.operation, made.supersedes, made.evidence) == ("merge", ("a", "b"), ("a/0", "b/0"))
+    assert words(result) == {("confirmed", made.experience_id, None): 1.0}
+    assert len(result.words) == 2, "one names the new lesson for later nights, and counts nothing"
 
 
 BAD = [
-    (op("add", sources=["P9"], text="x y"), "unknown P9"),
-    (op("modify", targets=["L9"], text="x y"), "unknown L9"),
-    (op("add", text="From nowhere."), "rests on no proposal"),
-    (op("add", targets=["L1"], sources=["P1"], text="x y"), "takes no target, not 1"),
-    (op("modify", targets=[], sources=["P1"], text="x y"), "takes exactly one target, not 0"),
-    (op("merge", targets=["L1"], sources=["P1"], text="x y"), "takes at least two targets, not 1"),
-    (op("merge", targets=["L1", "L1"], text="x y"), "names something twice"),
-    (op("delete", targets=["L1", "L2"]), "takes exactly one target, not 2"),
-    (op("add", sources=["P1"], text="  "), "no text"),
-    (op("modify", targets=["L1"], sources=["P1"], text=TEXTS[1], polarity="avoid"), "changes the direction"),
-    (op("add", sources=["P1"], text="Sums like this come to 42."), "gives away"),
+    (new("P9", text="x y"), "unknown P9"),
+    (new("P1", targets=["L9"], text="x y"), "unknown L9"),
+    (new(text="From nowhere."), "names no open proposal"),
+    (new("P1", text="  "), "no text"),
+    (new("P1", targets=["L1"], text="Carrying.", polarity="avoid"), "changes the direction of a lesson"),
+    (say("merge", [], ["L1", "L1"], "x y"), "takes at least two lessons"),
+    (say("merge", [], ["L1", "L3"], "x y"), "changes the direction of a lesson"),
+    (say("confirms", ["P1"], ["L9"]), "unknown L9"),
+    (say("confirms", ["P1"]), "names no lesson"),
+    (say("contradicts", [], ["L1"]), "names no proposal"),
+    (say("useless", ["P9"]), "unknown P9"),
 ]
 
 
-@pytest.mark.parametrize(("bad", "reason"), BAD, ids=[reason for _, reason in BAD])
-async def test_one_bad_operation_is_rejected_with_its_reason_and_the_others_are_applied(tmp_path, bad, reason):
-    library = [lesson("e1", TEXTS[1]), lesson("e2", TEXTS[2])]
-    good = op("add", sources=["P2"], text=TEXTS[4])
-    result = await curate(
-        lambda *_: operations(bad, good), tmp_path, groups(TEXTS[3], TEXTS[4]), library, answers={"q1": "42"}
-    )
-    assert [made.summary32 for made in result.records] == [TEXTS[4]]
+@pytest.mark.parametrize(("bad", "reason"), BAD, ids=[f"{bad['class']}: {reason}" for bad, reason in BAD])
+async def test_one_bad_entry_is_refused_with_its_reason_and_the_others_are_carried_out(tmp_path, bad, reason):
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT), lesson("c", WRITE, polarity="avoid"))
+    result = await curate(lambda *_: answers(bad, new("P2", text=READ)), tmp_path, groups(GUESS, READ), lessons)
+    assert [made.summary32 for made in result.records] == [READ]
     assert any(reason in why for _, why in result.rejected)
 
 
-async def test_no_accepted_answer_of_an_item_is_in_a_lesson(tmp_path):
-    bad = op("add", sources=["P1"], text="Sums like this come to forty-two.")
-    result = await curate(
-        lambda *_: operations(bad),
-        tmp_path,
-        groups(TEXTS[3]),
-        answers={"q1": "42"},
-        alternatives={"q1": ("42.0", "forty-two")},
-    )
-    assert result.records == ()
-    assert any("gives away" in why for _, why in result.rejected)
-
-
-async def test_no_lesson_or_proposal_is_used_twice(tmp_path):
-    answer = operations(
-        op("modify", targets=["L1"], sources=["P1"], text="Carry tens, then add."),
-        op("modify", targets=["L1"], text="Something else entirely."),
-        op("add", sources=["P1"], text="Yet another thing."),
-    )
-    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0]), [lesson("e1", TEXTS[1])])
-    assert len(result.records) == 1
-    assert sum("already used" in why for _, why in result.rejected) == 2
-
-
-async def test_two_operations_that_say_the_same_are_one(tmp_path):
-    answer = operations(op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[0].upper()))
-    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], TEXTS[1]))
-    assert len(result.records) == 1
+async def test_a_text_that_a_lesson_has_already_confirms_that_lesson(tmp_path):
+    answer = answers(new("P1", text=CARRY), new("P2", text=CARRY.upper()), new("P3", text=CONVERT, targets=["L1"]))
+    result = await curate(lambda *_: answer, tmp_path, groups(WRITE, GUESS, READ), known(lesson("b", CONVERT)))
+    [made] = result.records
+    assert words(result) == {
+        ("taught", made.experience_id, None): 1.0,
+        ("confirmed", made.experience_id, None): 1.0,
+        ("confirmed", "b", None): 1.0,
+    }
     assert result.rejected == ()
 
 
-async def test_the_same_words_are_never_both_do_and_avoid(tmp_path):
-    answer = operations(
-        op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[0], polarity="avoid")
-    )
-    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], TEXTS[1]))
-    assert [made.polarity for made in result.records] == ["do"]
-    assert any("contradicts another operation" in why for _, why in result.rejected)
-    avoided = [lesson("e1", TEXTS[0], polarity="avoid")]
-    again = await curate(lambda *_: answer, tmp_path, groups(TEXTS[0], TEXTS[1]), avoided, epoch=2)
-    assert any("contradicts a lesson in the library" in why for _, why in again.rejected)
+async def test_a_proposal_that_is_not_named_confirms_what_the_batch_taught_in_its_words(tmp_path):
+    answer = answers(new("P1", text=READ))
+    result = await curate(lambda *_: answer, tmp_path, groups(CARRY, "Read the whole question twice."))
+    assert sum(words(result).values()) == 2.0
+    assert result.rejected == ()
 
 
-async def test_a_full_library_accepts_an_addition_only_after_a_removal(tmp_path):
-    library = [lesson("e1", TEXTS[1])]
-    add = op("add", sources=["P1"], text=TEXTS[0])
-    full = await curate(
-        lambda *_: operations(add), tmp_path, groups(TEXTS[0]), library, pack(1), tfgrpo={"capacity_factor": 1.0}
-    )
-    assert full.records == ()
-    assert "the library is full (1)" in reasons(full)[TEXTS[0]]
+async def test_a_text_turned_down_three_times_is_not_asked_about_again_unless_several_groups_say_it(tmp_path):
+    result = await curate(unasked, tmp_path, groups(CARRY), before={CARRY: 3})
+    assert (reasons(result), result.memory) == ({CARRY: "useless"}, {CARRY: 4})
+    model = ScriptedModel(lambda *_: answers(new("P1", text=CARRY)))
+    result = await curate(model, tmp_path, groups(CARRY, CARRY), before={CARRY: 3, "Other.": 1})
+    assert (len(result.records), result.memory) == (1, {"Other.": 1})
 
 
-async def test_operations_that_make_room_are_applied_first(tmp_path):
-    answer = operations(op("add", sources=["P1"], text=TEXTS[0]), op("delete", targets=["L1"]))
+async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
     result = await curate(
-        lambda *_: answer,
-        tmp_path,
-        groups(TEXTS[0]),
-        [lesson("e1", TEXTS[1])],
-        pack(1),
-        tfgrpo={"capacity_factor": 1.0},
+        lambda *_: answers(), tmp_path, groups(CARRY), before={f"old {number}": 1 for number in range(60)}
     )
-    assert [made.operation for made in result.records] == ["delete", "add"]
+    assert list(result.memory)[-1] == CARRY
+    assert len(result.memory) == 50
 
 
-async def test_the_edit_budget_caps_the_operations(tmp_path):
-    answer = operations(*(op("add", sources=[f"P{n}"], text=text) for n, text in enumerate(TEXTS[:3], start=1)))
-    result = await curate(lambda *_: answer, tmp_path, groups(*TEXTS[:3]), tfgrpo={"edit_budget": 2})
-    assert len(result.records) == 2
-    assert any("over the edit budget of 2" in why for _, why in result.rejected)
+async def test_what_two_contrasts_of_a_group_say_counts_twice_and_what_one_repeats_counts_once(tmp_path):
+    [one] = groups(CARRY)
+    again = replace(one.proposals[0], contrast=contrast("g1", "q1", number=1))
+    judged = LessonJudgement("a", "helped", one.proposals[0].contrast)
+    for said, amount in (
+        (one, 1.0),
+        (replace(one, proposals=one.proposals * 2), 1.0),
+        (replace(one, judgements=(judged,)), 1.0),
+        (replace(one, proposals=(*one.proposals, again)), 2.0),
+    ):
+        result = await curate(unasked, tmp_path, [said], known(lesson("a", CARRY)))
+        assert words(result) == {("confirmed", "a", None): amount}
 
 
-def test_the_edit_budget_shrinks_with_the_epochs_and_never_to_zero():
-    settings = LearningSettings(epochs=5, edit_budget=12)
-    assert [limits_for(settings, 8, epoch).edit_budget for epoch in (1, 2, 3, 4)] == [12, 9, 6, 3]
-    assert limits_for(LearningSettings(epochs=2, edit_budget=1), 8, 1).edit_budget == 1
-    assert limits_for(LearningSettings(capacity_factor=1.5), 5, 1).capacity == 8
+async def test_judgements_count_for_known_lessons_and_across_the_sides_half(tmp_path):
+    rollouts = (record(0, group="g1"), record(1, group="g1"))
+    of = contrast("g1", cause="Tens.")
+    judged = [
+        LessonJudgement("a", "helped", of),
+        LessonJudgement("b", "misled", of, 0.5),
+        LessonJudgement("c", "unused", of),
+        LessonJudgement("gone", "helped", of),
+    ]
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT), lesson("c", WRITE))
+    result = await curate(unasked, tmp_path, [group(rollouts, judgements=tuple(judged))], lessons)
+    assert [(each.experience_id, each.said, each.amount, each.why) for each in result.words] == [
+        ("a", "helped", 1.0, "Tens."),
+        ("b", "misled", -0.5, "Tens."),
+    ]
 
 
-async def test_one_group_cannot_fill_the_library(tmp_path):
-    shared = tuple(proposal(text, group="g1") for text in TEXTS[:3])
-    answer = operations(*(op("add", sources=[f"P{n}"], text=text) for n, text in enumerate(TEXTS[:3], start=1)))
+async def test_two_groups_in_which_all_failed_count_as_one(tmp_path):
+    failed = groups(CARRY, CARRY, spread=0.0, best_reward=0.0, best_rank=0.5)
+    model = ScriptedModel(lambda *_: answers(new("P1", text=CARRY)))
+    result = await curate(model, tmp_path, failed, known(lesson("b", CONVERT)))
+    assert model.asked("curate")[0]["proposals"][0]["support"] == 1.0
+    assert [(each.said, each.amount) for each in result.words] == [("taught", 0.5), ("taught", 0.5)]
+
+
+async def test_the_same_batch_says_the_same_in_whatever_order_its_groups_come_back(tmp_path):
+    given = [*groups(CARRY, CONVERT, WRITE, CARRY, GUESS)]
+    lessons = known(lesson("a", CARRY), lesson("b", CONVERT, polarity="avoid"))
+    answer = answers(new("P3", text="Write sums down."), new("P4", text=GUESS))
+    one = await curate(lambda *_: answer, tmp_path / "1", given, lessons)
+    random.Random(3).shuffle(given)
+    other = await curate(lambda *_: answer, tmp_path / "2", given, lessons)
+    assert (one.records, one.words, one.rejected) == (other.records, other.words, other.rejected)
+    assert CreditFile(tmp_path / "credit.jsonl").append(one.words) == len(one.words)
+    assert CreditFile(tmp_path / "credit.jsonl").append(other.words) == 0
+
+
+async def test_identity_is_content_and_origin(tmp_path):
+    async def identity(text, batch_groups, name):
+        return (await curate(lambda *_: answers(new("P1", text=text)), tmp_path / name, batch_groups)).records[0]
+
+    same = [(await identity(CARRY, groups(CARRY), name)).experience_id for name in "ab"]
+    others = [await identity(CONVERT, groups(CARRY), "c"), await identity(CARRY, groups(CARRY, CARRY), "d")]
+    assert len({*same, *(each.experience_id for each in others)}) == 3
+
+
+async def test_tool_use_of_the_evidence_is_summed_and_not_counted_twice(tmp_path):
+    events = (
+        ToolMetricEvent(1, "g1", "add", 2, 0.5, 10.0, ok=True),
+        ToolMetricEvent(1, "g1", "add", 3, 0.25, 5.0, ok=True),
+    )
+    rollouts = (record(0, group="g1", tools=events), record(1, group="g1"))
+    stat = ToolStat(tool="add", tokens=1, latency_ms=1.0, cost_usd=0.25)
+    library = known(*(lesson(f"e{n}", text, tool_stats=(stat,)) for n, text in enumerate(TEXTS[1:3])))
+    answer = answers(say("merge", ["P1"], ["L1", "L2"], "Convert units and write sums."))
+    result = await curate(lambda *_: answer, tmp_path, [group(rollouts, (proposal(CARRY, group="g1"),))], library)
+    assert result.records[0].tool_stats == (ToolStat(tool="add", tokens=6, latency_ms=16.0, cost_usd=1.0),)
+
+
+async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts_that_fit_a_reply(tmp_path):
+    model = ScriptedModel(lambda *_: answers())
+    texts = [f"Lesson about subject{number}." for number in range(90)]
+    result = await curate(model, tmp_path, groups(*texts))
+    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [80]
+    assert sum("best supported" in why for _, why in result.rejected) == 10
+
+    def script(request, key):
+        asked = json.loads(request.messages[1].content)
+        last = asked["known"][-1]
+        return answers(new("P1", text=CARRY) if key.turn == 0 else say("confirms", ["P3"], [last["id"]]))
+
+    model = ScriptedModel(script)
+    lessons = known(lesson("a", CONVERT))
     result = await curate(
-        lambda *_: answer, tmp_path, [group((record(0, group="g1"),), shared)], tfgrpo={"lessons_per_group": 1}
+        model, tmp_path, groups(CARRY, WRITE, GUESS), lessons, model={"reflection": {"max_tokens": 200}}
     )
-    assert len(result.records) == 1
-    assert any("more than 1 lessons from one group" in why for _, why in result.rejected)
+    assert [request.max_tokens for request, _ in model.requests] == [200, 200]
+    assert [[each["text"] for each in asked["known"]] for asked in model.asked("curate")] == [
+        [CONVERT],
+        [CONVERT, CARRY],
+    ]
+    [made] = result.records
+    assert words(result) == {("taught", made.experience_id, None): 1.0, ("confirmed", made.experience_id, None): 1.0}
+    assert (result.asked, result.lost) == (2, 0)
 
 
-async def test_proposals_below_the_thresholds_are_never_put_to_the_curator(tmp_path):
-    model = ScriptedModel(lambda *_: operations())
-    result = await curate(model, tmp_path, groups(TEXTS[0], best_reward=0.0))
-    assert model.requests == []
-    assert "does not exceed" in reasons(result)[TEXTS[0]]
-
-
-async def test_a_worthless_warning_cannot_become_advice(tmp_path):
-    result = await curate(
-        lambda *_: operations(op("add", sources=["P1"], text=TEXTS[0], polarity="do")),
-        tmp_path,
-        groups(TEXTS[0], best_reward=0.0, polarity="avoid"),
-    )
-    assert result.records == ()
-
-
-@pytest.mark.parametrize("broken", ["null", "[]", '{"operations": {"op": "add"}}', '{"operations": null}', "gibberish"])
-async def test_an_answer_that_stays_invalid_falls_back_to_the_best_supported_lessons(tmp_path, broken):
+@pytest.mark.parametrize("broken", ["null", "[]", '{"answers": {"class": "new"}}', '{"answers": null}', "gibberish"])
+async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_path, broken):
     model = ScriptedModel(lambda *_: broken)
     result = await curate(
-        model, tmp_path, groups(TEXTS[0], TEXTS[1], TEXTS[1]), [lesson("e1", TEXTS[0])], tfgrpo={"max_repairs": 1}
+        model,
+        tmp_path,
+        groups(CARRY, CONVERT, CONVERT, WRITE),
+        known(lesson("a", CARRY)),
+        loaded=pack(slots=1),
+        tfgrpo={"max_repairs": 1},
     )
-    assert result.lost
-    assert len(model.requests) == 2
+    assert (result.asked, result.lost, len(model.requests)) == (1, 1, 2)
     assert result.spend.failure.error_type == "RepairExhausted"
-    assert [made.summary32 for made in result.records] == [TEXTS[1]]
-    assert TEXTS[0] not in reasons(result)
+    [made] = result.records
+    assert made.summary32 == CONVERT
+    assert words(result) == {("taught", made.experience_id, None): 2.0, ("confirmed", "a", None): 1.0}
+    assert (reasons(result), result.memory) == ({WRITE: "no usable answer"}, {})
 
 
 async def test_a_failed_call_falls_back_too_and_names_its_key(tmp_path):
-    result = await curate(lambda *_: ModelServerFault("503"), tmp_path, groups(TEXTS[0]))
-    assert result.lost
-    assert len(result.records) == 1
+    result = await curate(lambda *_: ModelServerFault("503"), tmp_path, groups(CARRY))
+    assert (result.lost, len(result.records)) == (1, 1)
     assert [broken.call_key for broken in result.spend.broken] == [result.spend.failure.call_key]
 
 
 @pytest.mark.parametrize(
     ("error", "field"), [(BudgetRefused("cap"), "budget_refused"), (ModelAuthRefused("401"), "fatal")]
 )
-async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field):
-    result = await curate(lambda *_: error, tmp_path, groups(TEXTS[0]), before=("bad idea",))
+@pytest.mark.parametrize("refused", ["curate", "reflect"])
+async def test_no_decision_is_made_when_the_run_stops(tmp_path, error, field, refused):
+    def script(_, key):
+        return error if key.role == refused else {"lessons": []}
+
+    batch = [causing(each, "The tens.") for each in groups(CARRY, CONVERT)]
+    result = await curate(script, tmp_path, batch, known(lesson("a", CONVERT)), before={"bad idea": 1})
     assert getattr(result.spend, field)
-    assert (result.records, result.lost, list(result.memory)) == ((), 0, ["bad idea"])
-
-
-async def test_rejected_texts_are_remembered_up_to_a_limit(tmp_path):
-    before = tuple(f"old {number}" for number in range(60))
-    result = await curate(lambda *_: operations(), tmp_path, groups(TEXTS[0]), before=before)
-    assert reasons(result) == {TEXTS[0]: "not taken up"}
-    assert list(result.memory)[-1] == TEXTS[0]
-    assert len(result.memory) == 50
+    assert (result.records, result.words, result.rejected, result.counts) == ((), (), (), {})
+    assert (result.lost, result.memory) == (0, {"bad idea": 1})
 
 
 async def test_a_long_lesson_is_shortened_once_and_then_rejected(tmp_path):
@@ -247,103 +368,123 @@ async def test_a_long_lesson_is_shortened_once_and_then_rejected(tmp_path):
     def script(request, key):
         if key.role == "shorten":
             return {"text": "Check it all." if key.turn == 1 else long}
-        return operations(op("add", sources=["P1"], text=long), op("add", sources=["P2"], text=f"{long} Twice."))
+        return answers(new("P1", text=long), new("P2", text=f"{long} Twice."))
 
-    result = await curate(script, tmp_path, groups(TEXTS[0], TEXTS[1]))
+    result = await curate(script, tmp_path, groups(CARRY, CONVERT))
     assert [made.summary32 for made in result.records] == ["Check it all."]
     assert all(count_words(made.summary32) <= 32 for made in result.records)
     assert any("after shortening" in why for _, why in result.rejected)
 
 
-async def test_the_result_does_not_depend_on_the_order_of_the_groups(tmp_path):
-    made = list(groups(*TEXTS))
-    answer = operations(*(op("add", sources=[f"P{n}"], text=f"Lesson number {n}.") for n in (1, 2, 3)))
-    first = await curate(lambda *_: answer, tmp_path / "a", made)
-    random.Random(3).shuffle(made)
-    second = await curate(lambda *_: answer, tmp_path / "b", made)
-    assert first.records == second.records
-    assert first.rejected == second.rejected
-
-
-@pytest.mark.parametrize("answer", ["42", "57"])
-async def test_a_lesson_may_not_contain_the_answer_of_any_of_its_items(tmp_path, answer):
-    text = f"Sums like this come to {answer}."
-    result = await curate(
-        lambda *_: operations(op("add", sources=["P1"], text=text)),
-        tmp_path,
-        groups(TEXTS[0], TEXTS[0]),
-        answers={"q1": "42", "q2": "57"},
-    )
+@pytest.mark.parametrize("told", ["42", "forty-two", "57"])
+async def test_a_lesson_may_not_contain_any_accepted_answer_of_any_of_its_items(tmp_path, told):
+    text = f"Sums like this come to {told}."
+    items = [item("q1", "42", alternatives=("42.0", "forty-two")), item("q2", "57")]
+    result = await curate(lambda *_: answers(new("P1", text=text)), tmp_path, groups(CARRY, CARRY), items=items)
     assert result.records == ()
     assert "gives away" in reasons(result)[text]
 
 
-async def test_a_removed_lesson_does_not_block_a_new_one(tmp_path):
-    answer = operations(op("delete", targets=["L1"]), op("add", sources=["P1"], text=TEXTS[0], polarity="avoid"))
-    result = await curate(lambda *_: answer, tmp_path, groups(TEXTS[1]), [lesson("e1", TEXTS[0])])
-    assert [(made.operation, made.polarity) for made in result.records] == [("delete", "do"), ("add", "avoid")]
+SHOP = "Vera orders 32 toners at 19.95 euros each. The supplier grants a discount. What is the bill in euros?"
+WAY = "A train leaves Aachen at nine and needs two hours. When is it there? Reply with only the time of day."
 
 
-async def test_curation_calls_have_a_limit_of_their_own_and_take_the_proposals_in_chunks(tmp_path):
-    def script(request, key):
-        asked = json.loads(request.messages[1].content)
-        if key.turn == 0:
-            return operations(op("add", sources=["P1"], text=TEXTS[0]))
-        assert [each["text"] for each in asked["library"]] == [TEXTS[1], TEXTS[0]]
-        assert asked["edit_budget"] == 11
-        return operations(op("modify", targets=[asked["library"][1]["id"]], sources=["P3"], text=TEXTS[3]))
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("When Vera orders, take the discount first.", True),
+        ("Multiply 32 by the price of one.", True),
+        ("The supplier grants a discount, what is left is the bill.", True),
+        ("Take the discount off before anything else.", False),
+        ("Reply with only the time of day.", False),
+    ],
+)
+async def test_a_lesson_may_not_repeat_the_words_of_its_item_alone(tmp_path, text, refused):
+    other = WAY.replace("Aachen", "Bern")
+    items = [item("q1", "638", SHOP), item("q2", "11", WAY), item("q3", "12", other)]
+    script = ScriptedModel(lambda *_: answers(new("P1", text=text)))
+    result = await curate(script, tmp_path, groups(CARRY), items=items)
+    assert [made.summary32 for made in result.records] == ([] if refused else [text])
+    assert reasons(result).get(text, "").startswith("repeats words of its item") is refused
+
+
+async def test_a_cut_off_list_keeps_its_whole_entries(tmp_path):
+    whole = json.dumps(answers(new("P1", text=CARRY), new("P2", text=WRITE)))
+    model = ScriptedModel(lambda *_: reply(whole[:-12], finish="length"))
+    result = await curate(model, tmp_path, groups(CARRY, WRITE))
+    assert [made.summary32 for made in result.records] == [CARRY]
+    assert (len(model.requests), result.spend.failure) == (1, None)
+
+
+def causing(result, cause):
+    """The same group, whose contrast has a cause."""
+    return replace(result, contrasts=(replace(contrast(result.group_id, result.key.item), cause=cause),))
+
+
+def recurs(*groups, text=CARRY):
+    return {"lessons": [{"groups": list(groups), "polarity": "do", "text": text}]}
+
+
+async def test_what_recurs_in_the_causes_of_a_batch_is_a_lesson_on_the_evidence_of_the_groups_it_names(tmp_path):
+    def script(_, key):
+        return recurs("G1", "G3") if key.role == "reflect" else answers(new("P1", text=CARRY))
 
     model = ScriptedModel(script)
-    result = await curate(
-        model,
-        tmp_path,
-        groups(TEXTS[0], TEXTS[2], TEXTS[3]),
-        [lesson("e1", TEXTS[1])],
-        model={"learner_max_tokens": 200},
-    )
-    assert [request.max_tokens for request, _ in model.requests] == [200, 200]
-    assert [[each["id"] for each in asked["proposals"]] for asked in model.asked("curate")] == [["P1", "P2"], ["P3"]]
-    assert (result.asked, result.lost) == (2, 0)
-    library = fold(Library((lesson("e1", TEXTS[1]),)), result.records)
-    assert [entry.summary32 for entry in library.entries] == [TEXTS[1], TEXTS[3]]
+    batch = [causing(replace(each, proposals=()), f"Cause {n}.") for n, each in enumerate(groups(*TEXTS[:3]), start=1)]
+    result = await curate(model, tmp_path, batch)
+    [asked] = model.asked("reflect")
+    assert asked == {
+        "causes": [{"group": f"G{n}", "cause": f"Cause {n}."} for n in (1, 2, 3)],
+        "max_lessons": 2,
+        "max_words": 32,
+    }
+    [made] = result.records
+    assert made.evidence == ("g1/0", "g1/1", "g3/0", "g3/1")
+    assert [(each.said, each.group_id, each.amount) for each in result.words] == [
+        ("recurs", "g1", 1.0),
+        ("recurs", "g3", 1.0),
+    ]
+    assert (result.asked, result.counts) == (2, {"new": 2})
 
 
-async def test_a_cut_off_list_keeps_its_whole_operations(tmp_path):
-    whole = json.dumps(operations(op("add", sources=["P1"], text=TEXTS[0]), op("add", sources=["P2"], text=TEXTS[2])))
-    model = ScriptedModel(lambda *_: reply(whole[:-12], finish="length"))
-    result = await curate(model, tmp_path, groups(TEXTS[0], TEXTS[2]))
-    assert [made.summary32 for made in result.records] == [TEXTS[0]]
-    assert len(model.requests) == 1
-    assert result.spend.failure is None
+async def test_what_recurs_counts_a_group_once_that_taught_it_itself(tmp_path):
+    batch = [causing(each, "No carry.") for each in groups(CARRY, WRITE)]
+    lessons = known(lesson("a", CARRY), lesson("b", WRITE))
+    result = await curate(lambda *_: recurs("G1", "G2"), tmp_path, batch, lessons)
+    assert words(result) == {("confirmed", "a", None): 1.0, ("recurs", "a", None): 1.0, ("confirmed", "b", None): 1.0}
 
 
-@pytest.mark.parametrize("text", ['{"operations": [{"op": "ad', "{", '{"operations": [', '<think>{"operations": [{}'])
-async def test_a_list_cut_off_in_its_first_operation_is_requested_again(tmp_path, text):
-    model = ScriptedModel(lambda *_: reply(text, finish="length"))
-    result = await curate(model, tmp_path, groups(TEXTS[0]), tfgrpo={"max_repairs": 1})
-    assert len(model.requests) == 2
-    assert result.spend.failure.error_type == "RepairExhausted"
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (recurs("G1"), "recurs in fewer than two groups"),
+        (recurs("G1", "G1", "G9"), "recurs in fewer than two groups"),
+        (recurs("G1", "G2", text="Sums like this come to 7 marbles."), "gives away the answer of an item"),
+    ],
+)
+async def test_a_lesson_of_one_group_does_not_recur_and_every_one_is_screened(tmp_path, answer, reason):
+    batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
+    result = await curate(lambda *_: answer, tmp_path, batch)
+    assert (result.records, result.words) == ((), ())
+    assert list(reasons(result).values()) == [reason]
 
 
-async def test_a_run_of_the_first_learning_rules_keeps_their_decisions(tmp_path):
-    """What its journal holds answers the same questions: one call of the actors' limit, with the old memory."""
-    keep = operations(op("keep", targets=["L1"], sources=["P1"]))
-    model = ScriptedModel(lambda *_: keep)
-    made = runtime(model, tmp_path, model={"learner_max_tokens": 200})
-    made = replace(made, context=replace(made.context, rules=1))
-    batch = CurationInput(1, 0, groups(*TEXTS), (lesson("e1", TEXTS[0]),), {}, {TEXTS[1]: 1})
-    result = await curate_batch(batch, made)
-    assert len(model.requests) == 1
-    assert list(result.memory)[:2] == [TEXTS[1], TEXTS[0]]
+async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itself(tmp_path):
+    lessons = known(lesson("a", CARRY))
+    first, second = groups(CARRY, CARRY)
+    await curate(unasked, tmp_path, [causing(first, "No carry."), causing(second, "")], lessons)
+    batch = [causing(each, "No carry.") for each in (first, second)]
+    for number, broken in enumerate((ModelServerFault("503"), "gibberish")):
+        result = await curate(lambda *_, said=broken: said, tmp_path / str(number), batch, lessons)
+        assert (result.asked, result.lost) == (1, 1)
+        assert words(result) == {("confirmed", "a", None): 2.0}
 
 
-async def test_a_run_of_the_first_learning_rules_asks_again_for_a_cut_off_list(tmp_path):
-    """It reverses a lesson freely too, and the new one inherits the evidence."""
-    whole = json.dumps(operations(op("modify", targets=["L1"], sources=["P1"], text=TEXTS[2])))
-    model = ScriptedModel(lambda *_: reply(whole) if model.requests[1:] else reply(whole[:-2], finish="length"))
-    made = runtime(model, tmp_path)
-    made = replace(made, context=replace(made.context, rules=1))
-    old = lesson("e1", TEXTS[0], polarity="avoid", evidence=("old/0", "older/0"))
-    result = await curate_batch(CurationInput(1, 0, groups(TEXTS[2]), (old,), {}), made)
-    assert len(model.requests) == 2
-    assert [made.evidence for made in result.records] == [("g1/0", "g1/1", "old/0", "older/0")]
+async def test_a_batch_names_at_most_as_many_recurring_lessons_as_a_group(tmp_path):
+    many = {"lessons": [lesson for text in TEXTS for lesson in recurs("G1", "G2", text=text)["lessons"]]}
+    model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
+    batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
+    result = await curate(model, tmp_path, batch, tfgrpo={"lessons_per_group": 1})
+    assert [len(asked["proposals"]) for asked in model.asked("curate")] == [1]
+    assert result.counts == {"useless": 2}
+    assert all(isinstance(each, Proposal) for each in batch[0].proposals)

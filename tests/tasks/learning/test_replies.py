@@ -6,10 +6,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from tfgrpo.tasks.learning.ask import DIGEST, LESSONS, OPERATIONS, REFLECTION, SHORTENED, is_negated
+from tfgrpo.tasks.learning.ask import CURATION, DIGEST, RECURRING, REFLECTION, SHORTENED, is_negated
 
 
-@pytest.mark.parametrize("schema", [LESSONS, REFLECTION, DIGEST, OPERATIONS, SHORTENED])
+@pytest.mark.parametrize("schema", [REFLECTION, DIGEST, CURATION, RECURRING, SHORTENED])
 def test_schemas_are_strict_all_the_way_down(schema):
     jsonschema.Draft202012Validator.check_schema(schema.schema)
 
@@ -26,36 +26,13 @@ def test_schemas_are_strict_all_the_way_down(schema):
 
 
 def test_an_answer_by_schema_is_read():
-    text = '{"operations":[{"op":"add","targets":[],"from":["P1"],"polarity":"do","text":"Carry."}]}'
-    [operation] = OPERATIONS.read(text).operations
-    assert (operation.op, operation.sources, operation.text) == ("add", ["P1"], "Carry.")
+    text = '{"answers":[{"class":"new","proposals":["P1"],"targets":[],"polarity":"do","text":"Carry."}]}'
+    [one] = CURATION.read(text).answers
+    assert (one.class_, one.proposals, one.text) == ("new", ["P1"], "Carry.")
 
 
 def test_a_fenced_answer_is_read():
     assert SHORTENED.read('Sure:\n```json\n{"text": "x"}\n```\n').text == "x"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "null",
-        "[]",
-        "",
-        '{"lessons": {}}',
-        '{"lessons": [{"polarity": "maybe", "text": "x"}]}',
-        '{"lessons": [{"text": "x"}]}',
-        '{"lessons": [], "more": 1}',
-        '{"lessons": [{"polarity": "do", "text": 3}]}',
-    ],
-)
-def test_an_invalid_answer_raises_with_the_reason(text):
-    with pytest.raises(ValueError, match=r"\w"):
-        LESSONS.read(text)
-
-
-def test_the_offending_key_is_named():
-    with pytest.raises(ValueError, match=r"lessons\.0\.polarity"):
-        LESSONS.read('{"lessons": [{"polarity": "maybe", "text": "x"}]}')
 
 
 KNOWN = replace(REFLECTION, labels=("L1", "L2"))
@@ -67,14 +44,18 @@ WHOLE = {
 }
 
 
-def test_the_keys_of_a_reflection_come_in_any_order():
-    read = [KNOWN.read(json.dumps(dict(order))) for order in (WHOLE.items(), reversed(WHOLE.items()))]
-    assert read[0] == read[1]
-    assert [(each.lesson, each.judgement) for each in read[0].judgements] == [("L1", "helped"), ("L2", "unused")]
+def test_the_keys_of_a_reflection_come_in_any_order_and_unknown_ones_are_ignored():
+    remarks = {"reasoning": "Hm.", "judgements": [each | {"why": "so"} for each in WHOLE["judgements"]]}
+    given = (WHOLE.items(), reversed(WHOLE.items()), (WHOLE | remarks).items())
+    first, *others = (KNOWN.read(json.dumps(dict(order))) for order in given)
+    assert others == [first, first]
+    assert [(each.lesson, each.judgement) for each in first.judgements] == [("L1", "helped"), ("L2", "unused")]
 
 
-def test_lessons_alone_are_an_answer_to_the_template_of_an_older_pack():
-    assert KNOWN.read('{"lessons": []}').judgements == []
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_missing_key_is_named(name):
+    with pytest.raises(ValueError, match=f"^{name}: Field required"):
+        KNOWN.read(json.dumps({key: value for key, value in WHOLE.items() if key != name}))
 
 
 @pytest.mark.parametrize(
@@ -83,17 +64,24 @@ def test_lessons_alone_are_an_answer_to_the_template_of_an_older_pack():
         ({"judgements": [{"lesson": "L3", "judgement": "helped"}]}, "no lesson in force is 'L3'"),
         ({"judgements": [{"lesson": "L1", "judgement": "harmed"}]}, r"judgements\.0\.judgement"),
         ({"judgements": [WHOLE["judgements"][0]] * 2}, "judged twice"),
-        ({"judgements": [{"lesson": "L1", "judgement": "helped", "why": "so"}]}, r"judgements\.0\.why"),
         ({"judgements": {"lesson": "L1", "judgement": "helped"}}, "judgements"),
         ({"cause": "word " * 61}, "cause: .*61 words; at most 60"),
         ({"first_difference": "word " * 61}, "first_difference: .*at most 60"),
         ({"cause": None}, "cause"),
-        ({"reasoning": "..."}, "reasoning"),
+        ({"lessons": [{"polarity": "maybe", "text": "x"}]}, r"lessons\.0\.polarity"),
+        ({"lessons": [{"text": "x"}]}, r"lessons\.0\.polarity"),
+        ({"lessons": [{"polarity": "do", "text": 3}]}, r"lessons\.0\.text"),
     ],
 )
 def test_a_reflection_with_other_content_is_refused_by_name(change, named):
     with pytest.raises(ValueError, match=named):
         KNOWN.read(json.dumps(WHOLE | change))
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "", "{", '{"answers": [{"proposals": []}]}'])
+def test_an_invalid_answer_raises_with_the_reason(text):
+    with pytest.raises(ValueError, match=r"\w"):
+        CURATION.read(text)
 
 
 @pytest.mark.parametrize("fence", ["", "```json\n"])

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.agents.steps import ScriptedModel, runtime, spec
+from tests.support.agents.steps import ScriptedModel, lessons, runtime, spec
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.tasks.learning.reflect import RankedAttempt, reflect_on_group
 from tfgrpo.tasks.learning.shown import Step, fair_share, first_difference, fitted
-from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -41,7 +40,7 @@ def long_attempt(index, reward, *, parts_at=12):
 
 LONG = (long_attempt(0, 1.0), long_attempt(1, 0.0))
 DIGEST = "Twenty looks, then the answer."
-EMPTY = {"first_difference": "", "cause": "", "judgements": [], "lessons": []}
+EMPTY = lessons()
 
 
 def answer(request, key):
@@ -182,16 +181,3 @@ def test_fitted_texts_keep_their_order_and_their_limit(texts, room):
     assert len(shown) <= room
     if sum(map(len, texts)) + len(texts) - 1 <= room:
         assert shown == "\n".join(texts)
-
-
-async def test_reflections_before_learning_rules_four_are_asked_for_as_they_were(tmp_path):
-    frames = tuple(frame("tool" if n % 2 else "model", f"step {n} " + "x" * 1_500) for n in range(20))
-    rollout = replace(LONG[0].rollout, frames=frames, trajectory=Trajectory("Answer: 7", frames))
-    model = ScriptedModel(lambda *_: {"lessons": []})
-    made = runtime(model, tmp_path)
-    made = replace(made, context=replace(made.context, rules=3))
-    plain = replace(LONG[1].rollout, frames=(), trajectory=Trajectory("Answer: 12", ()))
-    await reflect_on_group(spec(), (replace(LONG[0], rollout=rollout), replace(LONG[1], rollout=plain)), 0.5, made)
-    [(request, key)] = model.requests
-    # As computed by the version before rules 4 were given this form.
-    assert key.text(request_digest(request)) == "1/train/0/q1/0/0/reflect/0#7b97713b1ef1aaae"

@@ -66,12 +66,12 @@ def test_merging_loses_no_proposal_and_counts_groups_once(given_proposals):
     kept = [source for candidate in merged for source in candidate.sources]
     assert sorted(map(repr, kept)) == sorted(map(repr, given_proposals))
     for candidate in merged:
-        assert candidate.support == len({source.group_id for source in candidate.sources})
+        assert candidate.support == len({source.contrast.group_id for source in candidate.sources})
         assert {source.polarity for source in candidate.sources} == {candidate.polarity}
     assert [c.support for c in merged] == sorted((c.support for c in merged), reverse=True)
 
 
 def test_two_items_with_the_same_text_stay_two_groups():
     merged = merge_proposals([proposal("Carry.", group="g1", name="q1"), proposal("Carry.", group="g2", name="q2")])
-    assert [candidate.support for candidate in merged] == [2]
+    assert [candidate.support for candidate in merged] == [2.0]
     assert merged[0].group_ids == ("g1", "g2")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tfgrpo.stores.experiences.record import ToolStat
 from tfgrpo.stores.ledger.state import add_costs
-from tfgrpo.tasks.learning.operations import sum_by_tool
+from tfgrpo.tasks.learning.curate import sum_by_tool
 from tfgrpo.tasks.shapes import estimated_tokens
 
 stats = st.lists(

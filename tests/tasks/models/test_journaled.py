@@ -318,7 +318,7 @@ async def test_a_failed_call_is_counted_under_its_error_and_in_its_phase(journal
     watched = Watched()
     model = JournaledModel(Scripted(ModelTimeout("the secret reason")), journal, watched.telemetry)
     with pytest.raises(ModelTimeout):
-        await model.complete(REQUEST, CallKey(GroupKey(3, "eval", "candidate", 0, "q1"), 0, 0, "rollout"))
+        await model.complete(REQUEST, CallKey(GroupKey(3, "eval", "library", 0, "q1"), 0, 0, "rollout"))
     ((attributes, _),) = watched.points("tfgrpo.llm.duration")
     assert (attributes["error.type"], attributes["tfgrpo.phase"]) == ("ModelTimeout", "eval")
     (span,) = watched.spans()

@@ -16,11 +16,10 @@ from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.prompt_packs.inject import merge_experiences
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import PackError, StoreError
+from tfgrpo.stores.errors import PackError
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.tasks.group import run_group
-from tfgrpo.tasks.learning.curate import curate_batch
-from tfgrpo.tasks.learning.curation import CurationInput
+from tfgrpo.tasks.learning.curate import CurationInput, curate_batch
 from tfgrpo.tasks.runtime.assembly import endpoint_for
 from tfgrpo.tasks.runtime.host import (
     IdleSelector,
@@ -52,7 +51,7 @@ def specs(count, size=2):
     for raw in generate_items("arithmetic", count):
         item = Item(id=raw["id"], prompt=raw["prompt"], answer=raw["answer"], source="arithmetic.jsonl:1")
         yield GroupSpec(
-            f"run/1/train/{item.id}", GroupKey(1, "train", "train", 0, item.id), item, size, 0.7, rendered, reflect=True
+            f"run/1/group/{item.id}", GroupKey(1, "train", "group", 0, item.id), item, size, 0.7, rendered, reflect=True
         )
 
 
@@ -80,39 +79,6 @@ def test_a_process_opens_one_runtime_per_run(run, tmp_path):
 
 async def _identity(made: Runtime):
     return id(made), threading.current_thread().name
-
-
-def test_meanwhile_is_called_while_the_call_runs(run):
-    asked, done = threading.Event(), threading.Event()
-
-    async def waits_for_it(_):
-        asked.set()
-        return await asyncio.to_thread(done.wait, 20)
-
-    def meanwhile():
-        assert asked.wait(20)
-        done.set()
-
-    assert call_blocking(run, waits_for_it, meanwhile) is True
-
-
-def test_an_error_of_meanwhile_cancels_the_call(run):
-    asked, cancelled = threading.Event(), threading.Event()
-
-    async def waits(_):
-        asked.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    def breaks():
-        assert asked.wait(20)
-        raise StoreError("the disk is full")
-
-    with pytest.raises(StoreError, match="full"):
-        call_blocking(run, waits, breaks)
-    assert cancelled.wait(20)
 
 
 async def test_groups_on_any_loop_share_the_runtime(run):
@@ -202,8 +168,8 @@ def test_a_batch_learns_on_the_simulated_model_and_replays_bit_for_bit(tmp_path)
     def learn(made):
         async def batch(runtime):
             groups = await asyncio.gather(*(run_group(spec, runtime) for spec in specs(20)))
-            answers = {spec.item.id: spec.item.answer for spec in specs(20)}
-            return groups, await curate_batch(CurationInput(1, 0, tuple(groups), (), answers), runtime)
+            items = {spec.item.id: spec.item for spec in specs(20)}
+            return groups, await curate_batch(CurationInput(1, 0, tuple(groups), {}, items), runtime)
 
         try:
             return call_blocking(made, batch)

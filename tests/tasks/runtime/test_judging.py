@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.agents.steps import ScriptedModel, item, reply, runtime, spec, weighted
+from tests.support.agents.steps import ScriptedModel, item, lessons, reply, runtime, spec, weighted
 from tfgrpo.rewarders.judge.model import JudgeQuestion
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Attempt, RewardContext
@@ -17,7 +17,7 @@ from tfgrpo.stores.outcomes import RewardScore, Scored, Ungraded
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.judging import GroupJudge
 
-LESSON = {"lessons": [{"polarity": "do", "text": "Add the tens first."}]}
+LESSON = lessons("Add the tens first.")
 VERDICTS = {"Answer: 7": 0.9, "Answer: 8": 0.2}
 
 
@@ -72,14 +72,14 @@ async def test_raw_replies_are_recorded_and_the_evidence_is_short(tmp_path):
 
 async def test_votes_have_own_keys_and_seeds_that_do_not_depend_on_the_arm(tmp_path):
     seeds = {}
-    for arm in ("champion", "candidate"):
+    for arm in ("library", "none"):
         model, _, _ = await judged(tmp_path / arm, None, weighted("judge", votes=3), arm=arm, reflect=False)
         asked = [(key, request) for request, key in model.requests if key.role == "judge"]
         assert len({(key.rollout, key.turn, key.attempt) for key, _ in asked}) == 6
         assert all(key.group.arm == arm for key, _ in asked)
         seeds[arm] = {(key.rollout, key.turn): request.seed for key, request in asked}
         assert len(set(seeds[arm].values())) == 6
-    assert seeds["champion"] == seeds["candidate"]
+    assert seeds["library"] == seeds["none"]
 
 
 async def test_a_replay_judges_the_same_without_a_model(tmp_path):
@@ -171,7 +171,7 @@ async def test_a_cancelled_judgement_is_recorded_by_its_key(tmp_path):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert judge.spend.broken[0].call_key.startswith("1/train/0/q1/0/0/judge/0#")
+    assert judge.spend.broken[0].call_key.startswith("1/group/0/q1/0/0/judge/0#")
 
 
 async def test_a_users_function_may_ask_the_model_too(tmp_path):

@@ -42,7 +42,7 @@ def made(run_dir: Path, **model: Any) -> RunContext:
 
 async def ask(opened: RunContext, role: str) -> None:
     runtime = await open_runtime(opened)
-    key = CallKey(GroupKey(1, "train", "train", 0, "q", run="run"), 0, 0, role)
+    key = CallKey(GroupKey(1, "train", "group", 0, "q", run="run"), 0, 0, role)
     try:
         request = ChatRequest(CALLS[role], (Message("user", "Hello?"),), 0.7, 9, seed=1)
         await runtime.model.complete(request, key)
@@ -111,8 +111,7 @@ def test_what_a_role_lacks_is_that_of_the_section():
             "name": "m",
             "base_url": "http://a/v1",
             "api_key_secret": "vault",
-            "learner_max_tokens": 99,
-            "reflection": {"name": "r"},
+            "reflection": {"name": "r", "max_tokens": 99},
             "judge": {"base_url": "http://b/v1", "api_key_env": "B"},
         }
     ).model
@@ -122,6 +121,7 @@ def test_what_a_role_lacks_is_that_of_the_section():
     assert (judge.name, judge.api_key_env, judge.api_key_secret) == ("m", "B", None)
     same = model.model_copy(update={"judge": type(model.judge)()})
     assert same.of("judge").name == "r"
+    assert same.model_copy(update={"reflection": type(model.reflection)()}).of("reflection").max_tokens == 8_192
 
 
 @pytest.mark.parametrize("key", ["model.reflection_name", "model.reflection.name"])

@@ -1,6 +1,6 @@
 """The ``unlearnable`` world: sealed envelopes, where success is luck and no lesson changes it.
 
-Attempts show habits that look like causes, so that lessons get written, which the gate has to refuse.
+Attempts show habits that look like causes, so that lessons get written, which no decision may put into force.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from tests.support.runs.running import lines
 from tfgrpo.flows.console.observer import EpochEnd
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.knowledge import LearningState
-from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.outcomes import Failed, RewardScore, Scored
+from tfgrpo.tasks.learning.credit import Memory
 from tfgrpo.tasks.shapes import PackText, ReflectionFailure, ToolMetricEvent
 
-NOTHING_LEARNED = LearningState.first(Library(()))
+NOTHING_LEARNED = LearningState.of(Memory(records=(), lines=(), night=0, conditions="", slots=12), {})
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def scored(index=0, reward=1.0, name="g", **more):
 def test_groups_written_again_by_a_resumed_run_are_there_once(place):
     results = [group((scored(0), scored(1, 0.0))), group((scored(0, name="h"),))]
     for _ in range(2):
-        books = Books(place, "run")
+        books = Books(place, "run", place.root / "credit.jsonl")
         books.groups(results)
     assert [row["rollout_id"] for row in lines(place.rollouts)] == ["g/0", "g/1", "h/0"]
     assert [row["group_id"] for row in lines(place.groups)] == ["g", "h"]
@@ -46,7 +46,7 @@ def test_groups_written_again_by_a_resumed_run_are_there_once(place):
 
 
 def test_a_rollout_without_a_reward_enters_no_mean(place):
-    books = Books(place, "run")
+    books = Books(place, "run", place.root / "credit.jsonl")
     books.groups([group((scored(0), record(1, outcome=Failed("ModelTimeout", "late"))))])
     assert books.tfgrpo_block(NOTHING_LEARNED)["reward_scores"] == {
         "gt": {"mean": 1.0, "count": 1},
@@ -57,7 +57,7 @@ def test_a_rollout_without_a_reward_enters_no_mean(place):
 
 
 def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place):
-    books = Books(place, "run")
+    books = Books(place, "run", place.root / "credit.jsonl")
     tools = (event(), event(ok=False), event(None, tool="search"), event(0.1, tool="search"))
     books.groups([group((scored(0, tools=tools), scored(1)))])
     look_up, search = books.tfgrpo_block(NOTHING_LEARNED)["per_tool_metrics"]
@@ -75,7 +75,7 @@ def test_tool_calls_are_one_event_each_and_an_unknown_price_stays_unknown(place)
 
 def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
     failure = ReflectionFailure("ModelTimeout", "late", "1/train/0/q1/0/0/reflect/0#ab")
-    books = Books(place, "run")
+    books = Books(place, "run", place.root / "credit.jsonl")
     books.groups([
         group(
             (scored(0), scored(1, 0.0)),
@@ -94,7 +94,7 @@ def test_a_group_line_lists_proposals_rejections_and_failed_calls(place):
 
 def test_a_prompt_is_kept_once_as_it_is_sent(place):
     text = PackText("Be careful.\n", "d1", "arithmetic", "ab", ("e1",))
-    books = Books(place, "run")
+    books = Books(place, "run", place.root / "credit.jsonl")
     books.prompts([text, text])
     books.prompts([text])
     (row,) = lines(place.prompts)
@@ -102,7 +102,7 @@ def test_a_prompt_is_kept_once_as_it_is_sent(place):
 
 
 def test_a_rewarder_that_failed_is_a_line_of_its_epoch_and_shows_in_the_sums(place):
-    books = Books(place, "run")
+    books = Books(place, "run", place.root / "credit.jsonl")
     late = {"failures": {"slow": "no score within 2 s"}}
     books.groups([group((scored(0), scored(1, **late))), group((scored(0, name="h", **late),))])
     for _ in range(2):  # a resumed run ends it again

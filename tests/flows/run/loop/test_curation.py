@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.runs.running import PACKS, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
-from tfgrpo.flows.run import champion
+from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
+from tfgrpo.flows.run import lessons
 from tfgrpo.flows.run.loop import learn
 from tfgrpo.flows.run.loop.books import Books
 from tfgrpo.flows.run.loop.learn import reason_label
@@ -17,6 +17,7 @@ from tfgrpo.prompt_packs.inject import MergedPrompt, merge_each
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.curate import curate_batch
 from tfgrpo.tasks.shapes import ReflectionFailure
@@ -49,19 +50,14 @@ def test_a_failed_curation_ends_the_run_before_any_record_is_stored(tmp_path, mo
     assert store(tmp_path)
 
 
-def test_the_deterministic_rule_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
+def test_a_lost_curation_is_a_warning_and_its_broken_call_is_final(tmp_path, monkeypatch):
     broken = ReflectionFailure("RepairExhausted", "no usable answer", "1/train/0/-/0/0/curate/0#0123456789abcdef")
     curated(monkeypatch, lost=1, spend=Spend(failure=broken, broken=[broken]))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
-    assert "epoch 1, batch 1: the deterministic rule curated (no usable answer)" in manifest(tmp_path)["warnings"]
+    said = [text for text in manifest(tmp_path)["warnings"] if text.startswith("epoch 1, batch 1: 1 of ")]
+    assert "questions about the batch brought no usable answer (no usable answer)" in said[0]
     kept = [row for row in lines(paths(tmp_path).journal) if row["kind"] == "failure"]
     assert [row["key"] for row in kept] == [broken.call_key], "once, however often it is met again"
-
-
-def test_the_rule_without_a_failure_warns_of_no_usable_answer(tmp_path, monkeypatch):
-    curated(monkeypatch, lost=1, spend=Spend())
-    run(tmp_path, run_id=RUN, **SMALL)
-    assert any("curated (no usable answer)" in text for text in manifest(tmp_path)["warnings"])
 
 
 def without_the_first(pack, prompts):
@@ -70,17 +66,20 @@ def without_the_first(pack, prompts):
         yield MergedPrompt(merged.text, merged.experience_ids, merged.skipped + skipped)
 
 
-def test_a_lesson_that_is_not_injected_is_a_warning_and_the_run_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(champion, "merge_each", without_the_first)
+def test_a_lesson_that_is_not_injected_is_a_warning_and_in_no_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(lessons, "merge_each", without_the_first)
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
     assert any("was not injected: stamp of another pack version" in text for text in manifest(tmp_path)["warnings"])
+    rows = lines(TaskPaths.of(tmp_path, TASK).credit)
+    (swept,) = {tuple(row["one"]) for row in rows if row.get("source") == "sweep"}
+    assert list(swept) in [row["experience_ids"] for row in lines(paths(tmp_path).prompts)]
 
 
 def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, monkeypatch, otlp_receiver):
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
     holds = ExperienceStore.verify_stamp
-    monkeypatch.setattr(champion, "merge_each", without_the_first)
+    monkeypatch.setattr(lessons, "merge_each", without_the_first)
     # The second epoch writes under a stamp that is not in force.
     monkeypatch.setattr(ExperienceStore, "verify_stamp", lambda self, it: it.epoch == 1 and holds(self, it))
     assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
@@ -91,6 +90,8 @@ def test_lessons_kept_out_by_their_stamp_are_counted_as_violations(tmp_path, mon
     unsigned = [int(text.split(": ")[1].split()[0]) for text in said if "not stamped for the pack in force" in text]
     assert counted["stamp"] == sum(unsigned) > 0
     assert counted["injection"] >= sum("was not injected" in text for text in said) > 0
+    words = [row for row in lines(TaskPaths.of(tmp_path, TASK).credit) if row["kind"] == "word"]
+    assert {row["experience_id"] for row in words} <= {row["experience_id"] for row in store(tmp_path)}, "of no other"
 
 
 @pytest.mark.untraced
@@ -124,14 +125,13 @@ def test_prompts_hold_at_most_as_many_lessons_as_the_pack_has_slots(tmp_path):
     held = [len(row["experience_ids"]) for row in lines(paths(tmp_path).prompts)]
     assert max(held) == 3
     block = manifest(tmp_path)["tfgrpo"]
-    assert {*block["library"]} <= {name for name, each in block["accounts"].items() if each["net"] >= 2}
-    assert len(block["library"]) > 3, "the lessons never outgrew the pack"
+    assert len(block["on_trial"]) == 3 < len(block["lessons"]), "the lessons never outgrew the pack"
 
 
 @pytest.mark.parametrize(
     ("reason", "code"),
     [
-        ("add: over the edit budget of 12", "add_over_the_edit"),
+        ("new: changes the direction of a lesson", "new_changes_the_direction"),
         ("unknown L3, P4", "unknown_l_p"),
         ("7", ""),
     ],

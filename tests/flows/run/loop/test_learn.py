@@ -1,9 +1,10 @@
-"""The order of things: batches, arms, seeds and draws, whatever order groups come back in."""
+"""The order of things: batches, sides, rows and seeds, whatever order groups come back in."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,9 @@ from tests.support.agents.steps import group, record, spec
 from tests.support.runs.running import (
     RUN,
     SMALL,
+    TASK,
     Server,
+    decided,
     in_process,
     lines,
     manifest,
@@ -28,69 +31,103 @@ from tfgrpo.flows.console.observer import EpochStart
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences.credit import CreditFile
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
 
 
-def test_champion_and_candidate_run_the_same_items_with_the_same_seeds(tmp_path):
-    assert run(tmp_path, run_id=RUN, **SMALL).exit_code == 0
-    arms = {"champion": {}, "candidate": {}}
-    for row in lines(paths(tmp_path).rollouts):
+@pytest.fixture(scope="module")
+def night(tmp_path_factory):
+    """A night of three batches an epoch, in groups of five whose attempts often fail."""
+    out = tmp_path_factory.mktemp("night")
+    asked = {"actor__kind": "tests.support.agents.agents:asks_and_often_fails", "group_size": 5}
+    assert run(out, run_id=RUN, sample_size=24, batch_size=8, **asked).exit_code == 0
+    return out
+
+
+def sides(out):
+    """Prompts, rewards and losses of each group or swept item, by arm: sets of lessons, sorted lists and numbers."""
+    carried = {row["digest"]: frozenset(row["experience_ids"]) for row in lines(paths(out).prompts)}
+    found = defaultdict(dict)
+    for row in lines(paths(out).rollouts):
+        one = found[row["item_id"] if row["phase"] == "eval" else row["group_id"]]
+        lessons, rewards, lost = one.setdefault(row["arm"], (carried[row["prompt_digest"]], [], []))
+        assert lessons == carried[row["prompt_digest"]], "one prompt a side"
+        scored = row["outcome"]["name"] == "scored"
+        (rewards if scored else lost).append(row["outcome"]["reward"] if scored else row["index"])
+    return found
+
+
+def test_each_batch_divides_the_lessons_on_trial_in_at_most_three_ways_and_tosses_which_half_is_first(night):
+    found, batches = sides(night), defaultdict(list)
+    for row in lines(paths(night).groups):
+        if row["phase"] == "train":
+            batches[row["epoch"], row["batch"]].append(found[row["group_id"]])
+    first, *others = batches.values()
+    assert [(list(group), group["group"][0]) for group in first] == [(["group"], frozenset())] * 8
+    turned = 0
+    for groups in others:
+        halves = [(group["one"][0], group["other"][0]) for group in groups]
+        assert len({one | other for one, other in halves}) == 1, "together the lessons on trial"
+        assert not any(one & other for one, other in halves), "each of them once"
+        assert 1 < len({frozenset(pair) for pair in halves}) <= 3
+        turned += any(pair[::-1] in halves for pair in halves)
+    assert turned > 1
+    arms = defaultdict(list)
+    for row in lines(paths(night).rollouts):
+        if row["arm"] in {"one", "other"}:
+            arms[row["group_id"]].append(row["arm"])
+    assert {*map(tuple, arms.values())} == {("one",) * 2 + ("other",) * 3, ("one",) * 3 + ("other",) * 2}, (
+        "the odd attempt"
+    )
+
+
+def test_rows_say_what_the_prompts_carried_and_how_each_attempt_ended(night):
+    found, rows = sides(night), [row for row in lines(TaskPaths.of(night, TASK).credit) if row["kind"] == "row"]
+    names = [row["item_id"] if row["source"] == "sweep" else row["line_id"].partition("/")[2] for row in rows]
+    assert sorted(names) == sorted(found), "one row a learning group, and one a swept item"
+    assert [row["source"] for row in rows] == ["learning"] * 48 + ["sweep"] * 24
+    assert sum(row["lost_one"] + row["lost_other"] for row in rows) > 9
+    nothing = (frozenset(), [], [])
+    for name, row in zip(names, rows, strict=True):
+        arms = ("library", "none") if row["source"] == "sweep" else ("one", "other")
+        one, other = (found[name].get(arm, nothing) for arm in arms)
+        one = found[name].get("group", one)
+        assert (frozenset(row["one"]), sorted(row["rewards_one"]), row["lost_one"]) == (
+            one[0],
+            sorted(one[1]),
+            len(one[2]),
+        )
+        assert (frozenset(row["other"]), sorted(row["rewards_other"])) == (other[0], sorted(other[1]))
+        assert row["lost_other"] == len(other[2])
+
+
+def test_both_sides_of_the_sweep_run_the_same_items_with_the_same_seeds_and_come_first_by_turns(night):
+    arms = {"library": {}, "none": {}}
+    for row in lines(paths(night).rollouts):
         if row["phase"] == "eval":
             arms[row["arm"]][row["item_id"], row["index"]] = row["seed"]
-    assert arms["champion"] == arms["candidate"]
-    assert arms["champion"]
-    learned = {row["item_id"] for row in lines(paths(tmp_path).rollouts) if row["phase"] == "train"}
-    assert learned.isdisjoint(item for item, _ in arms["champion"])
+    assert arms["library"] == arms["none"] != {}
+    learned = {row["item_id"] for row in lines(paths(night).rollouts) if row["phase"] == "train"}
+    assert learned.isdisjoint(item for item, _ in arms["none"])
+    order = [row["arm"] for row in lines(paths(night).groups) if row["phase"] == "eval"]
+    assert order == ["none", "library", "library", "none"] * 12
 
 
-def _uncurated(session, groups, results, meanwhile):
-    """A curation that changes nothing."""
-    meanwhile()
-
-
-def test_no_sweep_is_run_for_equal_libraries_and_the_message_explains_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfgrpo.flows.run.loop.learn.curate", _uncurated)
+def test_a_night_with_nothing_to_follow_sweeps_nothing_and_says_so(tmp_path):
     with Server() as server:
-        summary = run(tmp_path, run_id=RUN, **on_server(server))
+        summary = run(tmp_path, run_id=RUN, **on_server(server, tfgrpo__min_spread=2.0))
     assert summary.exit_code == 0
     assert {row["phase"] for row in lines(paths(tmp_path).rollouts)} == {"train"}
-    assert "same library: nothing to compare, and no sweep was run" in summary.message
-    gate, written = summary.details["gate"], manifest(tmp_path)
-    assert (gate["decision"], gate["pairs"], gate["lost_share"]) == ("undecided", 0, 0.0)
+    assert summary.message == "Not yet: no lesson is likely to help so far"
+    decision, written = summary.details["decision"], manifest(tmp_path)
+    assert (decision["decision"], decision["experience_ids"], decision["swept"]) == ("not yet", [], 0)
+    assert decision["rewards"] == {"library": None, "none": None}
     assert written["forecast"]["calls"]["low"] <= len(server.bodies) == written["ledger"]["calls"]
     assert [epoch["phase"] for epoch in written["tfgrpo"]["epochs"]] == ["train", "train"]
     assert all(check["ok"] for stage in written["stages"] for check in stage.get("checks", ()))
-    assert "no sweep was run" in paths(tmp_path).report.read_text()
-
-
-def _as_an_older_version_wrote_it(out):
-    """The manifest of a run before learning had a limit and rules of its own."""
-    path = paths(out).manifest
-    older = json.loads(path.read_text())
-    del older["learning_rules"], older["settings"]["model"]["learner_max_tokens"]
-    del older["sources"]["model.learner_max_tokens"]
-    path.write_text(json.dumps(older))
-
-
-@pytest.mark.parametrize("learning", [True, False])
-def test_a_run_of_an_older_version_is_resumed_and_replayed_from_its_journal(tmp_path, monkeypatch, learning):
-    monkeypatch.setattr("tfgrpo.flows.run.open.LEARNING_RULES", 1)
-    if not learning:
-        monkeypatch.setattr("tfgrpo.flows.run.loop.learn.curate", _uncurated)
-    with Server() as server:
-        asked = on_server(server, model__max_tokens=1024, model__learner_max_tokens=1024)
-        assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
-        calls = len(server.bodies)
-        _as_an_older_version_wrote_it(tmp_path)
-        monkeypatch.setattr("tfgrpo.flows.run.open.LEARNING_RULES", 2)
-        summary = run(tmp_path, resume=RUN)
-        assert summary.exit_code == 0, summary.message
-        assert len(server.bodies) == calls
-        assert learning or {row["arm"] for row in lines(paths(tmp_path).rollouts)} == {"train", "champion"}
-    again = run(tmp_path, replay=RUN)
-    assert again.exit_code == 0, again.message
-    assert manifest(tmp_path)["learning_rules"] == 1
+    assert summary.message in paths(tmp_path).report.read_text()
 
 
 def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
@@ -103,29 +140,45 @@ def test_the_temperature_of_each_phase_is_the_one_asked_for(tmp_path):
     assert attempts[0.1] == len(evaluated)
 
 
-def test_an_item_drawn_twice_is_two_groups_with_replies_of_their_own(tmp_path):
-    with Server() as server:
-        asked = on_server(server, sample_size=30, tfgrpo__with_replacement=True, batch_size=30, epochs=2)
-        assert run(tmp_path, run_id=RUN, **asked).exit_code == 0
-    rows = [row for row in lines(paths(tmp_path).rollouts) if row["epoch"] == 1]
-    (item, count), *_ = Counter(row["item_id"] for row in rows).most_common(1)
-    assert count > 4
-    assert len({row["group_id"] for row in rows if row["item_id"] == item}) == count // 4
-    assert len({row["seed"] for row in rows if row["item_id"] == item}) == count
-    assert max(server.asked().values()) == 1
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small run without any trouble."""
+    out = tmp_path_factory.mktemp("whole")
+    assert run(out, run_id=RUN, **SMALL).exit_code == 0
+    return out
 
 
-def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monkeypatch):
-    run(tmp_path / "a", run_id=RUN, **SMALL)
-
+def test_what_is_written_does_not_depend_on_who_comes_back_first(tmp_path, monkeypatch, whole):
     def backwards(session, specs, real=running_batches.run_groups):
         yield from reversed(list(real(session, specs)))
 
     monkeypatch.setattr(running_batches, "run_groups", backwards)
-    run(tmp_path / "b", run_id=RUN, **SMALL)
-    assert store(tmp_path / "a") == store(tmp_path / "b")
-    order = [[row["rollout_id"] for row in lines(paths(tmp_path / name).rollouts)] for name in "ab"]
+    run(tmp_path, run_id=RUN, **SMALL)
+    assert (store(tmp_path), decided(tmp_path)) == (store(whole), decided(whole))
+    order = [[row["rollout_id"] for row in lines(paths(out).rollouts)] for out in (tmp_path, whole)]
     assert order[0] == order[1]
+
+
+@pytest.mark.parametrize(("at", "written"), [(1, True), (2, False), (4, True), (9, False), (9, True)])
+def test_a_run_that_breaks_between_its_lines_of_credit_has_each_once_when_it_is_resumed(
+    tmp_path, monkeypatch, whole, at, written
+):
+    count, append = itertools.count(1), CreditFile.append
+
+    def breaks(self, new):
+        number = next(count)
+        done = append(self, new) if number != at or written else 0
+        if number == at:
+            raise StoreError("no space left")
+        return done
+
+    monkeypatch.setattr(CreditFile, "append", breaks)
+    assert run(tmp_path, run_id=RUN, **SMALL).status == "failed"
+    assert not TaskPaths.of(tmp_path, TASK).promotions.exists()
+    monkeypatch.undo()
+    for _ in range(2):
+        assert run(tmp_path, resume=RUN).exit_code == 0
+        assert decided(tmp_path) == decided(whole)
 
 
 def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_order(monkeypatch):
@@ -162,22 +215,27 @@ def test_epoch_sums_average_scored_rollouts_only():
         group((record(0, outcome=Scored(1.0, ())), record(1, outcome=Failed("ModelTimeout", "late")))),
         group((record(0, outcome=Ungraded("empty", "")), record(1, outcome=Scored(0.5, ()))), signal="flat"),
     ])  # fmt: skip
-    end = tally.end(Library(()))
+    end = tally.end(())
     assert (end.mean_reward, end.scored, end.lost, end.informative) == (0.75, 2, 2, 1)
     assert tally.solve_rate == 0.5
 
 
-def test_a_learning_epoch_reports_the_library_that_learns_and_shows_the_champion_beside_it():
+def test_a_sweep_reports_the_rewards_with_lessons_and_shows_those_without_beside_them():
+    sums = EpochSums(EpochStart(3, 3, "eval", 2, 0.3))
+    rollouts = [
+        record(number, outcome=Scored(reward, ()), arm=arm)
+        for number, (arm, reward) in enumerate([("none", 0.0), ("none", 0.5), ("library", 0.5), ("library", 1.0)])
+    ]
+    sums.add([group(tuple(rollouts))])
+    assert (sums.mean_reward, sums.solve_rate, sums.scored) == (0.75, 0.5, 4)
+    assert sums.reward == "with lessons 0.750, no lessons 0.250"
+
+
+def test_the_sides_of_learning_groups_are_one_figure():
     sums = EpochSums(EpochStart(1, 3, "train", 2, 0.7))
-    arms = ("champion", "champion", "candidate", "candidate")
-    rewards = (0.0, 0.0, 0.5, 1.0)
-    rollouts = (
-        record(n, outcome=Scored(reward, ()), arm=arm)
-        for n, (arm, reward) in enumerate(zip(arms, rewards, strict=True))
-    )
-    sums.add([group(tuple(rollouts)), group((record(0, outcome=Scored(0.0, ())),))])
-    assert (sums.mean_reward, sums.solve_rate, sums.scored) == (0.5, pytest.approx(1 / 3), 5)
-    assert sums.reward == "before 0.000, after 0.750"
+    arms = ("one", "other", "group")
+    sums.add([group(tuple(record(n, outcome=Scored(n / 2, ()), arm=arm) for n, arm in enumerate(arms)))])
+    assert (sums.mean_reward, sums.reward) == (0.5, "reward 0.500")
 
 
 def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
@@ -188,20 +246,20 @@ def test_the_solve_rate_counts_the_upper_end_of_the_declared_range():
 
 def test_epoch_sums_name_the_most_frequent_reason_of_losses_and_store_few():
     tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
-    assert tally.end(Library(())).lost_mostly == ""
+    assert tally.end(()).lost_mostly == ""
     tally.add([group(tuple(record(n, outcome=Failed("ModelTimeout", f"late {n}")) for n in range(500)))])
     down = group((record(0, outcome=Ungraded("rewarder", "remote:\nit is down")),) * 2)
     tally.add([down])
-    assert tally.end(Library(())).lost == 502
+    assert tally.end(()).lost == 502
     assert len(tally.rollouts.reasons) == 100
     tally = EpochSums(EpochStart(1, 3, "train", 1, 0.7))
     tally.add([down, group((record(0, outcome=Failed("ModelTimeout", "late")),))])
-    assert tally.end(Library(())).lost_mostly == "2 × ungraded: remote: it is down"
+    assert tally.end(()).lost_mostly == "2 × ungraded: remote: it is down"
 
 
 def test_an_epoch_without_evidence_has_no_mean():
     tally = EpochSums(EpochStart(1, 3, "eval", 1, 0.7))
-    assert tally.end(Library(())).mean_reward is None
+    assert tally.end(()).mean_reward is None
     assert tally.solve_rate is None
 
 

@@ -50,11 +50,6 @@ class Serving:
 
     def __init__(self, endpoint: Endpoint, stack: AsyncExitStack) -> None:
         self.endpoint, self._stack = endpoint, stack
-        self.asked: list[str] = []
-
-    def lessons(self, text: str) -> str:
-        self.asked.append(text)
-        return LESSONS
 
     async def client(self, *, token: str | None = None, key: str = CALLERS, **options: Any) -> httpx.AsyncClient:
         own = ApiKey(KEY) if token is not None else None
@@ -69,7 +64,7 @@ class Serving:
         )
         self._stack.push_async_callback(client.aclose)
         telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
-        traffic = Traffic("t", self.lessons, telemetry, **options)
+        traffic = Traffic("t", lambda: LESSONS, telemetry, **options)
         server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
         self._stack.push_async_callback(server.aclose)
         url = await server.start(socket.create_server(("127.0.0.1", 0)))
@@ -96,7 +91,6 @@ async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint: 
     assert asked.headers["Authorization"] == f"Bearer {CALLERS}"
     assert asked.headers["x-api-key"] == "second"
     assert asked.body["messages"] == [{"role": "system", "content": LESSONS}, *ask()["messages"]]
-    assert serving.asked == ["3 + 4?"]
 
 
 async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_served(
@@ -304,7 +298,7 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_of_its_first_message(
+async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_message(
     endpoint: Endpoint, serving: Serving, tmp_path: Path, named: bool
 ) -> None:
     kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
@@ -318,7 +312,6 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_
     await turn(response_body("", [("c", "add", "{}")], id="resp_1"), "3 + 4?", None)
     await turn(response_body("seven", id="resp_2"), [{"type": "function_call_output", "call_id": "c"}], "resp_1")
     await turn(response_body("eight", id="resp_3"), "and 3 + 5?", "resp_2")
-    assert serving.asked == ["3 + 4?"] * 3
     if not named:
         await turn(response_body("nine", id="resp_4"), "and 3 + 6?", "resp_of_another_gateway")
     [item] = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
@@ -326,17 +319,17 @@ async def test_a_conversation_kept_by_the_endpoint_has_the_lessons_and_the_item_
 
 
 @pytest.mark.parametrize(("limit", "most"), [("_REMEMBERED", 2), ("_CHARACTERS", 8)])
-async def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(conversations, limit, most)
-    client = await serving.client()
-    for name, given in (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more")):
-        await client.post("/v1/responses", json={"model": "m", "input": given, "conversation": name})
-    assert serving.asked == ["one", "two", "one", "three", "one", "more"]
+    known = conversations.Conversations()
+    requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
+    found = [known.of({"conversation": name}, conversations.Opening("", text), None) for name, text in requests]
+    assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
 
 
-async def test_a_name_for_independent_questions_gives_each_its_own_lessons_and_item(
+async def test_a_name_for_independent_questions_gives_each_its_own_item(
     endpoint: Endpoint, serving: Serving, tmp_path: Path
 ) -> None:
     kept = KeptItems(tmp_path / "live.jsonl", 1 << 20, print)
@@ -345,6 +338,5 @@ async def test_a_name_for_independent_questions_gives_each_its_own_lessons_and_i
     for given, after in (("one", None), ("two", None), ("and one?", "resp_1"), ("lost", "resp_of_another_gateway")):
         body = {"model": "m", "input": given, "previous_response_id": after}
         await client.post("/v1/responses", json=body, headers={"x-tfgrpo-conversation": "a user"})
-    assert serving.asked == ["one", "two", "one", "lost"]
     items = map(json.loads, (tmp_path / "live.jsonl").read_text().splitlines())
     assert [item["prompt"] for item in items] == ["one", "two"]

@@ -12,7 +12,6 @@ import pytest
 from benchmarks.generated_items import generate_items
 from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, in_process, request
-from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
 from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall, open_world
@@ -301,7 +300,7 @@ async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_overload_and_failure_are_errors_in_the_form_of_the_dialect(dialect, stream):
     for fault, status in (("rate_limit", 429), ("server_error", 500)):
-        async with in_process(faults=FaultSettings(**{fault: 1.0})) as client:
+        async with in_process(faults={fault: 1.0}) as client:
             bodies = [body_of(dialect, f"Solve it {n}.", stream=stream) for n in range(8)]
             responses = [await post(client, dialect, body) for body in bodies]
         failed = [response for response in responses if response.status_code == status]
@@ -324,21 +323,21 @@ async def test_overload_and_failure_are_errors_in_the_form_of_the_dialect(dialec
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_streams_break_off_in_the_middle(dialect):
     body = body_of(dialect, stream=True)
-    async with in_process(faults=FaultSettings(bad_json=1.0)) as client:
+    async with in_process(faults={"bad_json": 1.0}) as client:
         *frames, last = (await post(client, dialect, body)).text.removesuffix("\n\n").split("\n\n")
     assert len(frames) > 2
     with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
         json.loads(last.partition("data: ")[2])
-    async with in_process(faults=FaultSettings(empty=1.0)) as client:
+    async with in_process(faults={"empty": 1.0}) as client:
         events = events_of(await post(client, dialect, body))
     assert streamed_text(dialect, events) == ""
-    async with in_process(faults=FaultSettings(truncated=1.0)) as client:
+    async with in_process(faults={"truncated": 1.0}) as client:
         cut = json.dumps(events_of(await post(client, dialect, body)))
     assert {"chat/completions": '"length"', "responses": "max_output_tokens", "messages": '"max_tokens"'}[
         dialect
     ] in cut
     async with (
-        running_server(SimulatedOptions(faults=FaultSettings(reset=1.0))) as base_url,
+        running_server(SimulatedOptions(faults={"reset": 1.0})) as base_url,
         httpx.AsyncClient(base_url=base_url, trust_env=False) as client,
         client.stream("POST", f"/{dialect}", json=body) as response,
     ):

@@ -11,19 +11,17 @@ import pytest
 
 from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ask, in_process, request
-from tfgrpo.pipelines.settings.model import FaultSettings
+from tfgrpo.pipelines.settings.model import FAULT_KINDS
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 from tfgrpo.tasks.models.simulated.engine import choose_fault
 
-FAULT_KINDS = tuple(FaultSettings.model_fields)
 TRANSPORTS = ("in process", "tcp")
 GIVE_UP_S = {"hang": 0.3}
 """How long a call is waited for, where that is not long."""
 
 
 @contextlib.asynccontextmanager
-async def client_of(transport, **shares):
-    faults = FaultSettings(**shares)
+async def client_of(transport, **faults):
     if transport == "in process":
         async with in_process(faults=faults) as client:
             yield client
@@ -77,7 +75,7 @@ async def test_a_truncated_answer_counts_its_own_tokens():
 
 
 async def test_a_reset_breaks_the_connection_in_the_middle_of_the_answer():
-    async with running_server(SimulatedOptions(faults=FaultSettings(reset=1.0))) as base_url:
+    async with running_server(SimulatedOptions(faults={"reset": 1.0})) as base_url:
         url = httpx.URL(base_url)
         reader, writer = await asyncio.open_connection(url.host, url.port)
         body = httpx.Request("POST", f"{base_url}/chat/completions", json=request())
@@ -100,15 +98,15 @@ async def test_faults_are_a_function_of_seed_request_and_count_and_a_retry_can_s
 
 
 def test_shares_are_kept():
-    faults = FaultSettings(**dict.fromkeys(FAULT_KINDS, 0.1))
+    faults = dict.fromkeys(FAULT_KINDS, 0.1)
     drawn = [choose_fault(faults, 0, f"request {n}", 0) for n in range(4000)]
     for kind in FAULT_KINDS:
         assert 0.08 < drawn.count(kind) / 4000 < 0.12
-    assert choose_fault(FaultSettings(), 0, "x", 0) is None
+    assert choose_fault({}, 0, "x", 0) is None
 
 
 async def test_a_reset_in_process_is_half_an_answer_where_app_errors_are_suppressed():
-    app = simulated_app(SimulatedOptions(faults=FaultSettings(reset=1.0)))
+    app = simulated_app(SimulatedOptions(faults={"reset": 1.0}))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
         response = await client.post("/chat/completions", json=request())
@@ -116,7 +114,7 @@ async def test_a_reset_in_process_is_half_an_answer_where_app_errors_are_suppres
 
 
 async def test_a_client_that_gives_up_frees_its_hanging_call():
-    async with running_server(SimulatedOptions(faults=FaultSettings(hang=1.0))) as base_url:
+    async with running_server(SimulatedOptions(faults={"hang": 1.0})) as base_url:
         before = len(asyncio.all_tasks())
         async with httpx.AsyncClient(base_url=base_url, trust_env=False) as client:
             assert await outcome(client, request(), GIVE_UP_S["hang"]) == "hang"
@@ -128,7 +126,7 @@ async def test_a_client_that_gives_up_frees_its_hanging_call():
 
 
 async def test_a_closing_server_ends_a_hanging_call_without_an_answer():
-    app = simulated_app(SimulatedOptions(faults=FaultSettings(hang=1.0)))
+    app = simulated_app(SimulatedOptions(faults={"hang": 1.0}))
     body, sent = json.dumps(request()).encode(), []
     messages = iter([{"type": "http.request", "body": body}, {"type": "http.request", "body": b""}])
 

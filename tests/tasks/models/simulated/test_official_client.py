@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.models.simulated_calls import ask, content_of, in_process, request
-from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import CURATION, RECURRING, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 CLOSED: dict[str, Any] = {
@@ -98,6 +98,6 @@ async def test_names_that_openai_refuses_are_refused(name: str) -> None:
             assert (await client.post("/chat/completions", json=request(**given))).status_code == 400
 
 
-@pytest.mark.parametrize("answer", [LESSONS, OPERATIONS, SHORTENED], ids=lambda answer: answer.name)
+@pytest.mark.parametrize("answer", [REFLECTION, CURATION, RECURRING, SHORTENED], ids=lambda answer: answer.name)
 def test_our_own_schemas_can_be_followed_strictly(answer: Any) -> None:
     assert strict_fault(answer.schema) is None

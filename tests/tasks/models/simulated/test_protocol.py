@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.generated_items import generate_items
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
-from tfgrpo.pipelines.settings.model import FaultSettings, SimulatedSettings
+from tfgrpo.pipelines.settings.model import SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.engine import _REMEMBERED, Engine
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
@@ -300,11 +300,11 @@ async def test_latency_is_added():
 
 
 def test_options_come_from_settings():
-    settings = SimulatedSettings(world="unlearnable", seed=4, latency_s=0.5, faults=FaultSettings(hang=0.1))
+    settings = SimulatedSettings(world="unlearnable", seed=4, latency_s=0.5, faults={"hang": 0.1})
     options = SimulatedOptions(**dict(settings), api_key="key")
     assert options.model_dump() == {**settings.model_dump(), "api_key": "key", "night": 0}
     with pytest.raises(ValueError, match="at most 1") as caught:
-        SimulatedOptions(faults=FaultSettings(hang=0.6, reset=0.6), api_key="s3cret")
+        SimulatedOptions(faults={"hang": 0.6, "reset": 0.6}, api_key="s3cret")
     assert "s3cret" not in str(caught.value)
 
 

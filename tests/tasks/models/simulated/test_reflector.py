@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.models.simulated_calls import request
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.tasks.learning.ask import DIGEST, REFLECTION, Question
+from tfgrpo.tasks.learning.ask import DIGEST, RECURRING, REFLECTION, Question
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
 from tfgrpo.tasks.models.simulated.reflector import USELESS
 from tfgrpo.tasks.models.simulated.roles import learned_answer
@@ -48,9 +48,11 @@ def judgements(asked, seed=0, **dials):
     return {each["lesson"]: each["judgement"] for each in answer["judgements"]}
 
 
-def test_a_request_without_lessons_in_force_is_answered_in_the_older_form():
-    assert answered(question(GOOD, BAD)) == {"lessons": answered(question(GOOD, BAD), system=with_lessons())["lessons"]}
-    assert set(answered(question(GOOD, BAD))) == {"lessons"}
+def test_every_answer_has_the_whole_form_and_without_lessons_in_force_none_is_judged():
+    answer = answered(question(GOOD, BAD))
+    assert list(answer) == ["first_difference", "cause", "judgements", "lessons"]
+    assert answer["judgements"] == []
+    assert answer["lessons"] == answered(question(GOOD, BAD), system=with_lessons())["lessons"]
 
 
 def test_lessons_that_bear_on_the_difference_are_judged_and_others_left_out_or_unused():
@@ -88,3 +90,27 @@ def test_a_digest_keeps_what_the_attempt_shows_so_that_it_can_be_reflected_on():
     digests = [DIGEST.read(json.dumps(each)).digest for each in told]
     assert max(map(len, digests)) < 1_000
     assert judgements(question("x", "y", digests=digests))["L1"] == "helped"
+
+
+def recurring(*causes, seed=0, **changes):
+    shown = [{"group": f"G{number}", "cause": cause} for number, cause in enumerate(causes, start=1)]
+    return answered({"causes": shown, "max_lessons": 2, "max_words": 32, **changes}, seed)["lessons"]
+
+
+def test_what_recurs_in_the_causes_of_several_groups_is_named_with_them_and_mostly_the_right_way_round():
+    cause = answered(question(GOOD, BAD))["cause"]
+    turned = answered(question(BAD, GOOD))["cause"]
+    [told] = recurring(cause, "SIMULATED: something else.", cause, turned)
+    assert told["groups"] == ["G1", "G3"]
+    for causes, expected in (((cause, cause), 1), ((turned, turned), -1)):
+        lessons = [lesson for seed in range(300) for lesson in recurring(*causes, seed=seed)]
+        stances = [WORLD.lexicon.stances(each["polarity"], each["text"]).get(REFUND.name, 0) for each in lessons]
+        assert stances.count(expected) / 300 == pytest.approx(0.85, abs=0.06)
+
+
+def test_what_one_group_alone_says_does_not_recur_and_the_number_of_lessons_is_kept():
+    cause = answered(question(GOOD, BAD))["cause"]
+    assert recurring(cause, "") == []
+    assert recurring(cause, cause, max_lessons=0) == []
+    read = RECURRING.read(json.dumps({"lessons": recurring(cause, cause)}))
+    assert read.lessons[0].groups == ["G1", "G2"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.models.simulated_calls import ask, content_of, in_process, request, schema
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.learning.ask import LESSONS, OPERATIONS, SHORTENED
+from tfgrpo.tasks.learning.ask import CURATION, REFLECTION, SHORTENED
 from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS, ReflectionAsk, contrasts, reflect
 from tfgrpo.tasks.models.simulated.roles import ShortenAsk, minimal_instance, shorten
@@ -35,22 +35,24 @@ def lessons(*attempts, seed=0, **changes):
 
 
 def entry(name, advice, support=1):
-    return {"id": name, "polarity": advice.polarity, "text": advice.text, "support": support}
+    return {"id": name, "polarity": advice.polarity, "text": advice.text, "support": support, "for": support}
 
 
-def curation(library=(), proposals=(), **changes):
-    return {"library": list(library), "proposals": list(proposals), "rejected_before": [], "capacity": 12,
-            "edit_budget": 12, "max_words": 32, **changes}  # fmt: skip
+def curation(known=(), proposals=(), **changes):
+    return {"known": list(known), "proposals": list(proposals), "rejected_before": {}, "max_words": 32, **changes}
 
 
 def decide(seed=0, **question):
-    return curate(WORLD.lexicon, CurationAsk.model_validate(curation(**question)), random.Random(seed))["operations"]
+    return curate(WORLD.lexicon, CurationAsk.model_validate(curation(**question)), random.Random(seed))["answers"]
 
 
 def usual(**question):
-    """The decision most often come to."""
+    """The decision most often come to: class, proposals, targets and text of every entry."""
     counted = Counter(json.dumps(decide(seed, **question)) for seed in range(40))
-    return json.loads(counted.most_common(1)[0][0])
+    return [
+        tuple(each[key] for key in ("class", "proposals", "targets", "text"))
+        for each in json.loads(counted.most_common(1)[0][0])
+    ]
 
 
 def stance(lesson):
@@ -121,75 +123,63 @@ def test_shortening_keeps_whole_sentences_where_it_can():
     assert shorten(ShortenAsk(text="short", max_words=32)) == {"text": "short"}
 
 
-def test_new_subjects_are_added_best_supported_first():
+def test_new_subjects_are_named_best_supported_first():
     days, refund, other = DAYS.good_advice[0], REFUND.good_advice[0], REFUND.good_advice[1]
-    done = usual(proposals=[entry("P1", days), entry("P2", refund, 2), entry("P3", other, 3)])
-    assert [(op["op"], op["from"], op["text"]) for op in done] == [
-        ("add", ["P2", "P3"], other.text), ("add", ["P1"], days.text),
-    ]  # fmt: skip
+    proposals = [entry("P1", days), entry("P2", refund, 2), entry("P3", other, 3)]
+    assert usual(proposals=proposals) == [("new", ["P2", "P3"], [], other.text), ("new", ["P1"], [], days.text)]
 
 
-def test_a_lesson_already_in_the_library_is_kept():
-    done = usual(library=[entry("L1", REFUND.good_advice[0])], proposals=[entry("P1", REFUND.good_advice[1])])
-    assert [(op["op"], op["targets"], op["from"]) for op in done] == [("keep", ["L1"], ["P1"])]
+def test_a_proposal_confirms_the_lesson_that_says_the_same_and_contradicts_its_opposite():
+    right, wrong = REFUND.good_advice, REFUND.bad_advice
+    known = [entry("L1", right[0], 3), entry("L2", wrong[0])]
+    assert usual(known=known[:1], proposals=[entry("P1", right[1])]) == [("confirms", ["P1"], ["L1"], "")]
+    assert usual(known=known[:1], proposals=[entry("P1", wrong[0])]) == [("contradicts", ["P1"], ["L1"], "")]
+    assert usual(known=known, proposals=[entry("P1", wrong[0])]) == [
+        ("confirms", ["P1"], ["L2"], ""),
+        ("contradicts", ["P1"], ["L1"], ""),
+    ]
+    assert usual(proposals=[entry("P1", right[0], 2), entry("P2", wrong[0])]) == [
+        ("new", ["P1"], [], right[0].text),
+        ("contradicts", ["P2"], ["P1"], ""),
+    ]
 
 
-def test_the_side_with_more_support_wins_and_an_even_split_changes_nothing():
-    right, wrong = REFUND.good_advice[0], REFUND.bad_advice[0]
-    done = usual(library=[entry("L1", wrong)], proposals=[entry("P1", right, 3)])
-    assert [(op["op"], op["targets"], op["text"]) for op in done] == [("modify", ["L1"], right.text)]
-    assert usual(library=[entry("L1", wrong, 2)], proposals=[entry("P1", right, 1)]) == []
-    assert usual(proposals=[entry("P1", right), entry("P2", wrong)]) == []
+def test_sometimes_both_sides_are_confused():
+    sides = {"known": [entry("L1", REFUND.good_advice[0]), entry("L2", REFUND.bad_advice[0])]}
+    proposed = {"proposals": [entry("P1", REFUND.good_advice[0])]}
+    confirmed = Counter(
+        one["targets"][0]
+        for seed in range(500)
+        for one in decide(seed, **sides, **proposed)
+        if one["class"] == "confirms"
+    )
+    assert 3 <= confirmed["L2"] <= 35 < confirmed["L1"]
 
 
-def test_sometimes_the_minority_wins():
-    sides = {"proposals": [entry("P1", REFUND.good_advice[0], 5), entry("P2", REFUND.bad_advice[0])]}
-    added = Counter(op["from"][0] for seed in range(500) for op in decide(seed, **sides) if op["op"] == "add")
-    assert 3 <= added["P2"] <= 35 < added["P1"]
+def test_near_duplicates_among_known_lessons_are_merged():
+    known = [entry("L1", REFUND.good_advice[0]), entry("L2", REFUND.good_advice[1], 4)]
+    assert usual(known=known) == [("merge", [], ["L1", "L2"], REFUND.good_advice[1].text)]
 
 
-def test_near_duplicates_in_the_library_are_merged():
-    library = [entry("L1", REFUND.good_advice[0]), entry("L2", REFUND.good_advice[1], 4)]
-    (done,) = usual(library=library, proposals=[])
-    assert (done["op"], done["targets"], done["text"]) == ("merge", ["L1", "L2"], REFUND.good_advice[1].text)
+def test_useless_and_too_long_proposals_are_seldom_taken_for_new():
+    for question in (
+        {"proposals": [entry("P1", USELESS[0])]},
+        {"proposals": [entry("P1", DAYS.good_advice[0])], "max_words": 3},
+    ):
+        classes = Counter(one["class"] for seed in range(400) for one in decide(seed, **question) if one["proposals"])
+        assert 0.08 < classes["new"] / 400 < 0.23
+        assert classes["new"] + classes["useless"] == 400
 
 
-def test_useless_proposals_are_seldom_added():
-    added = sum(op["op"] == "add" for seed in range(400) for op in decide(seed, proposals=[entry("P1", USELESS[0])]))
-    assert 0.08 < added / 400 < 0.23
-
-
-def test_rejected_or_too_long_proposals_are_not_added():
-    advice = REFUND.good_advice[0]
-    assert usual(proposals=[entry("P1", advice)], rejected_before=[advice.text.upper()]) == []
-    assert usual(proposals=[entry("P1", advice)], max_words=3) == []
-
-
-def test_capacity_and_edit_budget_are_kept():
-    proposals = [entry(f"P{n}", pitfall.good_advice[0]) for n, pitfall in enumerate(PITFALLS.values())]
-    for seed in range(30):
-        assert sum(op["op"] == "add" for op in decide(seed, proposals=proposals, capacity=4)) <= 4
-        edits = [
-            op for op in decide(seed, proposals=proposals, edit_budget=3) if op["op"] in {"add", "modify", "merge"}
-        ]
-        assert len(edits) <= 3
-    assert usual(proposals=proposals, capacity=0) == []
-
-
-def test_a_useless_lesson_makes_room_in_a_full_library():
-    done = usual(library=[entry("L1", USELESS[0])], proposals=[entry("P1", REFUND.good_advice[0])], capacity=1)
-    assert [(op["op"], op["targets"]) for op in done] == [("delete", ["L1"]), ("add", [])]
-
-
-def test_sometimes_an_operation_is_invalid():
-    invalid = sum(any("nobody" in target for op in decide(seed) for target in op["targets"]) for seed in range(600))
+def test_sometimes_an_entry_cannot_be_carried_out():
+    invalid = sum(any("nobody" in target for one in decide(seed) for target in one["targets"]) for seed in range(600))
     assert 0.01 < invalid / 600 < 0.06
 
 
 @pytest.mark.parametrize("told", ["json_schema", "json_object", "none"])
 @pytest.mark.parametrize(("answer_schema", "question"), [
-    (LESSONS, reflection((1.0, GOOD), (0.0, BAD))),
-    (OPERATIONS, curation(proposals=[entry("P1", REFUND.good_advice[0])])),
+    (REFLECTION, reflection((1.0, GOOD), (0.0, BAD))),
+    (CURATION, curation(proposals=[entry("P1", REFUND.good_advice[0])])),
     (SHORTENED, {"text": "word " * 40, "max_words": 32, "max_chars": 280}),
 ])  # fmt: skip
 async def test_the_service_answers_learning_questions_by_their_schemas(answer_schema, question, told):
@@ -202,7 +192,7 @@ async def test_the_service_answers_learning_questions_by_their_schemas(answer_sc
 
 async def test_a_repair_is_answered_like_the_question_it_repairs():
     body = request(
-        json.dumps(reflection((1.0, GOOD), (0.0, BAD))), response_format=schema(LESSONS.name, LESSONS.schema)
+        json.dumps(reflection((1.0, GOOD), (0.0, BAD))), response_format=schema(REFLECTION.name, REFLECTION.schema)
     )
     body["messages"] += [
         {"role": "assistant", "content": '{"lessons": [{"polarity": "do", "te'},
@@ -210,7 +200,7 @@ async def test_a_repair_is_answered_like_the_question_it_repairs():
     ]
     async with in_process() as client:
         value = content_of(await ask(client, body))
-    jsonschema.validate(value, dict(LESSONS.schema))
+    jsonschema.validate(value, dict(REFLECTION.schema))
     assert value["lessons"]
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from tests.support.models.serving import running_server
 from tests.support.models.simulated_calls import ask, request
-from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.server import run_server
@@ -23,10 +22,9 @@ from tfgrpo.tasks.models.simulated.server import run_server
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import sys
-from tfgrpo.pipelines.settings.model import FaultSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 from tfgrpo.tasks.models.simulated.server import run_server
-options = SimulatedOptions(faults=FaultSettings(hang=float(sys.argv[1])))
+options = SimulatedOptions(faults={"hang": float(sys.argv[1])})
 run_server(options, "127.0.0.1", 0, lambda url: print(url, flush=True))
 print("ended", flush=True)
 """
@@ -45,7 +43,7 @@ async def test_a_server_answers_many_clients_at_once():
 async def test_calls_that_hang_do_not_delay_the_shutdown(monkeypatch):
     monkeypatch.setattr("tfgrpo.tasks.models.simulated.server._SHUTDOWN_S", 60)
     async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as client:
-        async with running_server(SimulatedOptions(faults=FaultSettings(hang=1.0))) as base_url:
+        async with running_server(SimulatedOptions(faults={"hang": 1.0})) as base_url:
             calls = [
                 asyncio.create_task(client.post(f"{base_url}/chat/completions", json=request(seed=n))) for n in range(8)
             ]

@@ -1,0 +1,127 @@
+"""Read what a task knows of its lessons, and phrase it: the same figures for commands, pages and manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.rewarders.statistics.credit import RULES, Effect
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
+from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, nights_before, read_decisions
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.decision import CONFIDENCE, signed
+from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
+from tfgrpo.tasks.shapes import estimated_tokens
+
+_ID_DIGITS: Final = 16
+
+
+def conditions_of(plan: Plan) -> str:
+    """Return the digest of what differences are measured under: the model, and the rewarders with their options."""
+    names = ("name", "weight", "options", "score_range")
+    rewarders = [each.model_dump(mode="json", include=set(names)) for each in plan.settings.rewarders]
+    return sha256_hex(canonical_json({"model": plan.models.name, "rewarders": rewarders}))[:_ID_DIGITS]
+
+
+def memory_of(
+    store: ExperienceStore,
+    lines: Sequence[CreditLine],
+    decisions: Sequence[Decision],
+    *,
+    simulated: bool,
+    night: int,
+    slots: int,
+    conditions: str | None = None,
+    serving: Sequence[str] | None = None,
+) -> Memory:
+    """Return what a task knows about one kind of model, with only the lessons whose stamps verify.
+
+    ``conditions`` None: those of the newest row. ``serving`` None: what the decisions say is in force.
+    """
+    lines = [line for line in lines if line.simulated == simulated]
+    if serving is None:
+        last = in_force(decisions, simulated=simulated)
+        serving = last.experience_ids if last else ()
+    if conditions is None:
+        conditions = next((line.conditions for line in reversed(lines) if isinstance(line, Row)), "")
+    named = {
+        name
+        for line in lines
+        for name in ((*line.one, *line.other) if isinstance(line, Row) else (line.experience_id,))
+    }
+    records: dict[str, ExperienceRecord] = {}
+    for record in filter(store.verify_stamp, store.find([*named, *serving])):
+        records.setdefault(record.experience_id, record)
+    return Memory(
+        records=tuple(records.values()),
+        lines=tuple(lines),
+        night=night,
+        conditions=conditions,
+        slots=slots,
+        serving=tuple(serving),
+        kept_out=kept_out(decisions, simulated=simulated),
+    )
+
+
+def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -> Credit:
+    """Return what a task knows of its lessons as of now, for commands and pages. Raises ``CorruptFile``."""
+    decisions = list(read_decisions(paths.promotions))
+    lines = read_credit(paths.credit)
+    # ``tfgrpo.night`` may be set, to a later one than the decisions count.
+    night = max((line.night for line in lines if line.simulated == simulated), default=0)
+    night = max(night, nights_before(one for one in decisions if one.simulated == simulated) - 1)
+    return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=RULES.most_on_trial))
+
+
+def effect_json(effect: Effect, attempts: int) -> dict[str, Any]:
+    """Return an effect in points, with its interval of 95 % and the attempts behind it."""
+    interval = effect.interval(attempts, CONFIDENCE)
+    return {
+        "mean": effect.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "likely": effect.likely,
+        "attempts": attempts,
+    }
+
+
+def effect_text(effect: Mapping[str, Any] | None) -> str:
+    """Return an effect of ``effect_json`` in words; a dash for none."""
+    if effect is None:
+        return "–"
+    mean, low, high = (signed(effect[name]) for name in ("mean", "low", "high"))
+    return f"{mean} points ({low} … {high}), {pluralize(effect['attempts'], 'attempt')}"
+
+
+def lesson_json(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> dict[str, Any]:
+    """Return what is known of a lesson besides its record: its state, effect, words for and against, and tokens."""
+    return {
+        "state": state_of(lesson, credit, serving),
+        "effect": effect_json(lesson.effect, lesson.attempts),
+        "support": lesson.net,
+        "groups_for": lesson.groups_for,
+        "groups_against": lesson.groups_against,
+        "nights": lesson.nights,
+        "opposites": list(lesson.opposites),
+        "kept_out": lesson.kept_out,
+        "tokens": lesson_tokens(lesson.record),
+    }
+
+
+def state_of(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str:
+    """Return ``in force``, ``kept out``, ``on trial`` or ``known``."""
+    if not lesson.ids.isdisjoint(serving):
+        return "in force"
+    if lesson.kept_out:
+        return "kept out"
+    return "on trial" if lesson.record in credit.on_trial else "known"
+
+
+def lesson_tokens(record: ExperienceRecord) -> int:
+    """Return the tokens that a lesson adds to each prompt, estimated by the length of its line."""
+    return estimated_tokens(f"- {record.polarity}: {record.summary32}\n")

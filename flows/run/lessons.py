@@ -1,0 +1,213 @@
+"""The library in force, from the store and the decisions, and the prompt with its lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tfgrpo.prompt_packs.inject import merge_each
+from tfgrpo.prompt_packs.models import LoadedPack
+from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
+from tfgrpo.prompt_packs.stamps import approved_stamps
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.experiences.decisions import Decision, chain_problems, in_force, read_decisions
+from tfgrpo.stores.experiences.library import Library, read_state, write_state
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.text import count_words, pluralize
+from tfgrpo.tasks.shapes import PackText
+
+if TYPE_CHECKING:
+    from tfgrpo.pipelines.plan.plan import Plan
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
+    """Return the library in force, from the store's records; empty before any.
+
+    ``simulated`` selects the decisions on simulated or on real models; None: on real ones, else on simulated ones.
+    """
+    return decided_library(store, in_force(read_decisions(paths.promotions), simulated=simulated))
+
+
+def decided_library(store: ExperienceStore, decision: Decision | None) -> Library:
+    """Return the library that a decision names; empty for None."""
+    return Library(()) if decision is None else library_of(store, decision.experience_ids, decision.signatures)
+
+
+def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[str, str] = _NONE) -> Library:
+    """Return the library of these experiences, in their order, without those that the task's store lacks.
+
+    Of several records with one id, the one with the given signature counts; without a given one, the first whose stamp
+    verifies, so that a line added by hand replaces no lesson; else the first.
+    """
+    found = filter(store.owns, store.find(ids))
+    fitting = [one for one in found if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
+    return Library.of_ids(sorted(fitting, key=lambda record: not store.verify_stamp(record)), ids)
+
+
+def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
+    """Return the signatures of a library's records as stored: a resumed run has signed them again, at another time."""
+    stored = library_of(store, [entry.experience_id for entry in library.entries])
+    return {entry.experience_id: entry.stamp_signature for entry in (*library.entries, *stored.entries)}
+
+
+def in_force_problems(
+    store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None, every: bool = False
+) -> list[str]:
+    """Return a warning for each reason why less is in force than was decided.
+
+    With ``every``, the records of all decisions are checked, else those of the last one.
+    """
+    decisions = list(read_decisions(paths.promotions))
+    latest = in_force(decisions, simulated=simulated)
+    looked_at = decisions if every else [latest] if latest is not None else []
+    named = [pair for one in looked_at for pair in ((name, one.signatures.get(name)) for name in one.experience_ids)]
+    return [*chain_problems(paths.promotions), *missing(store, named), *_view_problems(paths)]
+
+
+def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
+    """Return a warning that names the records (id and signature, if known) that the task's store lacks."""
+    found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
+    held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
+    lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
+    what = f"{pluralize(len(lost), 'lesson')} in force left out, not among the task's records as decided"
+    return [f"{what}: {', '.join(lost)}"] if lost else []
+
+
+def _view_problems(paths: TaskPaths) -> list[str]:
+    """Warn of lessons in ``state.json`` that no decision names: the decision was lost, or removed by hand."""
+    shown = ((read_state(paths.state) or {}).get("in_force") or {}).get("experiences") or ()
+    ids = {lesson["experience_id"] for lesson in shown}
+    if not ids or any(ids <= set(one.experience_ids) for one in read_decisions(paths.promotions)):
+        return []
+    lessons = pluralize(len(ids), "lesson")
+    return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} names"]
+
+
+def store_of(plan: Plan, task: TaskPaths | None = None, *, clock: Clock = utc_now) -> ExperienceStore:
+    """Return the store of a plan's task; of another ``task``, such as that of a replay, where one is given."""
+    return ExperienceStore(
+        (task or plan.paths).experiences,
+        approved=approved_stamps([plan.pack]),
+        task_id=plan.settings.task_id,
+        max_words=plan.pack.max_words,
+        epochs=plan.settings.tfgrpo.epochs,
+        clock=clock,
+    )
+
+
+def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Library, list[str]]:
+    """Return the library that a run starts from, and warnings for its lost and outdated lessons.
+
+    ``ids`` are those that a run to be continued began with; None: the library in force.
+    """
+    store = store_of(plan)
+    if ids is None:
+        return sound_library(store, plan.paths, simulated=plan.simulated)
+    # What the run itself appends repairs the file of decisions, so that no later run could tell.
+    lost = [*chain_problems(plan.paths.promotions), *missing(store, [(name, None) for name in ids])]
+    return _verifying(store, library_of(store, ids), lost)
+
+
+def sound_library(store: ExperienceStore, paths: TaskPaths, *, simulated: bool) -> tuple[Library, list[str]]:
+    """Return the lessons in force that verify, and warnings for the others."""
+    lost = in_force_problems(store, paths, simulated=simulated)
+    return _verifying(store, library_in_force(store, paths, simulated=simulated), lost)
+
+
+def _verifying(store: ExperienceStore, library: Library, warnings: list[str]) -> tuple[Library, list[str]]:
+    sound = verified(library, store)
+    if outdated := [entry.experience_id for entry in library.entries if entry not in sound.entries]:
+        what = f"{pluralize(len(outdated), 'lesson')} kept out, not stamped for the pack in force"
+        again = "restore the files of the pack and stamp it to have them back, else the nights learn anew"
+        warnings = [*warnings, f"{what}: {again}: {', '.join(outdated)}"]
+    return sound, warnings
+
+
+def write_view(
+    store: ExperienceStore, paths: TaskPaths, task_id: str, last_run: str | None = None, *, clock: Clock = utc_now
+) -> None:
+    """Write the library in force into ``state.json``, whichever run decided it. Raises ``StoreError``.
+
+    ``last_run`` None: as it was.
+    """
+    decision = in_force(read_decisions(paths.promotions))
+    library, simulated = decided_library(store, decision), decision is not None and decision.simulated
+    last_run = last_run or (read_state(paths.state) or {}).get("last_run")
+    write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
+
+
+def verified(library: Library, store: ExperienceStore) -> Library:
+    """Return the library without lessons that are not stamped for an approved pack."""
+    return Library(tuple(entry for entry in library.entries if store.verify_stamp(entry)))
+
+
+def screened(library: Library) -> tuple[Library, list[str]]:
+    """Return the library without lessons that the screening refuses by now, and a warning for each of those.
+
+    No prompt carries them; the screening may have been less strict when they were stored.
+    """
+    kept: list[ExperienceRecord] = []
+    warnings: list[str] = []
+    for entry in library.entries:
+        if isinstance(result := screen_lesson(entry.summary32), Rejection):
+            warnings.append(f"lesson {entry.experience_id} kept out by the screening: {result.reason}")
+        else:
+            kept.append(entry)
+    return Library(tuple(kept)), warnings
+
+
+def short_enough(lessons: Sequence[ExperienceRecord], pack: LoadedPack) -> list[ExperienceRecord]:
+    """Return the lessons without those longer than pack and run allow, so that these take no slot."""
+    return [entry for entry in lessons if count_words(entry.summary32) <= pack.max_words]
+
+
+class RenderedPrompt(NamedTuple):
+    """A pack's text with lessons."""
+
+    text: PackText
+    skipped: Sequence[tuple[str, str]]
+    """Ids of lessons that do not verify, with the reason."""
+
+
+def rendered(pack: LoadedPack, chosen: Sequence[Sequence[ExperienceRecord]]) -> list[RenderedPrompt]:
+    """Return a prompt for each choice of lessons. The pack is verified once for all."""
+    prompts = []
+    for lessons, merged in zip(chosen, merge_each(pack, chosen), strict=True):
+        entries = {entry.experience_id: entry for entry in lessons}
+        text = PackText(
+            system=merged.text,
+            digest=sha256_hex(merged.text),
+            pack_id=pack.manifest.id,
+            stamp=pack.manifest.stamp,
+            experience_ids=merged.experience_ids,
+            experiences=tuple(entries[name] for name in merged.experience_ids),
+        )
+        prompts.append(RenderedPrompt(text, merged.skipped))
+    return prompts
+
+
+def pack_of_lessons(task: TaskPaths | None, *, simulated: bool) -> str | None:
+    """Return the id of the pack of a task's lessons in force; None without any."""
+    if task is None:
+        return None
+    store = ExperienceStore(task.experiences, approved={})
+    library = library_in_force(store, task, simulated=simulated)
+    return library.entries[0].pack_id if library.entries else None
+
+
+def lessons_of(task: TaskPaths | None, pack: LoadedPack, *, simulated: bool) -> tuple[PackText, tuple[str, ...]]:
+    """Return the pack's text with the lessons in force of its task, and a warning for each that may not be used.
+
+    Lessons learned on the SIMULATED model are for that model only, and those of real models for these.
+    """
+    if task is None:
+        return rendered(pack, [()])[0].text, ()
+    store = ExperienceStore(task.experiences, approved=approved_stamps([pack]), task_id=task.root.name)
+    library, warnings = sound_library(store, task, simulated=simulated)
+    return rendered(pack, [short_enough(library.entries, pack)])[0].text, tuple(warnings)

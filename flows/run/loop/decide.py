@@ -1,0 +1,89 @@
+"""Decide once on what is in force after a run, and record the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from tfgrpo.flows.run.lessons import decided_library, signatures_in, store_of, verified
+from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions, record_decided
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.tasks.decision import CONFIDENCE, gain_of, verdict_of
+from tfgrpo.tasks.learning.credit import credit_of
+
+if TYPE_CHECKING:
+    from tfgrpo.flows.run.loop.learn import Swept
+
+OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
+RETIRED: Final = "a lesson that was retired since this run began stays out"
+
+
+def decide(session: Session, swept: Swept) -> Decision:
+    """Decide by all rows and held-out ones, and return the decision on record. Raises ``StoreError``.
+
+    A run that is resumed after its end keeps its decision. Decisions of concurrent runs are serialized, and what a person or
+    another run put into force since this one began stays in force.
+    """
+
+    def decision(earlier: Sequence[Decision]) -> Decision:
+        if done := next((one for one in earlier if one.run_id == session.run_id), None):
+            return done
+        return _decision(session, _since_then(session, earlier))
+
+    recorded = record_decided(session.task.promotions, decision)
+    if recorded is None:
+        raise AssertionError("a decision is always recorded")
+    session.books.decision, session.books.swept = recorded, swept
+    session.observer.decided(recorded)
+    return recorded
+
+
+def _since_then(session: Session, earlier: Sequence[Decision]) -> Sequence[Decision]:
+    """Return the decisions up to now; of a replay, those of its task up to the decision of its run."""
+    if session.replay_of is None:
+        return earlier
+    return list(takewhile(lambda one: one.run_id != session.run_id, read_decisions(session.replay_of.promotions)))
+
+
+def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
+    """Return the library that was put into force since this run began; None for none."""
+    store = store_of(session.plan, session.replay_of or session.task)
+    now = verified(decided_library(store, in_force(earlier, simulated=session.plan.simulated)), store)
+    return None if now.library_id == session.serving.library_id else now
+
+
+def _decision(session: Session, earlier: Sequence[Decision]) -> Decision:
+    credit, served, memory = session.learning.credit, bool(session.serving.entries), session.learning.memory
+    out, overtaken = kept_out(earlier, simulated=session.plan.simulated), _overtaken(session, earlier)
+    notes: list[str] = []
+    if any(not each.ids.isdisjoint(out) for each in credit.known.values() if each.record in credit.follows):
+        credit = credit_of(replace(memory, kept_out=out))
+        notes.append(RETIRED)
+    follows = Library(credit.follows)
+    if overtaken is not None:
+        verdict, library = "in force" if overtaken.entries else "not yet", overtaken
+        notes.append(OVERTAKEN)
+    else:
+        verdict = verdict_of(credit, served=served)
+        library = follows if verdict == "in force" else Library(())
+    proven = credit.evidence.reaches(CONFIDENCE)
+    return Decision(
+        run_id=session.run_id,
+        decided_at=session.clock(),
+        decision=verdict,  # type: ignore[arg-type]
+        experience_ids=tuple(entry.experience_id for entry in library.entries),
+        library_id=library.library_id,
+        signatures=signatures_in(session.store, library),
+        considered=tuple(entry.experience_id for entry in follows.entries),
+        total=gain_of(credit.total) if follows.entries else None,
+        held_out=gain_of(credit.held_out.gain) if credit.swept or credit.evidence.log_value else None,
+        pairs=credit.swept,
+        evidence=credit.evidence.log_value,
+        proven=proven and verdict == "in force",
+        attempts=credit.attempts,
+        notes=(*credit.left_out, *notes),
+        simulated=session.plan.simulated,
+    )

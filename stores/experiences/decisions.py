@@ -1,0 +1,175 @@
+"""Keep the decisions on what is in force, ``promotions.jsonl``: of nights and of people, append-only.
+
+Every line says what is in force from then on, so that the last one counts. Each has the digest of the line before it, so that
+removed and changed lines are noticed; only lines removed at the end are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pydantic import AwareDatetime, Field
+
+from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.experiences.record import Strict
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
+
+Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
+"""Of a night: a library is in force, none was and none is, or the one in force no longer is."""
+Correction: TypeAlias = Literal["retire", "rollback", "import"]
+"""Of a person."""
+VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
+
+
+class Gain(Strict):
+    """What a library gains over no lessons, in points, as a normal distribution."""
+
+    mean: float
+    sd: float = Field(ge=0.0)
+    low: float
+    """Ends of the interval of 95 %."""
+    high: float
+    likely: float = Field(ge=0.0, le=1.0)
+    """Probability that it is above zero."""
+
+
+class Decision(Strict):
+    """What is in force after a night, or after a person's word, and why."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    """Of a person's word: what it does and the number of the line, such as ``retire-7``."""
+    decided_at: AwareDatetime
+    decision: Verdict | Correction
+    experience_ids: tuple[str, ...]
+    """What is in force from now on, in the order of the prompt; empty for no lessons."""
+    library_id: str
+    signatures: dict[str, str] = Field(default_factory=dict)
+    """Stamp signatures of those records by id: digests of their content."""
+    considered: tuple[str, ...] = ()
+    """What this night would have put into force; equal to ``experience_ids`` where it did."""
+    total: Gain | None = None
+    """Gain of what was considered, by all rows; None without any, and for a person's word."""
+    held_out: Gain | None = None
+    """Gain on held-out items by the sweeps alone; None before any."""
+    pairs: int = Field(default=0, ge=0)
+    """Held-out items of this night's sweep with a reward on both sides."""
+    evidence: float = 0.0
+    """Natural logarithm of the e-value that the libraries of all nights are better than none, by the sweeps alone."""
+    proven: bool = False
+    """Whether something is in force and the e-value reaches 20."""
+    attempts: int = Field(default=0, ge=0)
+    """Scored attempts behind ``total``."""
+    notes: tuple[str, ...] = ()
+    """What else the night found, such as evidence that was left out."""
+    reasons: dict[str, str] = Field(default_factory=dict)
+    """Of ``retire``: why each lesson is kept out, by id."""
+    who: str = ""
+    """Who decided, if a person did."""
+    why: str = ""
+    """The person's reason, and for a rollback the decision whose library came back."""
+    simulated: bool
+    previous: str | None = None
+    """SHA-256 of the line before, set when recorded; None in the first line."""
+
+    @property
+    def ends_night(self) -> bool:
+        """Whether a night decided it."""
+        return self.decision in VERDICTS
+
+
+def record_decided(path: Path, decide: Callable[[Sequence[Decision]], Decision | None]) -> Decision | None:
+    """Append and return the result of ``decide`` on the decisions so far, under the lock of the file.
+
+    None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` as ``read_decisions``.
+    """
+    with exclusively(path) as file:
+        lines = [line.data for line in file.lines()]
+        earlier = tuple(_parsed(path, lines))
+        decided = decide(earlier)
+        if decided is not None and not any(decided is one for one in earlier):
+            decided = decided.model_copy(update={"previous": _digest(lines[-1]) if lines else None})
+            file.append_lines([decided.model_dump_json()], fsync=True)
+    return decided
+
+
+def read_decisions(path: Path) -> Iterator[Decision]:
+    """Yield all decisions, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
+    return _parsed(path, read_lines(path))
+
+
+def chain_problems(path: Path) -> list[str]:
+    """Return the problems of the file: lines removed or changed, an incomplete last line."""
+    if not path.exists():
+        return []
+    size = path.stat().st_size
+    lines = [line.data for line in read_whole_lines(path)]
+    before: str | None = None
+    problems: list[str] = []
+    for number, (line, one) in enumerate(zip(lines, _parsed(path, lines), strict=True), start=1):
+        if one.previous != before:
+            problems.append(
+                f"{path.name}: line {number} does not continue the chain: a line before it was removed or changed"
+            )
+        before = _digest(line)
+    if size > sum(len(line) + 1 for line in lines):
+        problems.append(f"{path.name}: the last line is incomplete and does not count")
+    return problems
+
+
+def _digest(line: bytes) -> str:
+    # Line ends that a tool has converted do not break the chain.
+    return sha256_hex(line.removesuffix(b"\r"))
+
+
+def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Decision]:
+    return Decision.of_lines(path, lines, "a decision")
+
+
+def in_force(decisions: Iterable[Decision], *, simulated: bool | None = None) -> Decision | None:
+    """Return the decision that says what is in force, of decisions oldest first; None before any.
+
+    ``simulated`` True or False considers only decisions about simulated or about real models: evidence for one is none
+    for the other. None: the last one for a real model, and for the simulated one only without such, so that a rehearsal
+    replaces no real library.
+    """
+    last: dict[bool, Decision] = {}
+    for one in decisions:
+        if simulated is None and not one.experience_ids and one.simulated not in last:
+            continue  # what never had a lesson in force hides nothing
+        last[one.simulated] = one
+    if simulated is None:
+        return last.get(False) or last.get(True)
+    return last.get(simulated)
+
+
+def kept_out(decisions: Iterable[Decision], *, simulated: bool) -> dict[str, str]:
+    """Return the lessons that a person keeps out by id, with the reason: retired, and not brought back since.
+
+    A lesson is retired in all its wordings, and comes back with any of them.
+    """
+    retired: list[dict[str, str]] = []
+    for one in decisions:
+        if one.simulated == simulated:
+            if one.decision in {"rollback", "import"}:
+                retired = [each for each in retired if each.keys().isdisjoint(one.experience_ids)]
+            retired.append(one.reasons)
+    return {name: why for each in retired for name, why in each.items()}
+
+
+def nights_before(decisions: Iterable[Decision]) -> int:
+    """Return the number of the night that follows these decisions."""
+    return sum(one.ends_night for one in decisions)
+
+
+def nights_unchanged(decisions: Iterable[Decision]) -> int:
+    """Return how many nights in a row, up to the last, left what is in force as it was and would have put nothing else."""
+    count = 0
+    before: tuple[str, ...] = ()
+    for one in decisions:
+        same = one.ends_night and one.experience_ids == before == one.considered
+        count, before = count + 1 if same else 0, one.experience_ids
+    return count

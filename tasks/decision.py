@@ -1,0 +1,82 @@
+"""Decide what is in force tomorrow: what is likely better than no lessons, by all rows and by held-out ones.
+
+Both conditions are about the same library against no lessons. A library that is in force stays while both are above zero, so
+that what no longer looks better than none is out the next night. *Proven* is a label, not a condition: the e-value of all
+sweeps has reached 20, which under "no library is better than none" ever happens in at most one task of twenty.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Final
+
+from tfgrpo.rewarders.statistics.credit import RULES, Effect, comes_into_force
+from tfgrpo.stores.experiences.decisions import VERDICTS, Correction, Decision, Gain, Verdict
+from tfgrpo.tasks.learning.credit import Credit
+
+CONFIDENCE: Final = 0.95
+"""Of every interval that a person sees, and of the proof."""
+ENTER: Final = NormalDist().cdf(RULES.enter)
+"""Probability to help that a library needs to come into force."""
+ENTER_HELD: Final = NormalDist().cdf(RULES.enter_held)
+
+
+def gain_of(effect: Effect) -> Gain:
+    """Return an effect with its interval, as decisions record it."""
+    interval = effect.interval(0, CONFIDENCE)
+    return Gain(mean=effect.mean, sd=effect.sd, low=interval.low, high=interval.high, likely=effect.likely)
+
+
+def verdict_of(credit: Credit, *, served: bool) -> Verdict:
+    """Return what becomes of the library that would follow. ``served``: whether anything is in force."""
+    if credit.follows and comes_into_force(credit.total, credit.held_out.gain, served=served):
+        return "in force"
+    return "taken back" if served else "not yet"
+
+
+def sentence_of(
+    verdict: Verdict | Correction, total: Gain | None, held_out: Gain | None, *, proven: bool = False
+) -> str:
+    """Return a verdict with its figures, as every page says it.
+
+    >>> gain, held = gain_of(Effect(6.2, 1.7)), gain_of(Effect(5.1, 2.0))
+    >>> sentence_of("in force", gain, held)
+    'In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; held-out tasks agree (+5.1)'
+    """
+    if total is None:
+        nothing = "no lesson is likely to help"
+        return f"Taken back: {nothing} any more" if verdict == "taken back" else f"Not yet: {nothing} so far"
+    gain = f"{signed(total.mean)} points over no lessons (95 %: {signed(total.low)} … {signed(total.high)})"
+    likely = f"{chance(total.likely)} likely to help"
+    held = "no held-out task was compared" if held_out is None else f"({signed(held_out.mean)})"
+    if verdict == "in force":
+        agree = held if held_out is None else f"held-out tasks agree {held}"
+        return f"In force: {gain}, {likely}; {agree}{'; proven' if proven else ''}"
+    if verdict == "taken back":
+        return f"Taken back: {gain}, {likely}; held-out tasks {held if held_out else 'were not compared'}"
+    if total.likely < ENTER:
+        return f"Not yet: {signed(total.mean)} points so far, {likely}; {chance(ENTER)} are needed"
+    doubt = held if held_out is None else f"held-out tasks do not agree yet {held}"
+    return f"Not yet: {gain}, {likely}; {doubt}"
+
+
+def explanation_of(decision: Decision) -> str:
+    """Return the sentence of a night's decision, with what else the night found."""
+    if decision.decision not in VERDICTS:
+        return decision.why
+    sentence = sentence_of(decision.decision, decision.total, decision.held_out, proven=decision.proven)
+    return "; ".join((sentence, *decision.notes))
+
+
+def signed(points: float) -> str:
+    """Return points with their sign and one digit; what rounds to zero is not below it."""
+    return f"{round(points, 1) + 0.0:+.1f}"
+
+
+def chance(probability: float) -> str:
+    """Return a probability in percent; never 100 % or 0 % for what is not certain."""
+    for digits in (0, 1, 2):
+        text = f"{100 * probability:.{digits}f}"
+        if 0.0 < float(text) < 100.0:
+            return f"{text} %"
+    return "over 99.99 %" if probability > 0.5 else "under 0.01 %"

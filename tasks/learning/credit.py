@@ -1,0 +1,434 @@
+"""Credit: what each lesson is worth by all rows and words there are, what is on trial, and what would follow.
+
+Half of a group carries a random half of the lessons on trial, the other half carries the rest. Where one half does better, its
+lessons get the credit. ``rewarders/statistics/credit.py`` adds that up into one posterior; this file makes its input from the
+lines of ``credit.jsonl``, and lessons from its output.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from tfgrpo.rewarders.statistics.credit import (
+    RULES,
+    Effect,
+    Evidence,
+    HeldOut,
+    Posterior,
+    aged_net,
+    attempt_variance,
+    evidence,
+    on_trial,
+    posterior,
+    row_weight,
+    support,
+)
+from tfgrpo.rewarders.statistics.sequential import Capital
+from tfgrpo.rewarders.statistics.summary import Floats, fisher_test
+from tfgrpo.stores.experiences.credit import CreditLine, Row, Word
+from tfgrpo.stores.experiences.record import ExperienceRecord
+from tfgrpo.stores.text import pluralize
+
+MOST_KNOWN: Final = 120
+MEMORY_NIGHTS: Final = 44
+"""Nights after which a row weighs less than a hundredth."""
+_FORGOTTEN: Final = 0.2
+"""Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
+_UNEQUAL: Final = 0.05
+"""Probability by chance of such unequal losses below which the rows of a lesson are left out for a night."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What credit is computed from. Grows by every batch, and is never changed."""
+
+    records: tuple[ExperienceRecord, ...]
+    """Of all nights, in the order in which they were written, reworded ones included."""
+    lines: tuple[CreditLine, ...]
+    """Of this kind of model (simulated or real), in the order in which they were written."""
+    night: int
+    conditions: str
+    """Digest of model and rewarders: rows under others are passed over."""
+    slots: int
+    """Most lessons that a prompt has room for."""
+    serving: tuple[str, ...] = ()
+    """Ids of what was in force when the night began, in the order of the prompt."""
+    kept_out: Mapping[str, str] = field(default_factory=dict)
+    """Lessons that a person keeps out, with the reason."""
+
+    def plus(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> Memory:
+        """Return the memory with these records and lines added."""
+        return replace(self, records=(*self.records, *records), lines=(*self.lines, *lines))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLesson:
+    """What is known of one lesson."""
+
+    record: ExperienceRecord
+    ids: frozenset[str]
+    """The lesson, and those of its direction that it rewords or merges."""
+    effect: Effect
+    """On the reward, in points."""
+    attempts: int
+    """Scored attempts of the rows in which only one side carried it."""
+    net: float
+    """Contrasts for it minus those against it, with forgetting."""
+    groups_for: int
+    groups_against: int
+    nights: int
+    """Nights since it was first heard of."""
+    opposites: tuple[str, ...] = ()
+    """Ids of known lessons that say the opposite, the better first."""
+    kept_out: str = ""
+    """Why a person keeps it out; empty if nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What follows from a memory."""
+
+    known: Mapping[str, KnownLesson]
+    """By id, in the order in which prompts carry them: what is in force first, then as they were learned."""
+    word: Effect
+    """What one unit of support is worth, in points: near zero where reflections are noise."""
+    on_trial: tuple[ExperienceRecord, ...]
+    """What the next batch carries, each side a random half."""
+    follows: tuple[ExperienceRecord, ...]
+    """Those of them that are probably worth more than nothing."""
+    total: Effect
+    """What they gain together over no lessons."""
+    attempts: int
+    """Scored attempts of the rows in which any of them differed."""
+    held_out: HeldOut
+    """What the libraries of all nights gain on held-out items."""
+    swept: int
+    """Held-out items of this night with a reward on both sides."""
+    evidence: Capital
+    """Evidence that the libraries of all nights are better than none, by the sweeps alone."""
+    left_out: tuple[str, ...]
+    """Which rows of this night count for nothing, in a sentence each."""
+
+
+def credit_of(memory: Memory) -> Credit:
+    """Return what follows from a memory: a pure function of it."""
+    current, night = _current_ids(memory.records), memory.night
+    lines = [line for line in memory.lines if 0 <= night - line.night <= MEMORY_NIGHTS]
+    rows = [line for line in lines if isinstance(line, Row) and line.conditions == memory.conditions]
+    words = [line for line in lines if isinstance(line, Word)]
+    divisions, left_out = _sound(_divisions(rows, current), night)
+    traces = _traces(words, divisions, current, night)
+    live = _live(memory, current, traces)
+    # A lesson that was carried and is not known any more explains its part of the differences all the same.
+    names = [*live, *sorted({name for each in divisions for name in (*each.one, *each.other)} - live.keys())]
+    place = {name: at for at, name in enumerate(names)}
+    net = np.array([traces[name].net if name in traces else 0.0 for name in names])
+    effects = posterior(_evidence(divisions, place, night), support(net), _variance(rows, night))
+    opposites = _opposites(words, current)
+    known = _known(memory, current, live, effects, opposites, traces)
+    allowed = [place[name] for name in known if not known[name].kept_out]
+    trial = _on_trial(effects, net, _subjects(opposites, names), allowed, memory.slots)
+    worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0)
+    chosen, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
+    sweeps = {each.run for each in divisions if each.run[1] == "sweep"}
+    swept = [row for row in rows if (row.run_id, row.source) in sweeps]
+    held_out, capital = _held_out(swept, night)
+    return Credit(
+        known=known,
+        word=effects.word,
+        on_trial=tuple(each.record for name, each in known.items() if name in chosen),
+        follows=tuple(each.record for name, each in known.items() if name in follows),
+        total=effects.total(worthwhile),
+        attempts=sum(each.attempts for each in divisions if not follows.isdisjoint((*each.one, *each.other))),
+        held_out=held_out,
+        swept=sum(row.night == night and row.difference is not None for row in swept),
+        evidence=capital,
+        left_out=left_out,
+    )
+
+
+def random_halves(
+    lessons: Sequence[ExperienceRecord], coin: Random
+) -> tuple[list[ExperienceRecord], list[ExperienceRecord]]:
+    """Return a random half of the lessons and the rest, both in their order, each lesson by a toss.
+
+    Halves of equal size would hide what all lessons have in common.
+    """
+    drawn = [coin.random() < 0.5 for _ in lessons]
+    one, other = ([each for each, side in zip(lessons, drawn, strict=True) if side is half] for half in (True, False))
+    return one, other
+
+
+def _current_ids(records: Iterable[ExperienceRecord]) -> dict[str, str]:
+    """Return, by id, the id of the newest wording of a lesson: a change of direction is another lesson."""
+    polarity: dict[str, str] = {}
+    reworded: dict[str, str] = {}
+    for record in records:
+        polarity.setdefault(record.experience_id, record.polarity)
+        for name in record.supersedes:
+            if polarity.get(name) == record.polarity and name != record.experience_id:
+                reworded.setdefault(name, record.experience_id)
+    current = {}
+    for name in polarity:
+        newest = name
+        while newest in reworded:
+            newest = reworded[newest]
+        current[name] = newest
+    return current
+
+
+@dataclass(slots=True)
+class _Division:
+    """All rows of one source of a run with the same two sides: few, since many groups share a division of the lessons."""
+
+    run: tuple[str, str]
+    """Run and source."""
+    night: int
+    one: tuple[str, ...]
+    """By their newest wording, without what both sides carried."""
+    other: tuple[str, ...]
+    weight: float = 0.0
+    moment: float = 0.0
+    """Weights times differences."""
+    attempts: int = 0
+    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Lost and made attempts of the first side, then of the second."""
+
+    def add(self, row: Row) -> None:
+        """Add a row. One without a reward on one side counts for its losses alone."""
+        one, other = len(row.rewards_one), len(row.rewards_other)
+        lost_one, made_one, lost_other, made_other = self.counts
+        self.counts = (
+            lost_one + row.lost_one,
+            made_one + row.lost_one + one,
+            lost_other + row.lost_other,
+            made_other + row.lost_other + other,
+        )
+        self.attempts += one + other
+        difference = row.difference
+        if difference is not None:
+            weight = row_weight(one, other)
+            self.weight += weight
+            self.moment += weight * difference
+
+
+def _divisions(rows: Iterable[Row], current: Mapping[str, str]) -> list[_Division]:
+    """Return the rows by run, source and sides, with every lesson by its newest wording."""
+    found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Division] = {}
+    for row in rows:
+        key = (row.run_id, row.source, row.one, row.other)
+        if key not in found:
+            one, other = ({current.get(name, name) for name in side} for side in (row.one, row.other))
+            run = (row.run_id, row.source)
+            found[key] = _Division(run, row.night, tuple(sorted(one - other)), tuple(sorted(other - one)))
+        found[key].add(row)
+    return list(found.values())
+
+
+def _sound(divisions: Sequence[_Division], night: int) -> tuple[list[_Division], tuple[str, ...]]:
+    """Return the divisions without those of lessons that lost an unequal share of attempts, and what is left out tonight.
+
+    A lesson under which wrong attempts are lost looks better than it is. Fisher's exact test, over the rows of one source
+    in one run, by lesson; at a level for as many tests as there are lessons with different losses.
+    """
+    losses: dict[tuple[str, str], dict[str, Floats]] = defaultdict(lambda: defaultdict(lambda: np.zeros(4)))
+    for each in divisions:
+        one, other = each.counts[:2], each.counts[2:]
+        for names, counts in ((each.one, one + other), (each.other, other + one)):
+            for name in names:
+                losses[each.run][name] += counts
+    tonight = {each.run for each in divisions if each.night == night}
+    unequal: dict[tuple[str, str], list[str]] = {}
+    said: list[str] = []
+    for run, tallies in losses.items():
+        tables = {name: (int(a), int(b), int(c), int(d)) for name, (a, b, c, d) in tallies.items()}
+        level = _UNEQUAL / len(set(tables.values()))
+        unequal[run] = sorted(name for name, table in tables.items() if fisher_test(*table) <= level)
+        if unequal[run] and run in tonight:
+            worst = max((tables[name] for name in unequal[run]), key=lambda table: table[0] / max(1, table[1]))
+            lost, made, lost_without, made_without = worst
+            said.append(
+                f"the rows of the {run[1]} with {pluralize(len(unequal[run]), 'lesson')} are left out: {lost} of {made} "
+                f"attempts were lost with such a lesson, {lost_without} of {made_without} without"
+            )
+    sound = [each for each in divisions if {*each.one, *each.other}.isdisjoint(unequal.get(each.run, ()))]
+    return sound, tuple(said)
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What lines say of one lesson."""
+
+    first: int
+    last: int
+    """Nights in which it was heard of first and last."""
+    net: float = 0.0
+    weight: float = 0.0
+    """Contrasts for and against, with forgetting."""
+    attempts: int = 0
+    groups_for: set[str] = field(default_factory=set)
+    groups_against: set[str] = field(default_factory=set)
+
+
+def _traces(
+    words: Iterable[Word], divisions: Iterable[_Division], current: Mapping[str, str], night: int
+) -> dict[str, _Trace]:
+    """Return what lines say of each lesson: net support follows the nights in order, with forgetting between them."""
+    said: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    found: dict[str, _Trace] = {}
+
+    def trace(name: str, then: int) -> _Trace:
+        one = found.setdefault(name, _Trace(then, then))
+        one.first, one.last = min(one.first, then), max(one.last, then)
+        return one
+
+    for word in words:
+        name = current.get(word.experience_id, word.experience_id)
+        said[name][word.night] += word.amount
+        one = trace(name, word.night)
+        one.weight += abs(word.amount) * RULES.net_memory ** (night - word.night)
+        if word.group_id and word.amount:
+            (one.groups_for if word.amount > 0 else one.groups_against).add(word.group_id)
+    for each in divisions:
+        for name in (*each.one, *each.other):
+            trace(name, each.night).attempts += each.attempts
+    for name, amounts in said.items():
+        net, at = 0.0, min(amounts)
+        for then, amount in sorted(amounts.items()):
+            net, at = _aged(net, then - at) + amount, then
+        found[name].net = _aged(net, night - at)
+    return found
+
+
+def _aged(net: float, nights: int) -> float:
+    for _ in range(nights):
+        net = float(aged_net(np.array(net)))
+    return net
+
+
+def _live(memory: Memory, current: Mapping[str, str], traces: Mapping[str, _Trace]) -> dict[str, ExperienceRecord]:
+    """Return the known lessons by id, at most ``MOST_KNOWN``: what is in force, then what was heard of last and most."""
+    serving = [current.get(name, name) for name in memory.serving]
+    newest = {each.experience_id: each for each in memory.records if current[each.experience_id] == each.experience_id}
+    texts: set[tuple[str, str]] = set()
+    living: list[str] = []
+    for name in dict.fromkeys((*serving, *newest)):
+        record, trace = newest.get(name), traces.get(name)
+        if record is None or (record.polarity, record.summary32) in texts:
+            continue  # of equal texts, which runs at the same time may store, the first
+        if name in serving or (trace is not None and (trace.attempts or trace.weight >= _FORGOTTEN)):
+            texts.add((record.polarity, record.summary32))
+            living.append(name)
+    nothing = _Trace(0, 0)
+    heard = {name: traces.get(name, nothing) for name in living}
+    most = sorted(living, key=lambda name: (name not in serving, -heard[name].last, -heard[name].weight))
+    stay = set(most[:MOST_KNOWN])
+    return {name: newest[name] for name in living if name in stay}
+
+
+def _evidence(divisions: Sequence[_Division], place: Mapping[str, int], night: int) -> Evidence:
+    """Return the evidence of the divisions that differ in a lesson and have rewards on both sides."""
+    differing = [each for each in divisions if each.weight and (each.one or each.other)]
+    membership = np.zeros((len(differing), len(place)))
+    for at, each in enumerate(differing):
+        membership[at, [place[name] for name in each.one]] = 1.0
+        membership[at, [place[name] for name in each.other]] = -1.0
+    weights = np.array([each.weight * RULES.row_memory ** (night - each.night) for each in differing])
+    return evidence(membership, np.array([each.moment / each.weight for each in differing]), weights)
+
+
+def _variance(rows: Iterable[Row], night: int) -> float:
+    """Return the variance of one attempt, from this night and the one before it."""
+    return attempt_variance(
+        side for row in rows if row.night >= night - 1 for side in (row.rewards_one, row.rewards_other)
+    )
+
+
+def _opposites(words: Iterable[Word], current: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return, by id, the lessons that contradict a lesson."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for word in words:
+        if word.opposite is not None:
+            one, other = (current.get(name, name) for name in (word.experience_id, word.opposite))
+            if one != other:
+                found[one].add(other)
+                found[other].add(one)
+    return found
+
+
+def _subjects(opposites: Mapping[str, set[str]], names: Sequence[str]) -> list[int]:
+    """Return a number for each lesson, equal for those that contradict each other or the same lesson."""
+    number: dict[str, int] = {}
+    for at, name in enumerate(names):
+        waiting = [name]
+        while waiting:
+            one = waiting.pop()
+            if one not in number:
+                number[one] = at
+                waiting += opposites.get(one, ())
+    return [number[name] for name in names]
+
+
+def _on_trial(
+    effects: Posterior, net: Floats, subjects: Sequence[int], allowed: Sequence[int], slots: int
+) -> list[int]:
+    """Return the positions on trial among those that are allowed, at most as many as a prompt has slots."""
+    at = list(allowed)
+    chosen = on_trial(
+        Posterior(effects.mean[at], effects.covariance[np.ix_(at, at)], effects.word),
+        net[at],
+        [subjects[each] for each in at],
+    )
+    return [at[each] for each in chosen[:slots]]
+
+
+def _known(
+    memory: Memory,
+    current: Mapping[str, str],
+    live: Mapping[str, ExperienceRecord],
+    effects: Posterior,
+    opposites: Mapping[str, set[str]],
+    traces: Mapping[str, _Trace],
+) -> dict[str, KnownLesson]:
+    """Return the known lessons; the posterior has them first, in their order."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for name, newest in current.items():
+        ids[newest].add(name)
+    kept_out = {current.get(name, name): why for name, why in memory.kept_out.items()}
+    effect = dict(zip(live, effects.effects(), strict=False))
+    known = {}
+    for name, record in live.items():
+        trace = traces.get(name, _Trace(memory.night, memory.night))
+        rivals = (other for other in opposites.get(name, ()) if other in live)
+        known[name] = KnownLesson(
+            record=record,
+            ids=frozenset(ids[name]),
+            effect=effect[name],
+            attempts=trace.attempts,
+            net=trace.net,
+            groups_for=len(trace.groups_for),
+            groups_against=len(trace.groups_against),
+            nights=memory.night - trace.first,
+            opposites=tuple(sorted(rivals, key=lambda other: (-effect[other].mean, other))),
+            kept_out=kept_out.get(name, ""),
+        )
+    return known
+
+
+def _held_out(swept: Iterable[Row], night: int) -> tuple[HeldOut, Capital]:
+    """Return the gain on held-out items after every night up to this one, and the evidence of the sweeps."""
+    by_night: dict[int, list[float]] = defaultdict(list)
+    for row in swept:
+        if row.difference is not None:
+            by_night[row.night].append(row.difference)
+    held_out, capital = HeldOut.before(), Capital()
+    for at in range(min(by_night, default=night), night + 1):
+        held_out = held_out.after(by_night[at])
+        capital = capital.after(by_night[at])
+    return held_out, capital

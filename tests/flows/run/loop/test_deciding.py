@@ -1,0 +1,155 @@
+"""One decision a night: what the rows speak against is taken back, and a person's word stands above it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.records.tasks import Task
+from tests.support.runs.running import RUN, TASK, lines, manifest, paths, request, run
+from tfgrpo.flows.run.credit import conditions_of
+from tfgrpo.flows.run.loop.decide import OVERTAKEN, RETIRED
+from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
+from tfgrpo.stores.experiences.decisions import read_decisions
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
+
+NIGHT = {"sample_size": 8, "batch_size": 4}
+
+
+def decisions(out):
+    return list(read_decisions(TaskPaths.of(out, TASK).promotions))
+
+
+def speak_against(out, **changes):
+    """Append rows in which every known lesson did much worse than none, or those that were swept, together."""
+    task, known = TaskPaths.of(out, TASK), manifest(out, "small")["tfgrpo"]["lessons"]
+    swept = next(row for row in read_credit(task.credit) if isinstance(row, Row) and row.source == "sweep")
+    rewards = {"rewards_one": (0.0,) * 4, "rewards_other": (0.5,) * 4}
+    sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in known]
+    rows = [replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(90)]
+    CreditFile(task.credit).append(
+        replace(row, line_id=f"by-hand/{number}", **changes) for number, row in enumerate(rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "taken back"),
+        ({"source": "sweep"}, "taken back"),
+        ({"conditions": "those of another model"}, "in force"),
+        ({"simulated": False}, "in force"),
+    ],
+)
+def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_rewarders_speak_against_it(
+    own_run, changes, verdict
+):
+    speak_against(own_run.out, **changes)
+    summary = run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT)  # and learns nothing
+    *_, last = decisions(own_run.out)
+    assert (last.decision, last.run_id) == (verdict, "n2")
+    assert manifest(own_run.out, "n2")["in_force"]["experience_ids"] == list(decisions(own_run.out)[0].experience_ids)
+    if verdict == "taken back":
+        assert summary.message.startswith("Taken back: ")
+        assert last.experience_ids == ()
+        assert run(own_run.out, run_id="n3", **NIGHT).details["decision"]["decision"] != "taken back"
+        assert manifest(own_run.out, "n3")["in_force"]["experience_ids"] == []
+
+
+def test_a_lesson_that_was_retired_is_in_no_prompt_of_the_next_night_and_not_put_into_force(own_run, capsys):
+    name = own_run.summary.details["decision"]["experience_ids"][0]
+    Task(own_run.out, TASK, capsys).tell("experiences", "retire", name, "--why", "no use")
+    assert run(own_run.out, run_id="n2", **NIGHT).exit_code == 0
+    *_, last = decisions(own_run.out)
+    assert last.decision == "in force"
+    assert not {name} & {*last.experience_ids, *last.considered}
+    assert not [row for row in lines(paths(own_run.out, "n2").prompts) if name in row["experience_ids"]]
+    assert manifest(own_run.out, "n2")["tfgrpo"]["lessons"][name]["state"] == "kept out"
+
+
+@pytest.mark.parametrize(("in_force", "verdict"), [(True, "in force"), (False, "not yet")])
+def test_what_a_person_puts_into_force_stays_until_the_evidence_speaks_against_it(tmp_path, capsys, in_force, verdict):
+    task = Task(tmp_path, TASK, capsys)
+    advice = open_world("arithmetic").pitfalls["reverse_tax"].good_advice[0]
+    task.learn((advice.polarity, advice.text), in_force=in_force)
+    summary = run(tmp_path, run_id=RUN, sample_size=4, batch_size=4, tfgrpo__min_spread=2.0)
+    assert summary.details["decision"]["decision"] == verdict
+
+
+class AtFirstEpochEnd:
+    """An observer that does something once, while a run is under way."""
+
+    def __init__(self, act):
+        self.acts = [act]
+
+    def __getattr__(self, moment):
+        return lambda *_: self.acts.pop()() if moment == "epoch_ended" and self.acts else None
+
+
+def stays(out, name):
+    """Replay and resume a run, and return its decision, which stays as it is."""
+    before = decisions(out)
+    again = run(out, replay=name)
+    assert again.exit_code == 0, again.message
+    assert run(out, resume=name).exit_code == 0
+    assert decisions(out) == before
+    return next(one for one in before if one.run_id == name)
+
+
+def test_a_lesson_that_is_retired_while_a_run_is_under_way_is_not_put_into_force_by_it(tmp_path, capsys, small_run):
+    task = Task(tmp_path, TASK, capsys)
+    would = small_run.summary.details["decision"]["experience_ids"]
+
+    def retire():
+        task.tell("experiences", "retire", would[0], "--why", "no use")
+
+    asked = {"run_id": "small", "sample_size": 24, "batch_size": 12, "seed": 6}
+    assert run(tmp_path, observer=AtFirstEpochEnd(retire), **asked).exit_code == 0
+    last = stays(tmp_path, "small")
+    assert (last.decision, last.notes) == ("in force", (RETIRED,))
+    assert would[0] not in last.experience_ids == last.considered
+
+
+@pytest.mark.parametrize("who", ["a person", "another run"])
+def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repeats_it(own_run, capsys, who):
+    def overtake():
+        if who == "a person":
+            Task(own_run.out, TASK, capsys).tell("experiences", "rollback", "none")
+        else:
+            assert run(own_run.out, run_id="other", **NIGHT, seed=7).exit_code == 0
+
+    summary = run(own_run.out, run_id="n2", observer=AtFirstEpochEnd(overtake), **NIGHT)
+    *_, before, last = decisions(own_run.out)
+    assert before.experience_ids != decisions(own_run.out)[0].experience_ids, "nothing was overtaken"
+    assert (last.run_id, last.notes[-1]) == ("n2", OVERTAKEN)
+    assert (last.experience_ids, last.library_id) == (before.experience_ids, before.library_id)
+    assert last.decision == ("not yet" if who == "a person" else "in force")
+    assert OVERTAKEN in summary.message
+    assert stays(own_run.out, "n2") == last
+
+
+def test_a_run_that_a_cap_stops_decides_nothing_and_its_rows_count_in_the_next_night(tmp_path):
+    asked, path = {"sample_size": 12, "batch_size": 6}, TaskPaths.of(tmp_path, TASK).credit
+    assert run(tmp_path, run_id="stopped", max_calls=112, **asked).status == "stopped"
+    assert (decisions(tmp_path), manifest(tmp_path, "stopped")["decision"]) == ([], None)
+    found = {row.line_id.partition("/")[2] for row in read_credit(path) if isinstance(row, Row)}
+    assert found == {row["group_id"] for row in lines(paths(tmp_path, "stopped").groups)}
+    assert run(tmp_path, run_id="next", **asked).exit_code == 0
+    first, *_ = lines(paths(tmp_path, "next").groups)
+    assert [half["arm"] for half in first["halves"]] == ["one", "other"], "lessons are on trial from the beginning"
+    rows = [row for row in read_credit(path) if isinstance(row, Row) and (row.one or row.other)]
+    assert {row.run_id for row in rows} == {"stopped", "next"}
+    assert decisions(tmp_path)[0].attempts == sum(len(row.rewards_one) + len(row.rewards_other) for row in rows)
+
+
+def test_rows_hold_for_one_model_and_its_rewarders(tmp_path):
+    def conditions(**asked):
+        return conditions_of(prepare(request(tmp_path, **asked), {}, preflight=False).plan)
+
+    real = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "world": "arithmetic"}
+    others = [{"rewarders": '[{"name": "exact"}]'}, real, {**real, "model": "n"}]
+    assert len({conditions(**each) for each in ({}, *others)}) == 4
+    assert conditions(seed=7, group_size=6, pack="general") == conditions()

@@ -1,0 +1,186 @@
+"""What is in force is what the last decision says."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import datetime
+
+import pytest
+from pydantic import ValidationError
+
+from tests.support.records.records import NOW
+from tfgrpo.stores.errors import CorruptFile, StoreError
+from tfgrpo.stores.experiences.decisions import (
+    Decision,
+    Gain,
+    chain_problems,
+    in_force,
+    kept_out,
+    nights_before,
+    nights_unchanged,
+    read_decisions,
+    record_decided,
+)
+
+
+def decision(kind="in force", ids=("exp-1",), **changes):
+    fields = {
+        "run_id": "run-1",
+        "decided_at": NOW,
+        "decision": kind,
+        "experience_ids": tuple(ids),
+        "library_id": "-".join(ids),
+        "considered": tuple(ids),
+        "total": Gain(mean=6.2, sd=1.7, low=2.9, high=9.5, likely=0.99),
+        "pairs": 20,
+        "simulated": False,
+    }
+    return Decision(**{**fields, **changes})
+
+
+def record(path, *decisions):
+    for one in decisions:
+        record_decided(path, lambda _, one=one: one)
+    return path
+
+
+def ids_in_force(path, **which):
+    found = in_force(read_decisions(path), **which)
+    return () if found is None else found.experience_ids
+
+
+def test_decisions_are_read_oldest_first_as_they_were_written(tmp_path):
+    made = [decision(), decision("not yet", ids=(), total=None)]
+    first, second = read_decisions(record(tmp_path / "task" / "promotions.jsonl", *made))
+    assert [first, second.model_copy(update={"previous": None})] == made
+
+
+def test_nothing_is_in_force_before_a_decision(tmp_path):
+    assert ids_in_force(tmp_path / "promotions.jsonl") == ()
+
+
+def test_every_line_says_what_is_in_force_from_then_on(tmp_path):
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("a", "b")), decision(ids=("b", "d")))
+    assert ids_in_force(path) == ("b", "d")
+    record(path, decision("taken back", ids=(), considered=("b",)))
+    assert ids_in_force(path) == ()
+
+
+def test_simulated_lessons_are_not_in_force_for_a_real_model_nor_the_other_way_round(tmp_path):
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("real",)), decision(ids=("pretended",), simulated=True))
+    assert ids_in_force(path, simulated=False) == ("real",)
+    assert ids_in_force(path, simulated=True) == ("pretended",)
+    assert ids_in_force(path) == ("real",)
+
+
+def test_a_rehearsal_counts_only_while_no_real_lesson_ever_was_in_force(tmp_path):
+    path = record(
+        tmp_path / "promotions.jsonl", decision(ids=("pretended",), simulated=True), decision("not yet", ids=())
+    )
+    assert ids_in_force(path) == ("pretended",)
+    record(path, decision(ids=("real",)), decision("taken back", ids=()))
+    assert ids_in_force(path) == ()
+
+
+def test_a_lesson_stays_out_until_a_person_brings_a_library_with_it_back():
+    lines = [decision(), decision("retire", ids=(), reasons={"exp-1": "wrong"}), decision("in force", ids=("exp-2",))]
+    assert kept_out(lines, simulated=False) == {"exp-1": "wrong"}
+    assert kept_out(lines, simulated=True) == {}
+    assert kept_out([*lines, decision("rollback", ids=("exp-1",))], simulated=False) == {}
+
+
+def test_a_lesson_that_was_reworded_comes_back_with_any_of_its_wordings():
+    retired = decision("retire", ids=(), reasons={"old": "wrong", "new": "wrong"})
+    assert kept_out([retired, decision("rollback", ids=("old",))], simulated=False) == {}
+
+
+def test_nights_are_what_runs_decided():
+    lines = [decision(), decision("retire", ids=()), decision("not yet", ids=()), decision("import", ids=("a",))]
+    assert nights_before(lines) == 2
+
+
+def test_a_night_without_a_change_leaves_what_is_in_force_and_would_put_nothing_else():
+    same = decision(ids=("a",))
+    assert nights_unchanged([same]) == 0
+    assert nights_unchanged([same, same, same]) == 2
+    assert nights_unchanged([same, same, decision(ids=("a",), considered=("a", "b"))]) == 0
+    assert nights_unchanged([same, same, decision("retire", ids=())]) == 0
+    nothing = decision("not yet", ids=(), considered=())
+    assert nights_unchanged([nothing, nothing]) == 2
+
+
+@pytest.mark.parametrize("line", ["nonsense", "{}", '{"decision": "in force"}'])
+def test_a_damaged_line_never_silently_changes_what_is_in_force(tmp_path, line):
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)))
+    with path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(CorruptFile, match="line 2 is not a decision"):
+        ids_in_force(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decision": "maybe"},
+        {"evidence": float("nan")},
+        {"decided_at": datetime(2026, 1, 1)},
+        {"pairs": "20"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_an_invalid_decision_is_refused(changes):
+    with pytest.raises(ValidationError):
+        decision(**changes)
+
+
+def test_a_decision_that_the_disk_does_not_confirm_is_not_recorded(tmp_path, monkeypatch):
+    path = tmp_path / "promotions.jsonl"
+
+    def full(_fd):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            record(path, decision())
+    assert list(read_decisions(path)) == []
+
+
+def three(path):
+    """Lines of a file with three decisions."""
+    record(path, *(decision(run_id=run_id) for run_id in ("one", "two", "three")))
+    return path.read_text().splitlines(keepends=True)
+
+
+def test_removing_the_last_lines_leaves_a_valid_chain(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    first, *_ = three(path)
+    assert chain_problems(path) == []
+    path.write_text(first)
+    assert chain_problems(path) == []
+    record(path, decision(run_id="four"))
+    assert chain_problems(path) == []
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert chain_problems(path) == []
+    path.unlink()
+    assert chain_problems(path) == []
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_line_that_was_removed_or_changed_breaks_the_chain(tmp_path, gone):
+    path = tmp_path / "promotions.jsonl"
+    lines = three(path)
+    path.write_text("".join(line for place, line in enumerate(lines) if place != gone))
+    expected = f"promotions.jsonl: line {gone + 1} does not continue the chain: a line before it was removed or changed"
+    assert chain_problems(path) == [expected]
+    path.write_text("".join(lines).replace('"pairs":20', '"pairs":21', 1))
+    assert chain_problems(path) == [expected.replace(f"line {gone + 1}", "line 2")]
+
+
+def test_an_incomplete_last_line_is_named(tmp_path):
+    path = tmp_path / "promotions.jsonl"
+    path.write_text("".join(three(path))[:-5])
+    assert chain_problems(path) == ["promotions.jsonl: the last line is incomplete and does not count"]
+    assert len(list(read_decisions(path))) == 2
