@@ -35,6 +35,7 @@ _ID_DIGITS: Final = 24
 class Row:
     """The attempts at one item by two sides. A group without lessons on trial is one side, and its row names no lesson."""
 
+    schema_version: Literal[1] = 1
     kind: Literal["row"] = "row"
     line_id: str
     """``run/group``; of the sweep ``run/sweep/item``."""
@@ -69,6 +70,7 @@ class Row:
 class Word:
     """What one contrast, or a person, says of one lesson."""
 
+    schema_version: Literal[1] = 1
     kind: Literal["word"] = "word"
     line_id: str = ""
     """Digest of what is said and where, so that a resumed run writes it once; set by ``named``."""
@@ -92,7 +94,7 @@ class Word:
 
     def named(self) -> Word:
         """Return the word with its id."""
-        unlike = {"line_id", "night", "why"} | ({"created_at"} if self.epoch else set())
+        unlike = {"schema_version", "line_id", "night", "why"} | ({"created_at"} if self.epoch else set())
         content = canonical_json(_WORD.dump_python(self, mode="json", exclude=unlike))
         return replace(self, line_id=f"word-{sha256_hex(content)[:_ID_DIGITS]}")
 
@@ -114,12 +116,12 @@ class CreditFile:
 
 
 def read_credit(path: Path, lines: int | None = None, *, since: int = 0) -> list[CreditLine]:
-    """Return the lines from a night on, of the first ``lines`` lines, None for all; none without a file.
+    """Return the lines from a night on, and the sweeps of all nights, of the first ``lines`` lines; None for all.
 
-    Raises ``CorruptFile`` for any other line.
+    None without a file. Raises ``CorruptFile`` for any other line.
     """
     read = read_lines_as(_LINE.validate_json, path, islice(read_lines(path), lines), "a line of credit")
-    return [line for line in read if line.night >= since]
+    return [line for line in read if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
 
 
 def count_credit(path: Path) -> int:

@@ -51,7 +51,7 @@ class Memory:
     records: tuple[ExperienceRecord, ...]
     """Of all nights, in the order in which they were written, reworded ones included."""
     lines: tuple[CreditLine, ...]
-    """Of this kind of model (simulated or real), in the order in which they were written."""
+    """Of this kind of model (simulated or real), in the order in which they were written; the sweeps of all nights."""
     night: int
     conditions: str
     """Digest of model and rewarders: rows under others are passed over."""
@@ -119,10 +119,14 @@ class Credit:
 def credit_of(memory: Memory) -> Credit:
     """Return what follows from a memory: a pure function of it."""
     current, night = _current_ids(memory.records), memory.night
-    lines = [line for line in memory.lines if 0 <= night - line.night <= MEMORY_NIGHTS]
-    rows = [line for line in lines if isinstance(line, Row) and line.conditions == memory.conditions]
-    words = [line for line in lines if isinstance(line, Word)]
-    divisions, left_out = _sound(_divisions(rows, current), night)
+    rows = [
+        line
+        for line in memory.lines
+        if isinstance(line, Row) and line.conditions == memory.conditions and line.night <= night
+    ]
+    words = [line for line in memory.lines if isinstance(line, Word) and 0 <= night - line.night <= MEMORY_NIGHTS]
+    every, left_out = _sound(_divisions(rows, current), night)
+    divisions = [each for each in every if night - each.night <= MEMORY_NIGHTS]
     traces = _traces(words, divisions, current, night)
     live = _live(memory, current, traces)
     # A lesson that was carried and is not known any more explains its part of the differences all the same.
@@ -136,7 +140,8 @@ def credit_of(memory: Memory) -> Credit:
     trial = _on_trial(effects, net, _subjects(opposites, names), allowed, memory.slots)
     worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0)
     chosen, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
-    sweeps = {each.run for each in divisions if each.run[1] == "sweep"}
+    # Of all nights: evidence that is started anew would be wrong more often than it says.
+    sweeps = {each.run for each in every if each.run[1] == "sweep"}
     swept = [row for row in rows if (row.run_id, row.source) in sweeps]
     held_out, capital = _held_out(swept, night)
     return Credit(

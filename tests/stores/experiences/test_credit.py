@@ -52,6 +52,12 @@ def test_lines_are_read_as_they_were_written_and_written_once(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_from_a_night_on_the_sweeps_of_all_nights_are_read(tmp_path):
+    path, lines = tmp_path / "credit.jsonl", [row(), word(), row("s", source="sweep"), row("n1", night=1)]
+    CreditFile(path).append(lines)
+    assert read_credit(path, since=1) == lines[2:]
+
+
 def test_there_is_nothing_to_read_before_the_first_line(tmp_path):
     assert read_credit(tmp_path / "credit.jsonl") == []
 

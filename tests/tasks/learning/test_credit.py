@@ -288,6 +288,18 @@ def test_the_gain_on_held_out_items_and_its_evidence_are_a_fold_over_the_nights(
     assert credit_of(memory()).evidence.log_value == Capital().log_value
 
 
+def test_the_evidence_of_the_sweeps_is_never_started_anew_while_their_rows_are_forgotten():
+    swept = [row(("a",), (), 0.5, night=night, source="sweep") for night in range(2 * MEMORY_NIGHTS)]
+    capital = Capital()
+    for _ in swept:
+        capital = capital.after([0.5])
+    credit = credit_of(memory(*swept, night=2 * MEMORY_NIGHTS - 1))
+    assert credit.evidence.log_value == pytest.approx(capital.log_value)
+    assert credit.attempts == sum(
+        len(each.rewards_one) + len(each.rewards_other) for each in swept[-MEMORY_NIGHTS - 1 :]
+    )
+
+
 def test_an_item_without_a_reward_on_one_side_is_no_difference():
     lines = [
         row(["a"], rewards=((1.0, 1.0), ()), source="sweep", lost_other=2),
