@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
@@ -96,10 +94,6 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         if reason := write_error(plan.paths.root / "runs"):
             given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
             raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
-        try:
-            read_credit(plan.paths.credit, since=sys.maxsize)  # damage is refused before anything is written
-        except StoreError as error:
-            raise SettingsError.one("the task's credit", str(error), "a file that can be read") from error
         warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
     return Prepared(request, resolved, plan, warnings, earlier, tools.listed)

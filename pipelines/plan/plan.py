@@ -236,14 +236,21 @@ def _rewarders(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
-    """Correct the forecast by the task's last decided run, if it had the same model and its files are readable."""
+    """Correct the forecast by the task's last decided run, if it had the same model and its files are readable.
+
+    Raise ``SettingsError`` for credit that cannot be read: no night could begin with it.
+    """
+    try:
+        lines = read_credit(task.credit)
+    except StoreError as error:
+        raise SettingsError.one("the task's credit", str(error), "a file that can be read") from error
     # A forecast needs no history: a run that was killed lacks some of it.
     with suppress(StoreError, OSError), expected_shape(task.root):
         run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task
         last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
             ahead = ahead.after(last)
-            variance = _variance(read_credit(task.credit), run_id)
+            variance = _variance(lines, run_id)
             if ahead.gain is not None and variance is not None:
                 ahead = replace(ahead, gain=VisibleGain.of(ahead.gain.planned, (variance, variance)))
     return ahead
