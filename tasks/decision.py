@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Final
 
 from tfgrpo.rewarders.statistics.credit import RULES, Effect, comes_into_force
-from tfgrpo.stores.experiences.decisions import VERDICTS, Correction, Decision, Gain, Verdict
+from tfgrpo.stores.experiences.decisions import Decision, Gain, Verdict
 from tfgrpo.tasks.learning.credit import Credit
 
 CONFIDENCE: Final = 0.95
@@ -34,15 +34,14 @@ def verdict_of(credit: Credit, *, served: bool) -> Verdict:
     return "taken back" if served else "not yet"
 
 
-def sentence_of(
-    verdict: Verdict | Correction, total: Gain | None, held_out: Gain | None, *, proven: bool = False
-) -> str:
-    """Return a verdict with its figures, as every page says it.
+def sentence_of(decision: Decision) -> str:
+    """Return the decision of a night with its figures, as every page says it.
 
-    >>> gain, held = gain_of(Effect(6.2, 1.7)), gain_of(Effect(5.1, 2.0))
-    >>> sentence_of("in force", gain, held)
-    'In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; held-out tasks agree (+5.1)'
+    Such as: In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99 % likely to help; held-out tasks agree (+5.1).
     """
+    verdict, total, held_out = decision.decision, decision.total, decision.held_out
+    if decision.overtaken:
+        return f"{'In force' if decision.experience_ids else 'Nothing in force'}: this night decided nothing"
     if total is None:
         nothing = "no lesson is likely to help"
         return f"Taken back: {nothing} any more" if verdict == "taken back" else f"Not yet: {nothing} so far"
@@ -51,7 +50,7 @@ def sentence_of(
     held = "no held-out task was compared" if held_out is None else f"({signed(held_out.mean)})"
     if verdict == "in force":
         agree = held if held_out is None else f"held-out tasks agree {held}"
-        return f"In force: {gain}, {likely}; {agree}{'; proven' if proven else ''}"
+        return f"In force: {gain}, {likely}; {agree}{'; proven' if decision.proven else ''}"
     if verdict == "taken back":
         return f"Taken back: {gain}, {likely}; held-out tasks {held if held_out else 'were not compared'}"
     if total.likely < ENTER:
@@ -62,10 +61,7 @@ def sentence_of(
 
 def explanation_of(decision: Decision) -> str:
     """Return the sentence of a night's decision, with what else the night found."""
-    if decision.decision not in VERDICTS:
-        return decision.why
-    sentence = sentence_of(decision.decision, decision.total, decision.held_out, proven=decision.proven)
-    return "; ".join((sentence, *decision.notes))
+    return "; ".join((sentence_of(decision), *decision.notes))
 
 
 def signed(points: float) -> str:

@@ -110,7 +110,7 @@ def _decision(session: Session) -> dict[str, Any] | None:
     k = min((len(rewards) for pair in both for rewards in pair), default=0)
     return {
         **decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous"}),
-        "sentence": sentence_of(decision.decision, decision.total, decision.held_out, proven=decision.proven),
+        "sentence": sentence_of(decision),
         "explanation": explanation_of(decision),
         "rewards": {
             arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)

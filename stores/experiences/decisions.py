@@ -22,6 +22,8 @@ Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 Correction: TypeAlias = Literal["retire", "rollback", "import"]
 """Of a person."""
 VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
+OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
+"""Note of a night that decided nothing for that."""
 
 
 class Gain(Strict):
@@ -79,6 +81,11 @@ class Decision(Strict):
     def ends_night(self) -> bool:
         """Whether a night decided it."""
         return self.decision in VERDICTS
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether what is in force is not what this night considered: the figures are those of the latter."""
+        return OVERTAKEN in self.notes
 
 
 def record_decided(path: Path, decide: Callable[[Sequence[Decision]], Decision | None]) -> Decision | None:

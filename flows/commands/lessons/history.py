@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, cast
+from typing import Any
 
 from tfgrpo.flows.commands.options import existing_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import Change, changes_of
-from tfgrpo.stores.experiences.decisions import Decision, Verdict, chain_problems, read_decisions
+from tfgrpo.stores.experiences.decisions import Decision, chain_problems, read_decisions
 from tfgrpo.tasks.decision import sentence_of
 
 _COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "why")
@@ -33,7 +33,7 @@ def history(options: argparse.Namespace, console: Console) -> None:
 def _sentence(one: Decision) -> str:
     """Return the figures of a night, or the reasons of a person, in a sentence."""
     if one.ends_night:
-        return sentence_of(cast("Verdict", one.decision), one.total, one.held_out, proven=one.proven)
+        return sentence_of(one)
     names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
     reasons = [f"{name}: {reason}" for reason, name in names.items()]
     return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"

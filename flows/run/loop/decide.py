@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from tfgrpo.flows.run.lessons import decided_library, signatures_in, store_of, verified
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions, record_decided
+from tfgrpo.stores.experiences.decisions import (
+    OVERTAKEN,
+    Decision,
+    Verdict,
+    in_force,
+    kept_out,
+    read_decisions,
+    record_decided,
+)
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.tasks.decision import CONFIDENCE, gain_of, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
@@ -17,7 +25,6 @@ from tfgrpo.tasks.learning.credit import credit_of
 if TYPE_CHECKING:
     from tfgrpo.flows.run.loop.learn import Swept
 
-OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
 RETIRED: Final = "a lesson that was retired since this run began stays out"
 
 
@@ -63,6 +70,7 @@ def _decision(session: Session, earlier: Sequence[Decision]) -> Decision:
         credit = credit_of(replace(memory, kept_out=out))
         notes.append(RETIRED)
     follows = Library(credit.follows)
+    verdict: Verdict
     if overtaken is not None:
         verdict, library = "in force" if overtaken.entries else "not yet", overtaken
         notes.append(OVERTAKEN)
@@ -73,7 +81,7 @@ def _decision(session: Session, earlier: Sequence[Decision]) -> Decision:
     return Decision(
         run_id=session.run_id,
         decided_at=session.clock(),
-        decision=verdict,  # type: ignore[arg-type]
+        decision=verdict,
         experience_ids=tuple(entry.experience_id for entry in library.entries),
         library_id=library.library_id,
         signatures=signatures_in(session.store, library),

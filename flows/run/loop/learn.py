@@ -125,9 +125,8 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
 
     def groups(position: int) -> Iterator[GroupSpec]:
         sides = list(zip(SIDES, (library, none), strict=True))
-        for arm, text in (
-            sides if position % 2 else sides[::-1]
-        ):  # by turns: what comes first may do better for that alone
+        # By turns: what comes first may do better for that alone.
+        for arm, text in sides if position % 2 else sides[::-1]:
             item = items[position]
             key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
             yield group_spec(session, key, position, item, text, session.plan.sweep_size)

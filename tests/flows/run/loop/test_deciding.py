@@ -9,10 +9,10 @@ import pytest
 from tests.support.records.tasks import Task
 from tests.support.runs.running import RUN, TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.credit import conditions_of
-from tfgrpo.flows.run.loop.decide import OVERTAKEN, RETIRED
+from tfgrpo.flows.run.loop.decide import RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
-from tfgrpo.stores.experiences.decisions import read_decisions
+from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
@@ -128,6 +128,9 @@ def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repea
     assert (last.experience_ids, last.library_id) == (before.experience_ids, before.library_id)
     assert last.decision == ("not yet" if who == "a person" else "in force")
     assert OVERTAKEN in summary.message
+    assert "points" not in summary.message, (
+        "figures of what was considered would be taken for those of what is in force"
+    )
     assert stays(own_run.out, "n2") == last
 
 
