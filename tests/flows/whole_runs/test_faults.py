@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
+import re
 import shutil
+import zlib
 
 import pytest
 from rich.console import Console as RichConsole
@@ -212,14 +213,16 @@ def test_a_rewarder_that_fails_on_everything_ends_the_run_with_its_reason(tmp_pa
 
 
 def _refused_learning(status=500, share=1):
-    """A server that refuses every ``share``-th request for lessons."""
+    """A server that refuses the requests for lessons of every ``share``-th item, by the text of the item."""
     server = Server()
-    seen = itertools.count()
 
     def before_answer(number):
-        if "tfgrpo_reflection" not in server.bodies[number - 1]:
+        body = server.bodies[number - 1]
+        if "tfgrpo_reflection" not in body:
             return None
-        return status if next(seen) % share == 0 else None
+        task = re.search(r'task\\+":\s*\\+"(.*?)\\+"', body)
+        assert task, body
+        return status if zlib.crc32(task[1].encode()) % share == 0 else None
 
     server.before_answer = before_answer
     return server
@@ -259,7 +262,6 @@ def test_reflections_that_fail_are_counted_and_warned_of_wherever_results_are(tm
     assert sum(epoch["learning_lost"] for epoch in epochs_told) == len(failed)
     assert sum(epoch["learning_asked"] for epoch in epochs_told) >= len(mixed)
     assert summary.details["learning_lost"]["steps"] == len(failed)
-    # A group is lost with the calls of both its contrasts, so that in which epoch depends on their order.
     losing = [epoch for epoch in manifest(tmp_path)["tfgrpo"]["epochs"] if epoch["learning_lost"]]
     assert losing
     assert all("ModelServerFault: 500" in epoch["learning_lost_mostly"] for epoch in losing)
