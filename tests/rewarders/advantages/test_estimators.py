@@ -88,6 +88,21 @@ def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it(name):
         assert alone.advantages == pytest.approx([kept.get(name, 0.0)], abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "rewards", "expected"),
+    [
+        (
+            "verl_vectorized",
+            [[0.0, 1e-4]],
+            [[-5e-5 / (1e-3 + 1e-6), 5e-5 / (1e-3 + 1e-6)]],
+        ),  # the floor of the variance
+        ("gpg", [[0.0, 1.0], [0.0, 0.0]], [[-2.0, 2.0], [0.0, 0.0]]),  # one of four rewards is not zero
+    ],
+)
+def test_constants_that_no_vector_reaches_have_their_values_by_hand(name, rewards, expected):
+    assert rows(rewards, name) == near(expected)
+
+
 def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
     with pytest.raises(ValueError, match="group 0 has a single reward"):
         group_advantage([0.7], "openrlhf")
@@ -350,6 +365,9 @@ def test_a_part_that_is_absent_leaves_the_others_and_a_rollout_without_any_has_n
     values = multi_reward_advantages({"a": [[0.0, 1.0, None]], "b": [[None, 1.0, None]]}, {"a": 1.0, "b": 1.0})
     np.testing.assert_array_equal(np.isfinite(values), [[True, True, False]])
     assert np.isnan(multi_reward_advantages({"a": [[None]]}, {"a": 1.0})).all()
+    half = 0.5 / (math.sqrt(0.5) + 1e-4)
+    default = multi_reward_advantages({"a": [[0.0, 1.0]]}, {"a": 1.0})[0, 1]
+    assert default == pytest.approx(half / (half * math.sqrt(2) + 1e-4), rel=1e-9)
     assert multi_reward_advantages({"a": [[1.0]]}, {"a": 1.0}, epsilon=0.0).tolist() == [[0.0]]
 
 

@@ -154,7 +154,7 @@ def test_other_names_of_operators_are_taken_only_on_request(text, means):
         ("PARTIAL_ORDER(a, ORDER(0->1), b)", (1, 31), "comes last"),
         *(
             (f"PARTIAL_ORDER(a, b, ORDER({bad}))", (1, 27), "numbers of children, from 0, with ->")
-            for bad in ("", "0", "0->", "0->1,", "0->1 1", "a->b", "0,1", "0->1;")
+            for bad in ("", "0", "0->", "0->1,", "0->1 1", "a->b", "0,1", "0-1", "0>1", "0->1;")
         ),
         ("PARTIAL_ORDER(a, b, ORDER(0->1->0))", (1, 1), "circle"),
         ("PARTIAL_ORDER(a, b, ORDER(0->7))", (1, 1), "names child 7"),
