@@ -54,6 +54,7 @@ def relations(found):
 @example(parse_text("PARTIAL_ORDER(a, XOR(b, SILENT()), XOR(c, SILENT()), d, ORDER(0->1, 1->3, 0->2, 2->3))"))
 @example(parse_text("PARTIAL_ORDER(XOR(a, SILENT()), b, LOOP(c, SILENT()), ORDER(0->1))"))
 @example(parse_text("SEQUENCE(a, SILENT(), a)"))
+@example(parse_text("PARTIAL_ORDER(a, b, c, d, ORDER(0->1->2, 0->3))"))
 def test_direct_and_order_are_exact_for_the_language(model):
     traces = traces_of(model)
     labels = set(labels_of(model))
