@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
+from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
 from tfgrpo.stores.frozen_json import FrozenDict
 
 OutcomeName: TypeAlias = Literal["scored", "ungraded", "failed", "refused"]
@@ -18,6 +19,9 @@ Arm: TypeAlias = Literal["group", "one", "other", "library", "none", "control"]
 """Whose lessons are in the prompt. ``group``: a learning or measuring group, whose attempts are on side ``one`` or ``other`` if
 it has two; ``library`` and ``none``: the sweep, with what would be in force and without lessons; ``control``: the other side
 of a comparison on demand."""
+RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]
+"""``parse_error``: it ended with an empty or unreadable answer. ``transport_error``: the call had no usable reply.
+``filtered``: cut by a content filter. ``refused``: by the budget. ``error``: the actor or one of its tools failed."""
 Signal: TypeAlias = Literal["mixed", "all_pass", "all_fail", "flat", "lost"]
 """What the rewards of a group are like. ``lost``: fewer than two scored rollouts, so no comparison is possible."""
 
@@ -140,3 +144,23 @@ def classify(
     if is_highest(min(rewards), score_range):
         return "all_pass"
     return "all_fail" if is_lowest(max(rewards), score_range) else "flat"
+
+
+def status_of(error: type[BaseException]) -> RolloutStatus:
+    """Return the status of a rollout whose call raised an error of this class."""
+    if issubclass(error, BudgetRefused):
+        return "refused"
+    if issubclass(error, ModelTimeout | TimeoutError):
+        return "timeout"
+    return "transport_error" if issubclass(error, ModelCallError | OSError) else "error"
+
+
+def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | None) -> RolloutStatus:
+    """Return the status of a rollout with this outcome; ungraded for any other reason, it has an answer."""
+    if name == "failed":
+        return status_of(error_kind(error_type))
+    if name == "ungraded" and finish_reason == "content_filter":
+        return "filtered"
+    if name == "ungraded" and error_type == EMPTY_ANSWER:
+        return "parse_error"
+    return "refused" if name == "refused" else "ok"

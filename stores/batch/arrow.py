@@ -1,7 +1,7 @@
-"""Write groups as Parquet files and read them back, one row per rollout (extra ``parquet``).
+"""Write groups as Parquet files and read them back, one row per group (extra ``parquet``).
 
-Values without a fixed type (prompts, completions, metadata) are columns of JSON text. Files are written and read in
-chunks, so that their size does not matter, and replaced atomically.
+The columns are the fields of a group, its rollouts a list of structs. Values without a fixed type (prompts, completions,
+metadata) are JSON text. Files stream, and are replaced atomically.
 """
 
 from __future__ import annotations
@@ -9,69 +9,23 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from types import NoneType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from tfgrpo.stores.batch.checks import check_groups
-from tfgrpo.stores.batch.lines import groups_of_lines
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
+from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, parse_group
 from tfgrpo.stores.canonical import canonical_json
-from tfgrpo.stores.errors import DatasetError, RecordRejected, SettingsError
+from tfgrpo.stores.errors import DatasetError, Problem, RecordRejected, SettingsError
 from tfgrpo.stores.files.atomic import replacing
+from tfgrpo.stores.frozen_json import to_builtins
 
-SCHEMA_VERSION: Final = b"1"
-_VERSION_KEY: Final = b"tfgrpo.experience_batch"
-_ROW_GROUP: Final = 1_000
-"""Groups per write, and rollouts per read."""
-_JSON: Final = "JSON"
-"""A value as JSON text in a column of strings."""
-_JSON_OR_NULL: Final = "JSON or null"
-_Columns: TypeAlias = tuple[tuple[str, str, str, str], ...]
-
-# Column, its type, and the field that it holds: of the record itself, or of the value in the record that is named first.
-_GROUP: Final = (
-    ("group_id", "string", "", "id"),
-    ("state", _JSON, "", "state"),
-    ("bare_state", _JSON_OR_NULL, "", "bare_state"),
-    ("target_size", "int64", "", "target_size"),
-    ("policy_version", "string", "", "policy_version"),
-    ("experience_version", "string", "", "experience_version"),
-    ("prompt_token_ids", "list<int64>", "", "prompt_token_ids"),
-    ("group_metadata", _JSON, "", "metadata"),
-)
-_ROLLOUT: Final = (
-    ("rollout_id", "string", "", "id"),
-    ("index", "int64", "", "index"),
-    ("completion", _JSON_OR_NULL, "", "completion"),
-    ("status", "string", "", "status"),
-    ("reward", "double", "", "reward"),
-    ("reward_parts", _JSON, "", "reward_parts"),
-    ("logprob_tokens", "list<double>", "logprob", "tokens"),
-    ("logprob_token_ids", "list<int64>", "logprob", "token_ids"),
-    ("logprob_total", "double", "logprob", "total"),
-    ("logprob_count", "int64", "logprob", "count"),
-    ("logprob_kind", "string", "logprob", "kind"),
-    ("logprob_complete", "bool", "logprob", "complete"),
-    ("logprob_mask", "list<int64>", "logprob", "mask"),
-    ("model", "string", "sampling", "model"),
-    ("temperature", "double", "sampling", "temperature"),
-    ("top_p", "double", "sampling", "top_p"),
-    ("seed", "int64", "sampling", "seed"),
-    ("max_tokens", "int64", "sampling", "max_tokens"),
-    ("finish_reason", "string", "sampling", "finish_reason"),
-    ("prompt_tokens", "int64", "usage", "prompt_tokens"),
-    ("completion_tokens", "int64", "usage", "completion_tokens"),
-    ("reasoning_tokens", "int64", "usage", "reasoning_tokens"),
-    ("cost_usd", "double", "usage", "cost_usd"),
-    ("latency_s", "double", "", "latency_s"),
-    ("error", "string", "", "error"),
-    ("metadata", _JSON, "", "metadata"),
-)
-_PLACE: Final = "group_place"
-"""Column with the number of the group in its file."""
+_VERSION: Final = {b"tfgrpo.experience_batch": b"2"}
+_JSON: Final = frozenset({"state", "bare_state", "completion", "reward_parts", "metadata"})
+_AT_ONCE: Final = 1_000
+"""Groups per write and read."""
 
 
 def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
@@ -80,114 +34,81 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
     Raises ``ShapeError`` and ``RecordRejected`` for groups that cannot be written, ``StoreError`` when the disk refuses,
     ``SettingsError`` without pyarrow.
     """
-    arrow, parquet = _pyarrow()
-    written, number = 0, 0
-    stream = iter(groups)
-    schema = _schema(arrow)
+    arrow, parquet = pyarrow_or_refuse("the extra: pip install 'tfgrpo[parquet]'")
+    written, stream, schema = 0, iter(groups), _schema(arrow)
     with replacing(path) as part, parquet.ParquetWriter(part, schema) as writer:
-        while chunk := list(islice(stream, _ROW_GROUP)):
+        while chunk := list(islice(stream, _AT_ONCE)):
             check_groups(chunk)
-            rows = [row for place, group in enumerate(chunk, start=number) for row in _rows(group, place)]
             try:
-                table = arrow.Table.from_pylist(rows, schema=schema)
+                writer.write_table(arrow.Table.from_pylist([*map(_row, chunk)], schema=schema))
             except (arrow.ArrowException, OverflowError) as error:
-                raise RecordRejected(f"a value that its column cannot hold: {error}") from error
-            writer.write_table(table)
-            number += len(chunk)
+                raise RecordRejected(f"{path}: a value that its column cannot hold: {error}") from error
             written += sum(len(group.rollouts) for group in chunk)
     return written
 
 
 def read_parquet(path: Path) -> Iterator[RolloutGroup]:
     """Yield the groups of a file in bounded memory. Raises ``DatasetError`` for any other file."""
-    arrow, parquet = _pyarrow()
+    arrow, parquet = pyarrow_or_refuse("the extra: pip install 'tfgrpo[parquet]'")
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a Parquet file of rollout groups")
     try:
         with contextlib.closing(parquet.ParquetFile(path)) as file:
-            _check_schema(file.schema_arrow, str(path))
-            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_ROW_GROUP))
-            for number, members in groupby(rows, key=itemgetter(_PLACE)):
-                where = f"{path}: group {number}"
-                # By way of the canonical lines, so that there is one reader and one set of checks.
-                yield from groups_of_lines(_lines(list(members), where), source=where)
+            if file.schema_arrow.metadata != _VERSION or file.schema_arrow.names != _schema(arrow).names:
+                accepted = "rollout groups as tfgrpo writes them, schema version 2"
+                raise DatasetError.one(str(path), f"the columns {', '.join(file.schema_arrow.names):.200}", accepted)
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(batch_size=_AT_ONCE))
+            for number, row in enumerate(rows):
+                source = f"{path}: group {number}"
+                try:
+                    group, faults = parse_group(json.dumps(_with_json(row, json.loads)))
+                except (TypeError, ValueError) as error:
+                    raise DatasetError.one(source, str(error)[:200], "columns of JSON text") from error
+                if faults or group is None:
+                    raise DatasetError(
+                        [Problem(f"{source}: {name}", f"{value!r:.120}", fit) for _, name, fit, value in faults]
+                    )
+                yield group
     except (OSError, arrow.ArrowException) as error:
         raise DatasetError.one(str(path), " ".join(str(error).split())[:200], "a Parquet file") from error
 
 
-def _schema(arrow: Any) -> Any:
-    kinds = {
-        "int64": arrow.int64(),
-        "double": arrow.float64(),
-        "bool": arrow.bool_(),
-        "list<int64>": arrow.list_(arrow.int64()),
-        "list<double>": arrow.list_(arrow.float64()),
-    }
-    first, *others = [(name, kinds.get(kind, arrow.string())) for name, kind, *_ in (*_GROUP, *_ROLLOUT)]
-    return arrow.schema([first, (_PLACE, arrow.int64()), *others], metadata={_VERSION_KEY: SCHEMA_VERSION})
-
-
-def _rows(group: RolloutGroup, number: int) -> Iterator[dict[str, Any]]:
-    shared = {_PLACE: number, **_cells(group, _GROUP)}
-    if not group.rollouts:
-        yield shared
-    for rollout in group.rollouts:
-        yield {**shared, **_cells(rollout, _ROLLOUT)}
-
-
-def _cells(record: RolloutGroup | Rollout, columns: _Columns) -> dict[str, Any]:
-    cells: dict[str, Any] = {}
-    for name, kind, owner, field in columns:
-        holder = getattr(record, owner) if owner else record
-        value = None if holder is None else getattr(holder, field)
-        if _is_json(kind, value):
-            try:
-                value = canonical_json(value)
-            except ValueError as error:
-                raise RecordRejected(f"{record.id!r}: {error}") from error
-        cells[name] = float(value) if kind == "double" and value is not None else value
-    return cells
-
-
-def _is_json(kind: str, value: object) -> bool:
-    return kind == _JSON or (kind == _JSON_OR_NULL and value is not None)
-
-
-def _lines(rows: Sequence[dict[str, Any]], source: str) -> list[str]:
-    """Return the canonical lines of a group."""
-    members = [row for row in rows if row["rollout_id"] is not None]
-    try:
-        head = _fields(rows[0], _GROUP)
-        lines = [{"kind": "group", "schema_version": 1, "size": len(members), **head}]
-        for row in members:
-            line = _fields(row, _ROLLOUT)
-            logprob = None if line["logprob"]["kind"] is None else line["logprob"]
-            lines.append({"kind": "rollout", "group_id": head["id"], **line, "logprob": logprob})
-        return [json.dumps(line) for line in lines]
-    except (TypeError, ValueError) as error:
-        raise DatasetError.one(source, str(error)[:200], "columns of JSON text") from error
-
-
-def _fields(row: dict[str, Any], columns: _Columns) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for name, kind, owner, field in columns:
-        holder = record.setdefault(owner, {}) if owner else record
-        holder[field] = json.loads(row[name]) if _is_json(kind, row[name]) else row[name]
-    return record
-
-
-def _check_schema(schema: Any, source: str) -> None:
-    version = (schema.metadata or {}).get(_VERSION_KEY)
-    missing = sorted({_PLACE, *(name for name, *_ in (*_GROUP, *_ROLLOUT))} - set(schema.names))
-    if version != SCHEMA_VERSION or missing:
-        received = f"without {', '.join(missing[:5])}" if missing else f"schema version {version!r}"
-        raise DatasetError.one(
-            source, received, f"rollout groups as tfgrpo writes them, schema version {SCHEMA_VERSION.decode()}"
-        )
-
-
-def _pyarrow() -> tuple[Any, Any]:
+def pyarrow_or_refuse(accepted: str) -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet. Raises ``SettingsError`` without them."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise SettingsError.one("pyarrow", "not installed", "the extra: pip install 'tfgrpo[parquet]'") from None
+    except ImportError as error:
+        raise SettingsError.one("pyarrow", "not installed", accepted) from error
+
+
+def _schema(arrow: Any) -> Any:
+    return arrow.schema(list(_type(arrow, RolloutGroup)), metadata=_VERSION)
+
+
+def _type(arrow: Any, hint: Any) -> Any:
+    """Return the type of a column; a JSON value is text."""
+    kind = (
+        next(each for each in (*get_args(hint), hint) if each is not NoneType) if NoneType in get_args(hint) else hint
+    )
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return arrow.struct([(each.name, _type(arrow, hints[each.name])) for each in fields(kind)])
+    if get_origin(kind) is tuple:
+        return arrow.list_(_type(arrow, get_args(kind)[0]))
+    kind = type(get_args(kind)[0]) if get_origin(kind) is Literal else kind
+    return {int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}.get(kind, arrow.string())
+
+
+def _row(group: RolloutGroup) -> dict[str, Any]:
+    try:
+        return _with_json(to_builtins(group), canonical_json)
+    except ValueError as error:
+        raise RecordRejected(f"group {group.id!r}: {error}") from error
+
+
+def _with_json(row: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a row with its JSON values changed, from values to texts or back."""
+    changed = {name: change(cell) if name in _JSON else cell for name, cell in row.items()}
+    if "rollouts" in row:
+        changed["rollouts"] = [_with_json(rollout, change) for rollout in row["rollouts"]]
+    return changed

@@ -9,23 +9,21 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.stores.batch.checks import check_groups, check_sizes, size_problems
-from tfgrpo.stores.batch.lists import (
-    ExperienceArrays,
-    ExperienceLists,
-    FlatExperience,
-    arrays_of_groups,
-    groups_of_lists,
-    lists_of_groups,
-)
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup
+import numpy as np
+import numpy.typing as npt
+
+from tfgrpo.stores.batch.lists import ExperienceLists, groups_of_lists
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, check_groups, check_sizes, more, size_problems
 from tfgrpo.stores.errors import ShapeError, ShapeProblem
+from tfgrpo.stores.frozen_json import Json, to_builtins
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import pluralize
 
 RaggedPolicy: TypeAlias = Literal["strict", "pad", "drop_group", "resample"]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,40 @@ class Exclusion:
     rollouts: int
     """How many rollouts."""
     reason: str
+
+
+class FlatExperience(NamedTuple):
+    """One entry per rollout, state by state."""
+
+    states: tuple[Json, ...]
+    """The state of each rollout: repeated for every rollout of its group."""
+    completions: tuple[Json, ...]
+    rewards: tuple[float | None, ...]
+    logprobs: tuple[float | None, ...]
+    """Sum over the completion; None where it is not complete."""
+    group_indexes: tuple[int, ...]
+    rollout_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExperienceArrays:
+    """A batch of B groups, the largest of which has Gmax rollouts. All arrays are ``[B, Gmax]`` and read-only.
+
+    An absent value is NaN and its mask is False, so that no mean includes it unnoticed.
+    """
+
+    rewards: Floats
+    """NaN where ``mask`` is False."""
+    mask: Bools
+    """Whether the rollout has a reward."""
+    logp_old: Floats
+    """Log-probability of the whole completion; NaN where ``logp_mask`` is False."""
+    logp_mask: Bools
+    token_lengths: Floats
+    """Tokens of the completion; NaN where they are not known."""
+    present: Bools
+    """Whether there is a rollout, graded or not."""
+    group_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +98,54 @@ class ExperienceBatch:
 
     def arrays(self) -> ExperienceArrays:
         """Return rewards, log-probabilities and lengths as ``float64[B, Gmax]``, with masks of the values that exist."""
-        return arrays_of_groups(self.groups)
+        sizes = np.array([len(group.rollouts) for group in self.groups], dtype=np.int64)
+        present = np.arange(sizes.max(initial=0))[np.newaxis, :] < sizes[:, np.newaxis]
+
+        def masked(value: Callable[[Rollout], float | None]) -> tuple[Floats, Bools]:
+            column = [value(rollout) for rollout in self.rollouts()]
+            values, mask = np.full(present.shape, np.nan), np.zeros(present.shape, dtype=np.bool_)
+            values[present] = [np.nan if number is None else number for number in column]
+            mask[present] = [number is not None for number in column]
+            return values, mask
+
+        rewards, logprobs = masked(lambda rollout: rollout.reward), masked(lambda rollout: rollout.complete_logprob)
+        arrays = *rewards, *logprobs, masked(lambda rollout: rollout.completion_tokens)[0], present
+        for array in arrays:
+            array.setflags(write=False)
+        return ExperienceArrays(*arrays, tuple(group.id for group in self.groups))
 
     def flat(self) -> FlatExperience:
         """Return one entry per rollout, state by state: the order of reward functions."""
-        return FlatExperience.of(self.groups)
+        pairs = [(number, group, rollout) for number, group in enumerate(self.groups) for rollout in group.rollouts]
+        return FlatExperience(
+            states=tuple(group.state for _, group, _ in pairs),
+            completions=tuple(rollout.completion for _, _, rollout in pairs),
+            rewards=tuple(rollout.reward for _, _, rollout in pairs),
+            logprobs=tuple(rollout.complete_logprob for _, _, rollout in pairs),
+            group_indexes=tuple(number for number, _, _ in pairs),
+            rollout_ids=tuple(rollout.id for _, _, rollout in pairs),
+        )
 
     def to_lists(self, *, partial: bool = False) -> ExperienceLists:
         """Return the four parallel lists. Raises ``ShapeError`` for absent rewards or log-probabilities.
 
         ``partial``: None for them instead.
         """
-        return lists_of_groups(self.groups, partial=partial)
+        rewards = [list(group.rewards) for group in self.groups]
+        logprobs = [[rollout.complete_logprob for rollout in group.rollouts] for group in self.groups]
+        problems = []
+        for name, rows in (("rewards", rewards), ("log_probs_old", logprobs)):
+            places = [
+                (number, index) for number, row in enumerate(rows) for index, each in enumerate(row) if each is None
+            ]
+            if places and not partial:
+                number, index = places[0]
+                where = f"first: group index {number}, rollout {self.groups[number].rollouts[index].id!r}"
+                problems.append(ShapeProblem(name, "a number for every rollout", "None", where + more(len(places) - 1)))
+        if problems:
+            raise ShapeError(problems)
+        actions = [[to_builtins(rollout.completion) for rollout in group.rollouts] for group in self.groups]
+        return ExperienceLists([to_builtins(group.state) for group in self.groups], actions, rewards, logprobs)
 
     @classmethod
     def from_lists(
@@ -102,19 +170,10 @@ class ExperienceBatch:
         Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text instead
         of a list of states, values that are not numbers, NaN or infinity.
         """
-        groups, unchecked = groups_of_lists(
-            ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups),
-            group_size=group_size,
-            ids=ids,
-            allow_nan=allow_nan,
-            partial=partial,
+        lists = ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups)
+        return cls(
+            groups_of_lists(lists, group_size=group_size, ids=ids, allow_nan=allow_nan, absent=partial), allow_nan
         )
-        if unchecked:
-            return cls(groups, allow_nan)
-        made = object.__new__(cls)  # all that the constructor checks holds
-        object.__setattr__(made, "groups", groups)
-        object.__setattr__(made, "allow_nan", allow_nan)
-        return made
 
     def merge(self, *others: ExperienceBatch) -> ExperienceBatch:
         """Return the groups of several batches, one after another. Raises ``ShapeError`` for a duplicate group."""
@@ -131,14 +190,8 @@ class ExperienceBatch:
         """
         if min_spread is not None and not is_number(min_spread, allow_nan=False):
             raise ShapeError.one("min_spread", "a finite number, or None", repr(min_spread))
-        return ExperienceBatch(
-            tuple(
-                group
-                for group in self.groups
-                if (min_spread is None or 0.0 < (group.spread or 0.0) >= min_spread) and (keep is None or keep(group))
-            ),
-            self.allow_nan,
-        )
+        spread_out = (group for group in self.groups if min_spread is None or 0.0 < (group.spread or 0.0) >= min_spread)
+        return ExperienceBatch(tuple(filter(keep or bool, spread_out)), self.allow_nan)
 
     def split(self, size: int) -> tuple[ExperienceBatch, ...]:
         """Return batches of ``size`` groups, the last one with the rest. Raises ``ShapeError`` for a size below 1."""
@@ -162,53 +215,44 @@ class ExperienceBatch:
         ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
         below ``min_group_size`` are dropped.
         """
-        _check_policy(policy, group_size, min_group_size, rng)
-        if policy == "strict":
-            _check_strict(self.groups, group_size)
-        if policy in ("strict", "pad"):
-            return self, ()
+        problems = size_problems(
+            min_group_size=min_group_size, **({} if group_size is None else {"group_size": group_size})
+        )
+        if policy not in get_args(RaggedPolicy):
+            problems.append(ShapeProblem("policy", " | ".join(get_args(RaggedPolicy)), repr(policy)))
+        if policy == "resample" and rng is None:
+            problems.append(ShapeProblem("rng", "a random.Random, so that the draw can be repeated", "None"))
         groups: list[RolloutGroup] = []
         excluded: list[Exclusion] = []
-        surplus: list[Exclusion] = []
-        for group in self.groups:
-            if (scored := len(group.scored)) < min_group_size:
+        for number, group in enumerate(() if problems else self.groups):
+            wanted, scored = group_size or group.target_size, len(group.scored)
+            if policy == "strict" and not scored == wanted == len(group.rollouts):
+                where = f"group index {number}, id {group.id!r}"
+                problems.append(ShapeProblem("rollouts with a reward", str(wanted), str(scored), where))
+            if policy in ("drop_group", "resample") and scored < min_group_size:
                 reason = f"{pluralize(scored, 'scored rollout')}, fewer than {min_group_size}"
                 excluded.append(Exclusion(group.id, len(group.rollouts), reason))
-            elif policy == "drop_group" or rng is None:
-                groups.append(group)
+            elif policy == "resample" and rng is not None:
+                groups.append(_resampled(group, wanted, rng))
+                if excess := len(group.rollouts) - min(scored, wanted):
+                    excluded.append(Exclusion(group.id, excess, f"not scored, or beyond the {wanted} wanted"))
             else:
-                drawn, lost = _resampled(group, group_size or group.target_size, rng)
-                groups.append(drawn)
-                surplus += lost
-        return ExperienceBatch(tuple(groups), self.allow_nan), (*excluded, *surplus)
+                groups.append(group)
+        if problems:
+            raise ShapeError(problems)
+        return replace(self, groups=tuple(groups)), tuple(excluded)
 
 
-def _check_strict(groups: Sequence[RolloutGroup], group_size: int | None) -> None:
-    """Raise ``ShapeError`` with every group that has another number of scored rollouts than wanted."""
-    problems = [
-        ShapeProblem(
-            "rollouts with a reward", str(wanted), str(len(group.scored)), f"group index {number}, id {group.id!r}"
-        )
-        for number, group in enumerate(groups)
-        if len(group.scored) != (wanted := group.target_size if group_size is None else group_size)
-        or len(group.rollouts) != wanted
-    ]
-    if problems:
-        raise ShapeError(problems)
-
-
-def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[RolloutGroup, list[Exclusion]]:
+def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> RolloutGroup:
+    """Return the group with its first scored rollouts, and marked copies of them where some are missing."""
     kept = list(group.scored[:size])
-    excess = len(group.rollouts) - len(kept)
-    dropped = [Exclusion(group.id, excess, f"not scored, or beyond the {size} wanted")] if excess else []
-    missing = size - len(kept)
     # Without repetition while possible, so that no rollout counts more often than its peers by more than one.
     copies: list[Rollout] = []
-    while len(copies) < missing:
-        copies.extend(rng.sample(kept, min(len(kept), missing - len(copies))))
+    while len(copies) < size - len(kept):
+        copies.extend(rng.sample(kept, min(len(kept), size - len(kept) - len(copies))))
     taken = {rollout.index for rollout in kept}
     free = (index for index in count() if index not in taken)
-    again = [
+    again = (
         replace(
             rollout,
             id=f"{rollout.id}+{number}",
@@ -216,16 +260,5 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> tuple[Roll
             metadata={**rollout.metadata, "resampled_from": rollout.id},
         )
         for number, rollout in enumerate(copies, start=1)
-    ]
-    return replace(group, rollouts=(*kept, *again), target_size=size), dropped
-
-
-def _check_policy(policy: str, group_size: int | None, min_group_size: int, rng: random.Random | None) -> None:
-    problems = [] if group_size is None else size_problems(group_size=group_size)
-    problems += size_problems(min_group_size=min_group_size)
-    if policy not in get_args(RaggedPolicy):
-        problems.insert(0, ShapeProblem("policy", " | ".join(get_args(RaggedPolicy)), repr(policy)))
-    if policy == "resample" and rng is None:
-        problems.append(ShapeProblem("rng", "a random.Random, so that the draw can be repeated", "None"))
-    if problems:
-        raise ShapeError(problems)
+    )
+    return replace(group, rollouts=(*kept, *again), target_size=size)

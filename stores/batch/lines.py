@@ -10,26 +10,20 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfgrpo.stores.batch.batch import ExperienceBatch
-from tfgrpo.stores.batch.checks import check_groups, check_sizes
-from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling, same_content
+from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups, check_sizes, parse_group, same_content
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
 from tfgrpo.stores.frozen_json import json_of
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 SCHEMA_VERSION: Final = 1
 _SHOWN: Final = 120
 _AT_ONCE: Final = 1_000
-_UNKNOWN: Final = "unexpected_keyword_argument"
 _ALWAYS: Final = frozenset({"state", "completion"})
 """Fields that are written even when they are None or empty."""
 _REFERENCE: Final = "$text"
@@ -122,14 +116,11 @@ def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[Rollo
 def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[str]:
     """Return the lines of one group, checked. Raises ``ShapeError`` and ``RecordRejected``."""
     check_groups([group])
-    head = {
-        "kind": "group",
-        "schema_version": SCHEMA_VERSION,
-        **_object_of(group, texts, without="rollouts"),
-        "size": len(group.rollouts),
-    }
-    rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
+    head = _object_of(replace(group, rollouts=()), texts)
+    del head["rollouts"]
+    head.update(kind="group", schema_version=SCHEMA_VERSION, size=len(group.rollouts))
     try:
+        rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
         lines = [canonical_json(row) for row in rows]
         for line in lines:
             line.encode()  # lone surrogates are JSON, but cannot be encoded
@@ -157,13 +148,16 @@ def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextStore | Non
                 raise CorruptFile(f"{source}: the last group has {len(rollouts)} of its {size} rollouts")
             where_follower = f"{source}:{follower[0]}"
             rollouts.append(_object(follower[1], where_follower, texts, "rollout", "a rollout of the group before it"))
-        group = _group({**head, "rollouts": rollouts}, source, number)
-        try:
-            check_groups([group])
-        except ShapeError as error:
-            raise DatasetError(
-                [Problem(where, str(problem), problem.expected) for problem in error.problems]
-            ) from error
+        # As JSON, because strict reading takes a list for a tuple there and nowhere else.
+        group, faults = parse_group(json.dumps({**head, "rollouts": rollouts}))
+        if faults or group is None:
+            problems = []
+            for index, field, expected, received in faults:
+                at = number if index is None else number + 1 + index
+                problems.append(
+                    Problem(f"{source}:{at}: {field}".removesuffix(": "), f"{received!r:.{_SHOWN}}", expected)
+                )
+            raise DatasetError(problems)
         yield group
 
 
@@ -177,48 +171,16 @@ def _object(line: str, where: str, texts: TextStore | None, kind: str, expected:
     return value if texts is None else {key: texts.restore(inner) for key, inner in value.items()}
 
 
-def _object_of(value: Any, texts: TextStore | None, *, without: str = "") -> dict[str, Any]:
-    """Return a dataclass as a JSON object without its None and empty fields."""
+def _object_of(value: Any, texts: TextStore | None) -> dict[str, Any]:
+    """Return a dataclass as a JSON object without its None and empty fields, long texts replaced."""
     content: dict[str, Any] = {}
     for field in fields(value):
         inner = getattr(value, field.name)
-        empty = inner is None or (isinstance(inner, Mapping) and not inner)
-        if field.name == without or (empty and field.name not in _ALWAYS):
-            continue
-        if isinstance(inner, LogProbs | Sampling | RolloutUsage):
+        if is_dataclass(inner):
             inner = _object_of(inner, None)
-            if not inner:
-                continue
-        content[field.name] = inner if texts is None else texts.externalize(inner)
+        if field.name in _ALWAYS or (inner is not None and inner != {}):
+            content[field.name] = inner if texts is None else texts.externalize(inner)
     return content
-
-
-def _group(value: Mapping[str, Any], source: str, number: int) -> RolloutGroup:
-    """Return the group of an object; problems of a rollout name the line of that rollout."""
-    from pydantic import ValidationError  # noqa: PLC0415 - only for reading
-
-    try:
-        # As JSON, because strict reading takes a list for a tuple there and nowhere else.
-        return _reader().validate_json(json.dumps(value))
-    except ValidationError as error:
-        problems = []
-        for fault in error.errors(include_url=False, include_context=False):
-            field = [str(step) for step in fault["loc"]]
-            line = number
-            # Without a location where JSON itself is refused: half a character, nesting without end.
-            if len(field) > 1 and field[0] == "rollouts":
-                line, field = number + 1 + int(field[1]), field[2:]
-            where = ": ".join(filter(None, (f"{source}:{line}", ".".join(field))))
-            accepted = "no field of this name" if fault["type"] == _UNKNOWN else fault["msg"].lower()
-            problems.append(Problem(where, f"{fault.get('input')!r:.{_SHOWN}}", accepted))
-        raise DatasetError(problems) from error
-
-
-@cache
-def _reader() -> TypeAdapter[RolloutGroup]:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only for reading
-
-    return TypeAdapter(RolloutGroup)
 
 
 class ExperienceWindow:

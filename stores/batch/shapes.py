@@ -1,80 +1,82 @@
-"""Rollouts and groups as frozen values, independent of the run that made them.
+"""Rollouts and groups as frozen values, independent of the run that made them, and the check of a whole group.
 
 They carry what a trainer needs: prompt, completion, reward, log-probabilities and sampling. Absent is None, never zero.
-The types alone refuse only values outside JSON; batch, window and files check the rest (``tfgrpo.stores.batch.checks``).
+A constructor refuses only values outside JSON, because a group may be half of what it will be; batch, window and files
+check the rest by ``check_groups``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, make_dataclass, replace
-from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from statistics import pstdev
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, ValidationInfo
 
 from tfgrpo.stores.canonical import sha256_hex
-from tfgrpo.stores.errors import BudgetRefused, ModelCallError, ModelTimeout, error_kind
+from tfgrpo.stores.errors import ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import EMPTY, FrozenDict, Json, frozen, to_builtins
-from tfgrpo.stores.numeric import is_finite
-from tfgrpo.stores.outcomes import EMPTY_ANSWER, OutcomeName
+from tfgrpo.stores.numeric import is_count, is_finite, is_number
+from tfgrpo.stores.outcomes import RolloutStatus
 
-RolloutStatus: TypeAlias = Literal["ok", "parse_error", "transport_error", "timeout", "filtered", "refused", "error"]
-"""``parse_error``: it ended with an empty or unreadable answer. ``transport_error``: the call had no usable reply.
-``filtered``: cut by a content filter. ``refused``: by the budget. ``error``: the actor or one of its tools failed."""
 LogProbKind: TypeAlias = Literal["raw", "processed", "unknown"]
 """``processed``: of the distribution that was sampled from, after temperature and truncation. ``raw``: before."""
 
-GRADED: Final = frozenset({"ok", "parse_error"})
+GRADED: Final = ("ok", "parse_error")
 """The statuses with which a rollout can have a reward: what failed is never a number."""
 ROUNDING: Final = 1e-5
-"""How far above 0 a log-probability of single precision may be."""
-_ID_DIGITS: Final = 12
-"""Of the digest in a default id: a million groups at one index collide with a probability below 1 in 500."""
+"""How far above 0 a log-probability of single precision may be, and how far a sum of them may be off."""
 NOT_COMPUTED: Final = -9999.0
 """Marker of OpenAI and vLLM for a log-probability that is minus infinity or was not computed: no value."""
+_ID_DIGITS: Final = 12
+"""Of the digest in a default id: a million groups at one index collide with a probability below 1 in 500."""
+_SHOWN: Final = 50
+"""Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
 
-def status_of(error: type[BaseException]) -> RolloutStatus:
-    """Return the status of a rollout whose call raised an error of this class."""
-    if issubclass(error, BudgetRefused):
-        return "refused"
-    if issubclass(error, ModelTimeout | TimeoutError):
-        return "timeout"
-    return "transport_error" if issubclass(error, ModelCallError | OSError) else "error"
+def _number(value: float, info: ValidationInfo) -> float:
+    if not (is_finite(value) or (info.context or {}).get("allow_nan")):
+        raise ValueError("a finite number")
+    return value
 
 
-def status_of_outcome(name: OutcomeName, error_type: str, finish_reason: str | None) -> RolloutStatus:
-    """Return the status of a rollout with this outcome; ungraded for any other reason, it has an answer."""
-    if name == "failed":
-        return status_of(error_kind(error_type))
-    if name == "ungraded" and finish_reason == "content_filter":
-        return "filtered"
-    if name == "ungraded" and error_type == EMPTY_ANSWER:
-        return "parse_error"
-    return "refused" if name == "refused" else "ok"
+def _logprob(value: float, info: ValidationInfo) -> float:
+    if value > ROUNDING or not (is_finite(value) or (info.context or {}).get("allow_nan")):
+        raise ValueError("a finite number of at most 0")
+    return value
+
+
+_Number: TypeAlias = Annotated[float, AfterValidator(_number)]
+_LogProb: TypeAlias = Annotated[float, AfterValidator(_logprob)]
+_Amount: TypeAlias = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_Count: TypeAlias = Annotated[int, Field(ge=0)]
+_Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
     """Log-probabilities of the tokens of one completion, as reported when it was sampled."""
 
-    tokens: tuple[float, ...] | None = None
+    tokens: tuple[_LogProb, ...] | None = None
     """One value per token; None when only the sum is known."""
     token_ids: tuple[int, ...] | None = None
     """Ids of the completion's tokens, where the server returned them; they cannot be derived from text."""
-    total: float | None = None
+    total: _LogProb | None = None
     """Exact sum over the policy's own tokens, in nats; None when any value is missing."""
-    count: int | None = None
+    count: _Count | None = None
     """Number of tokens in ``total``, for length normalisation; None when not known."""
     kind: LogProbKind = "unknown"
     complete: bool = False
     """Whether every token of the completion has its value."""
-    mask: tuple[int, ...] | None = None
+    mask: tuple[Literal[0, 1], ...] | None = None
     """1 for tokens of the policy, 0 for tool results in between; None: all of the policy."""
 
     def __post_init__(self) -> None:
-        if self.tokens is None is self.token_ids is self.mask:  # one of many thousands whose sum alone is known
-            return
         for name in ("tokens", "token_ids", "mask"):
             object.__setattr__(self, name, _tuple_or_none(getattr(self, name)))
 
@@ -84,10 +86,10 @@ class Sampling:
     """Sampling parameters of a completion. None: unknown, or the endpoint's default."""
 
     model: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: _Amount | None = None
+    top_p: _Amount | None = None
     seed: int | None = None
-    max_tokens: int | None = None
+    max_tokens: _Count | None = None
     finish_reason: str | None = None
 
 
@@ -95,44 +97,39 @@ class Sampling:
 class RolloutUsage:
     """Usage of a rollout. None is unknown, never zero."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
+    reasoning_tokens: _Count | None = None
     """Part of ``completion_tokens``; hidden, so without log-probabilities."""
-    cost_usd: float | None = None
-
-
-NO_SAMPLING: Final = Sampling()
-NO_USAGE: Final = RolloutUsage()
+    cost_usd: _Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One completion of one state."""
 
-    id: str
+    id: _Name
     group_id: str
-    index: int
+    index: _Count
     """Index in its group, from 0. A group that lost rollouts has gaps."""
     completion: Json
     """A text, a list of chat messages (assistant and tool turns), or any other JSON value; None without a reply."""
     status: RolloutStatus = "ok"
-    reward: float | None = None
+    reward: _Number | None = None
     """None: not graded. Higher is better."""
-    reward_parts: Mapping[str, float | None] = EMPTY
+    reward_parts: Mapping[str, _Number | None] = EMPTY
     """Components of the reward by rewarder; None where a rewarder abstained."""
     logprob: LogProbs | None = None
     """None: not captured; they cannot be computed later."""
-    sampling: Sampling = NO_SAMPLING
-    usage: RolloutUsage = NO_USAGE
-    latency_s: float | None = None
+    sampling: Sampling = Sampling()
+    usage: RolloutUsage = RolloutUsage()
+    latency_s: _Amount | None = None
     error: str | None = None
     """Why ``status`` is not ``ok``."""
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
-        if self.completion.__class__ is not str or self.reward_parts is not EMPTY or self.metadata is not EMPTY:
-            _freeze_fields(self, "completion", "reward_parts", "metadata")
+        _freeze_fields(self, "completion", "reward_parts", "metadata")
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -162,6 +159,11 @@ class Rollout:
         return self.logprob.kind == "processed" or untouched
 
     @property
+    def complete_logprob(self) -> float | None:
+        """The log-probability of the whole completion; None when any part of it is missing."""
+        return self.logprob.total if self.logprob is not None and self.logprob.complete else None
+
+    @property
     def completion_tokens(self) -> int | None:
         """Length of the completion in tokens, reported by the endpoint, else the number of log-probabilities."""
         if self.usage.completion_tokens is not None:
@@ -173,14 +175,14 @@ class Rollout:
 class RolloutGroup:
     """The rollouts of one state by one policy, with one library in force."""
 
-    __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid"}
-    """How a group with its rollouts is read from JSON: no coercion, unknown keys refused."""
+    __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid", "revalidate_instances": "always"}
+    """How a group with its rollouts is checked and read from JSON: no coercion, unknown keys refused."""
 
-    id: str
+    id: _Name
     state: Json
     """The prompt as sent: a text, chat messages, or any other JSON value."""
-    rollouts: tuple[Rollout, ...]
-    target_size: int = 0
+    rollouts: tuple[Rollout, ...] = ()
+    target_size: _Count = 0
     """Rollouts requested; 0: as many as there are. With fewer rollouts the group is ragged."""
     bare_state: Json = None
     """The prompt of the task alone, without injected lessons; None when it is the same, or not known."""
@@ -215,41 +217,12 @@ class RolloutGroup:
         return spread_of_rewards([rollout.reward for rollout in self.rollouts if rollout.reward is not None])
 
 
-def _draft_of(shape: type[Any]) -> Any:
-    """Return a class with the same slots whose instances can be changed, also to instances of that shape.
-
-    The constructor of a frozen dataclass takes five times as long, and a buffer has a hundred thousand rollouts.
-    """
-    return make_dataclass(f"_{shape.__name__}Draft", [(each.name, Any) for each in fields(shape)], slots=True)
-
-
-_RolloutDraft, _LogProbsDraft = _draft_of(Rollout), _draft_of(LogProbs)
-
-
-def scored_rollout(group_id: str, index: int, completion: Json, reward: float | None, logprob: float | None) -> Rollout:
-    """Return a rollout of which no more is known; ``completion`` is frozen, ``logprob`` the sum over its tokens."""
-    sums = None
-    if logprob is not None:
-        sums = _LogProbsDraft(None, None, logprob, None, "unknown", True, None)
-        sums.__class__ = LogProbs
-    # Lists do not say why a rollout has neither reply nor reward: what failed must not look answered.
-    status = "error" if completion is None and reward is None else "ok"
-    made = _RolloutDraft(
-        f"{group_id}/{index}", group_id, index, completion, status, reward, EMPTY, sums, NO_SAMPLING, NO_USAGE,
-        None, None, EMPTY,
-    )  # fmt: skip
-    made.__class__ = Rollout
-    return cast("Rollout", made)
-
-
 def default_id(position: int, content: object) -> str:
     """Return ``g0-`` and hex digits: index ``position`` in its collection, and a digest of the content.
 
     A position alone would name the first group of every collection alike.
     """
-    text = content
-    if not isinstance(text, str):
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_as_json)
     return f"g{position}-{sha256_hex(text)[:_ID_DIGITS]}"
 
 
@@ -266,7 +239,7 @@ def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
 
 def same_content(one: RolloutGroup, other: RolloutGroup) -> bool:
     """Return whether two groups are equal but for latencies."""
-    return one == other or _without_latency(one) == _without_latency(other)
+    return _without_latency(one) == _without_latency(other)
 
 
 def _without_latency(group: RolloutGroup) -> RolloutGroup:
@@ -278,16 +251,8 @@ def _as_json(value: object) -> Any:
 
 
 def spread_of_rewards(rewards: Sequence[float]) -> float | None:
-    """Return the population standard deviation without overflow; None below two values, and for NaN or infinity."""
-    if len(rewards) < 2 or not all(map(is_finite, rewards)):
-        return None
-    if min(rewards) == max(rewards):
-        return 0.0
-    # ``statistics.pstdev`` overflows nowhere either, and takes fifteen times as long.
-    peak = max(map(abs, rewards))
-    scaled = [reward / peak for reward in rewards]
-    mean = math.fsum(scaled) / len(scaled)
-    return peak * math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / len(scaled))
+    """Return the population standard deviation; None below two values, and for NaN or infinity."""
+    return pstdev(rewards) if len(rewards) > 1 and all(map(is_finite, rewards)) else None
 
 
 def is_messages(value: object) -> bool:
@@ -308,3 +273,138 @@ def _freeze_fields(record: object, *names: str) -> None:
         value = getattr(record, name)
         if value is not None and not isinstance(value, str | FrozenDict):
             object.__setattr__(record, name, frozen(value))
+
+
+# --- the check of whole groups
+
+
+_GROUP: Final = TypeAdapter(RolloutGroup)
+
+Fault: TypeAlias = tuple[int | None, str, str, object]
+"""Index of the rollout, None for the group itself; field; what is expected; what was received."""
+
+
+def parse_group(text: str) -> tuple[RolloutGroup | None, list[Fault]]:
+    """Return the group of a JSON text, None when it is none, and everything that is wrong with it."""
+    try:
+        group = _GROUP.validate_json(text, context={"allow_nan": False})
+    except ValidationError as error:
+        return None, [*_faults_of(error)]
+    return group, [*_inconsistencies(group)]
+
+
+def check_groups(groups: Sequence[object], *, allow_nan: bool = False) -> None:
+    """Raise ``ShapeError`` with the problems of all groups, if there are any."""
+    problems: list[ShapeProblem] = []
+    seen: dict[object, int] = {}
+    for number, group in enumerate(groups):
+        problems.extend(problems_of_group(group, number, allow_nan=allow_nan))
+        name = repr(group.id) if isinstance(group, RolloutGroup) else number
+        if (first := seen.setdefault(name, number)) != number:
+            problems.append(ShapeProblem("group id", "one of its own", str(name), f"indexes {first} and {number}"))
+    if rest := problems[_SHOWN:]:
+        problems[_SHOWN:] = [ShapeProblem("batch", f"at most {_SHOWN} problems", f"{len(rest)} more like these")]
+    if problems:
+        raise ShapeError(problems)
+
+
+def problems_of_group(group: object, number: int, *, allow_nan: bool = False) -> list[ShapeProblem]:
+    """Return the problems of the group at index ``number`` of its batch."""
+    if not isinstance(group, RolloutGroup):
+        return [ShapeProblem("groups", "a RolloutGroup", type(group).__name__, f"index {number}")]
+    faults = [*_inconsistencies(group)]
+    try:
+        _GROUP.validate_python(group, context={"allow_nan": allow_nan})
+    except ValidationError as error:
+        faults = [*_faults_of(error), *faults]
+    if not faults:
+        return []
+    place = f"group index {number}, id {group.id!r}"
+    where = [f"{place}, rollout {getattr(rollout, 'id', None)!r}" for rollout in group.rollouts]
+    return [
+        ShapeProblem(name, expected, f"{received!r:.200}", place if index is None else where[index])
+        for index, name, expected, received in faults
+    ]
+
+
+def _faults_of(error: ValidationError) -> Iterator[Fault]:
+    """Yield the fields of a group that are wrong by themselves; of a list its first wrong value."""
+    seen = set()
+    for fault in error.errors(include_url=False, include_context=False):
+        steps = fault["loc"]
+        index = int(steps[1]) if len(steps) > 1 and steps[0] == "rollouts" else None
+        field = ".".join(step for step in steps[0 if index is None else 2 :] if isinstance(step, str))
+        expected = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        if fault["type"] == "unexpected_keyword_argument":
+            expected = "no field of this name"
+        if (index, field) not in seen:
+            seen.add((index, field))
+            yield index, field or ("rollouts" if steps else ""), expected, fault["input"]
+
+
+def _inconsistencies(group: RolloutGroup) -> Iterator[Fault]:
+    """Yield the values that do not fit together, whatever their types are."""
+    size = len(group.rollouts)
+    if is_number(group.target_size, allow_nan=False) and group.target_size < size:
+        yield None, "target_size", f"at least its {size} rollouts", group.target_size
+    for name in ("id", "index"):
+        # By their texts: a value of another type may have no hash.
+        counts = Counter(repr(getattr(rollout, name, rollout)) for rollout in group.rollouts)
+        for value in (text for text, count in counts.items() if count > 1):
+            yield None, f"rollout {name}", "one of its own", value
+    rollouts: Sequence[object] = group.rollouts
+    for index, rollout in enumerate(rollouts):
+        if not isinstance(rollout, Rollout):
+            continue
+        if rollout.group_id != group.id:
+            yield index, "group_id", repr(group.id), rollout.group_id
+        if rollout.reward is not None and rollout.status not in GRADED:
+            yield index, "reward", f"None unless the status is {' or '.join(GRADED)}", rollout.reward
+        if isinstance(rollout.logprob, LogProbs):
+            for field, expected, received in _logprob_faults(rollout.logprob):
+                yield index, f"logprob{field}", expected, received
+
+
+def _logprob_faults(logprob: LogProbs) -> Iterator[tuple[str, str, object]]:
+    """Yield lists of different lengths, and what is called complete and is not: a marker, a count, a sum."""
+    lists = {"tokens": logprob.tokens, "token_ids": logprob.token_ids, "mask": logprob.mask}
+    lengths = {name: len(values) for name, values in lists.items() if values is not None}
+    if len({*lengths.values()}) > 1:
+        yield "", "lists of one length", lengths
+    if logprob.complete and logprob.total is None:
+        yield ".total", "a number, since complete is true", None
+    tokens = logprob.tokens
+    if not logprob.complete or tokens is None or not all(is_number(value, allow_nan=True) for value in tokens):
+        return
+    own = [*compress(tokens, logprob.mask)] if logprob.mask and len(logprob.mask) == len(tokens) else [*tokens]
+    if NOT_COMPUTED in own:
+        expected = f"no {NOT_COMPUTED:g}, which marks a missing value, since complete is true"
+        yield ".tokens", expected, NOT_COMPUTED
+    if logprob.count not in (None, len(own)):
+        yield ".count", f"{len(own)}, as there are tokens", logprob.count
+    total = logprob.total
+    if total is None or not is_number(total, allow_nan=False) or not all(map(is_finite, own)):
+        return
+    # Tokens of single precision may have been added up in single precision.
+    if not math.isclose(total, math.fsum(own), rel_tol=ROUNDING, abs_tol=ROUNDING):
+        yield ".total", f"{math.fsum(own)!r}, the sum of the tokens", total
+
+
+def size_problems(**sizes: object) -> list[ShapeProblem]:
+    """Return a problem for each size below 1."""
+    return [
+        ShapeProblem(name, "a whole number of at least 1", repr(size))
+        for name, size in sizes.items()
+        if not is_count(size) or size == 0
+    ]
+
+
+def check_sizes(**sizes: object) -> None:
+    """Raise ``ShapeError`` for sizes below 1."""
+    if problems := size_problems(**sizes):
+        raise ShapeError(problems)
+
+
+def more(count: int) -> str:
+    """Return the end of a message about a first place: how many more there are."""
+    return f" and {count} more" if count else ""

@@ -19,11 +19,10 @@ from tfgrpo.stores.batch.shapes import (
     RolloutGroup,
     RolloutUsage,
     Sampling,
-    status_of_outcome,
 )
 from tfgrpo.stores.errors import RunAborted, ShapeError
 from tfgrpo.stores.frozen_json import Json
-from tfgrpo.stores.outcomes import Failed, Scored, Ungraded
+from tfgrpo.stores.outcomes import Failed, Scored, Ungraded, status_of_outcome
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.tasks.collector.collector import Collected, GroupSink
 from tfgrpo.tasks.group import run_group

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
-from tfgrpo.stores.batch.checks import problems_of_group
-from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, RolloutStatus, status_of, with_content_id
+from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, problems_of_group, with_content_id
 from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import Json, frozen
 from tfgrpo.stores.numeric import as_list, is_count, is_number
+from tfgrpo.stores.outcomes import RolloutStatus, status_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.collector.protocols import (
     BatchPolicyModel,

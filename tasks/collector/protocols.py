@@ -12,10 +12,11 @@ from numbers import Real
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from tfgrpo.rewarders.faults import each_alone
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import EMPTY, Json, frozen
 from tfgrpo.stores.numeric import as_list, is_number
+from tfgrpo.stores.outcomes import RolloutStatus
 
 T = TypeVar("T")
 MaybeAwaitable: TypeAlias = T | Awaitable[T]

@@ -12,8 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.stores.batch.checks import check_groups
-from tfgrpo.stores.batch.shapes import RolloutGroup
+from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups
 from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.tasks.exports.choosing import ExportReport, choose

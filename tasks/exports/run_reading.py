@@ -20,13 +20,13 @@ from typing import Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
+from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.line_file import LineReader, whole_until
 from tfgrpo.stores.frozen_json import FrozenDict, json_of, mapping_of
-from tfgrpo.stores.outcomes import GroupKey
+from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key

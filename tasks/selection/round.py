@@ -16,11 +16,10 @@ from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.repairing import corrected
 from tfgrpo.rewarders.runner import GroupScores
 from tfgrpo.rewarders.scorer import Abstained, Attempt
-from tfgrpo.stores.batch.shapes import status_of
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.errors import BudgetRefused, RepairExhausted, error_kind
 from tfgrpo.stores.ledger.state import Totals, Usage
-from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore
+from tfgrpo.stores.outcomes import Failed, GroupKey, Refused, RewardScore, status_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.group import GroupComparison, compare
 from tfgrpo.tasks.learning.summarize import shorten_middle

@@ -9,7 +9,6 @@ import re
 import pytest
 
 from tfgrpo.stores import errors
-from tfgrpo.stores.batch.shapes import status_of, status_of_outcome
 from tfgrpo.stores.errors import (
     ConfigError,
     OptionError,
@@ -21,6 +20,7 @@ from tfgrpo.stores.errors import (
     TfgrpoError,
     error_named,
 )
+from tfgrpo.stores.outcomes import status_of, status_of_outcome
 
 _CLASSES = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)}
 
