@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.faults import described
+from tfgrpo.rewarders.faults import described, each_alone
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
-from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, problems_of_group, with_content_id
-from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import Json, frozen
+from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, problems_of_group, size_problems, with_content_id
+from tfgrpo.stores.errors import ConfigError, ModelTimeout, RecordRejected, RewardError, ShapeError, ShapeProblem
+from tfgrpo.stores.frozen_json import Json
 from tfgrpo.stores.numeric import as_list, is_count, is_number
 from tfgrpo.stores.outcomes import RolloutStatus, status_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.collector.protocols import (
     BatchPolicyModel,
     Generation,
-    OneByOne,
+    PolicyFunction,
     PolicyModel,
-    Prompt,
     RewardFunction,
     RewardModel,
     RolloutReward,
-    checked_rewards,
-    generation_of,
-    policy_of,
+    flat_values,
+    model_problems,
     prompts_of,
     reward_of,
-    rewards_of,
 )
 from tfgrpo.tasks.runtime.containment import contained, gathered, in_thread
 from tfgrpo.tasks.runtime.runtime import FATAL
@@ -44,6 +41,7 @@ from tfgrpo.tasks.runtime.runtime import FATAL
 GroupSink: TypeAlias = Callable[[RolloutGroup], None]
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
 """What ends the whole collection: bad input, and failures that every further call would share."""
+_GENERATED: Final = tuple(each.name for each in fields(Generation) if each.name != "prompt_token_ids")
 _LOG: Final = logging.getLogger("tfgrpo.collector")
 
 
@@ -69,21 +67,22 @@ class CollectorOptions:
 
     def problems(self) -> list[ShapeProblem]:
         """Return what is wrong with these options."""
-        problems = []
-        if self.ragged not in get_args(RaggedPolicy):
-            problems.append(ShapeProblem("ragged", " | ".join(get_args(RaggedPolicy)), repr(self.ragged)))
-        for name, least in (("min_group_size", 1), ("rounds", 0), ("concurrency", 1)):
-            value = getattr(self, name)
-            if not is_count(value) or value < least:
-                problems.append(ShapeProblem(name, f"a whole number of at least {least}", repr(value)))
-        if self.fuse_rewards and self.ragged == "resample":
-            problems.append(ShapeProblem("fuse_rewards", "False with ragged='resample', which scores by group", "True"))
-        if self.timeout_s is not None and not (is_number(self.timeout_s, allow_nan=True) and self.timeout_s > 0):
-            problems.append(ShapeProblem("timeout_s", "more than 0, or None", repr(self.timeout_s)))
+        problems = size_problems(min_group_size=self.min_group_size, concurrency=self.concurrency)
         sink: object = self.on_group
-        if sink is not None and not callable(sink):
-            problems.append(ShapeProblem("on_group", "a function (group), or None", repr(sink)))
+        for name, fits, accepted in (
+            ("ragged", self.ragged in get_args(RaggedPolicy), " | ".join(get_args(RaggedPolicy))),
+            ("rounds", is_count(self.rounds), "a whole number of at least 0"),
+            ("timeout_s", self.timeout_s is None or _is_positive(self.timeout_s), "more than 0, or None"),
+            ("fuse_rewards", not (self.fuse_rewards and self.ragged == "resample"), "False with ragged='resample'"),
+            ("on_group", sink is None or callable(sink), "a function (group), or None"),
+        ):
+            if not fits:
+                problems.append(ShapeProblem(name, accepted, repr(getattr(self, name))))
         return problems
+
+
+def _is_positive(value: float) -> bool:
+    return is_number(value, allow_nan=True) and value > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +102,31 @@ class ExperienceCollector:
     """
 
     def __init__(
-        self, policy_model: object, reward_model: object, group_size: int = 64, options: CollectorOptions | None = None
+        self,
+        policy_model: PolicyModel | BatchPolicyModel | PolicyFunction,
+        reward_model: RewardModel | RewardFunction,
+        group_size: int = 64,
+        options: CollectorOptions | None = None,
     ) -> None:
-        self._options = CollectorOptions() if options is None else options
-        problems = self._options.problems()
-        if not is_count(group_size) or group_size < 1:
-            problems.insert(0, ShapeProblem("group_size", "a whole number of at least 1", repr(group_size)))
-        policy = policy_of(policy_model, problems)
-        reward = reward_of(reward_model, problems)
-        if problems or policy is None or reward is None:
+        self._options = options or CollectorOptions()
+        methods = "generate(state, n), generate_batch(states, n)"
+        problems = [
+            *size_problems(group_size=group_size),
+            *self._options.problems(),
+            *model_problems("policy_model", policy_model, PolicyModel | BatchPolicyModel, methods),
+            *model_problems("reward_model", reward_model, RewardModel, "score_batch(states, completions)"),
+        ]
+        if problems:
             raise ShapeError(problems)
-        self._policy = policy
-        self._reward = reward
+        self._policy = policy_model
+        self._reward = reward_model
         self.group_size = group_size
 
-    async def collect(self, states: Sequence[Prompt | Json], **generation: Any) -> Collected:
+    async def collect(self, states: Sequence[RolloutGroup | Json], **generation: Any) -> Collected:
         """Return groups for all states, in their order. ``generation`` goes to the policy only.
 
-        Raise ``ShapeError`` with every problem of the collection, and errors that end every further call (a refused
-        key).
+        A state that is a ``RolloutGroup`` gives its group an id, versions and metadata. Raise ``ShapeError`` with every
+        problem of the collection, and errors that end every further call (a refused key).
         """
         prompts = prompts_of(states)
         collection = _Collection(self._policy, self._reward, self.group_size, self._options, generation)
@@ -133,7 +138,7 @@ class ExperienceCollector:
         batch = ExperienceBatch(tuple(groups), self._options.allow_nan)
         return Collected(*batch.shaped(policy, min_group_size=self._options.min_group_size))
 
-    def collect_experiences(self, states: Sequence[Prompt | Json], **generation: Any) -> ExperienceBatch:
+    def collect_experiences(self, states: Sequence[RolloutGroup | Json], **generation: Any) -> ExperienceBatch:
         """Run ``collect`` without an event loop and log what was dropped. Raise ``RuntimeError`` inside an event loop."""
         try:
             asyncio.get_running_loop()
@@ -152,16 +157,12 @@ class _Raised(NamedTuple):
     status: RolloutStatus
     text: str
 
-    def generations(self, count: int) -> list[Generation]:
-        """Return the failed generations of a call for ``count``."""
-        return [Generation(None, self.status, error=self.text)] * count
-
 
 @dataclass(slots=True)
 class _Collection:
     """One call of ``collect``, with all its mutable state."""
 
-    policy: PolicyModel | BatchPolicyModel
+    policy: PolicyModel | BatchPolicyModel | PolicyFunction
     reward: RewardModel | RewardFunction
     size: int
     options: CollectorOptions
@@ -174,149 +175,130 @@ class _Collection:
         self.threads = RewarderThreads(self.options.concurrency)
         self.slots = asyncio.Semaphore(self.options.concurrency)
 
-    async def run(self, prompts: Sequence[Prompt]) -> list[RolloutGroup]:
+    async def run(self, prompts: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """Return all groups, scored. Raise ``ShapeError`` when any of them is invalid."""
-        rows: list[list[Generation] | None] = [None] * len(prompts)
+        whole: list[RolloutGroup | None] = [None] * len(prompts)
         if isinstance(self.policy, BatchPolicyModel):
-            returned = await self._rows(self.policy, [prompt.state for prompt in prompts], self.size)
-            every = range(self.size)
-            rows = [self._row(position, prompt, returned[position], every) for position, prompt in enumerate(prompts)]
-        work = [self._group(position, prompt, rows[position]) for position, prompt in enumerate(prompts)]
-        groups = await gathered(work)
-        if self.options.fuse_rewards and not self.problems:
-            scored = await self._scored(groups)
-            groups = [self._delivered(position, prompts[position], group) for position, group in enumerate(scored)]
+            rows = await self._generated([prompt.state for prompt in prompts], self.size)
+            whole = [
+                self._checked(*each, range(self.size)) for each in zip(range(len(prompts)), prompts, rows, strict=True)
+            ]
+        groups = await gathered(self._group(*each) for each in zip(range(len(prompts)), prompts, whole, strict=True))
+        if self.options.fuse_rewards:
+            groups = list(map(self._delivered, prompts, range(len(prompts)), await self._scored(groups)))
         if not self.problems and self.options.ragged == "strict":
             self.problems.extend(_losses(prompts, groups))
         if self.problems:
             raise ShapeError(self.problems)
         return groups
 
-    async def _group(self, position: int, prompt: Prompt, generated: list[Generation] | None) -> RolloutGroup:
-        every = range(self.size)
-        generations = generated if generated is not None else await self._generate(position, prompt, every)
-        group = self._checked(position, prompt, every, generations)
-        if self.options.fuse_rewards or self.problems:
+    async def _group(self, position: int, prompt: RolloutGroup, group: RolloutGroup | None) -> RolloutGroup:
+        if group is None:
+            (row,) = await self._generated([prompt.state], self.size)
+            group = self._checked(position, prompt, row, range(self.size))
+        if self.options.fuse_rewards:
             return group
         (group,) = await self._scored([group])
-        rounds = self.options.rounds if self.options.ragged == "resample" else 0
-        for _ in range(rounds):
-            if len(group.scored) == self.size or self.problems:
+        for _ in range(self.options.rounds if self.options.ragged == "resample" else 0):
+            # The lost rollouts, which have no completion to keep, are requested again.
+            kept = {rollout.index: rollout for rollout in group.scored}
+            missing = [index for index in range(self.size) if index not in kept]
+            if self.problems or not missing:
                 break
-            group = await self._refilled(position, prompt, group)
-        return self._delivered(position, prompt, group)
+            (row,) = await self._generated([prompt.state], len(missing))
+            (again,) = await self._scored([self._checked(position, prompt, row, missing)])
+            both = kept | {rollout.index: rollout for rollout in again.rollouts}
+            group = replace(group, rollouts=tuple(both[index] for index in sorted(both)))
+        return self._delivered(prompt, position, group)
 
-    async def _refilled(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
-        """Request the missing rollouts again and replace the lost ones, which have no completion to keep."""
-        taken = {rollout.index for rollout in group.scored}
-        free = [index for index in range(self.size) if index not in taken]
-        fresh = self._checked(position, prompt, free, await self._generate(position, prompt, free))
-        (scored,) = await self._scored([fresh])
-        both = sorted((*group.scored, *scored.rollouts), key=lambda rollout: rollout.index)
-        return replace(group, rollouts=tuple(both))
-
-    # --- generations
-
-    async def _rows(self, policy: BatchPolicyModel, states: list[Json], count: int) -> list[Any]:
-        returned = await self._call(policy.generate_batch, states, count, **self.generation)
-        if isinstance(returned, _Raised):
-            return [returned.generations(count) for _ in states]
-        rows = as_list(returned)
-        if rows is None or len(rows) != len(states):
-            received = f"a {type(returned).__name__}" if rows is None else pluralize(len(rows), "group")
-            raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
-        return rows
-
-    async def _generate(self, position: int, prompt: Prompt, indexes: Sequence[int]) -> list[Generation]:
-        """Generate the rollouts with these indexes."""
+    async def _generated(self, states: list[Json], count: int) -> Sequence[object]:
+        """Return what the policy returns for each state; a failed call has failed generations."""
         policy = self.policy
         if isinstance(policy, BatchPolicyModel):
-            (row,) = await self._rows(policy, [prompt.state], len(indexes))
-            return self._row(position, prompt, row, indexes)
-        if getattr(policy, "accepts_n", True):
-            return await self._request(policy, position, prompt, indexes)
-        rows = await gathered(self._request(policy, position, prompt, [index]) for index in indexes)
-        return [generation for row in rows for generation in row]
+            returned = await self._call(policy.generate_batch, states, count, **self.generation)
+            if isinstance(returned, _Raised):
+                return [[returned] * count] * len(states)
+            rows = as_list(returned)
+            if rows is None or len(rows) != len(states):
+                received = f"a {type(returned).__name__}" if rows is None else pluralize(len(rows), "group")
+                raise ShapeError.one("generations", f"{pluralize(len(states), 'group')}, one for each state", received)
+            return rows
+        (state,) = states
+        if isinstance(policy, PolicyModel) and getattr(policy, "accepts_n", True):
+            returned = await self._call(policy.generate, state, count, **self.generation)
+            return [[returned] * count if isinstance(returned, _Raised) else returned]
+        if not isinstance(policy, PolicyModel):
+            return [await gathered(self._call(policy, state, **self.generation) for _ in range(count))]
+        rows = await gathered(self._call(policy.generate, state, 1, **self.generation) for _ in range(count))
+        return [[each for row in rows for each in ([row] if isinstance(row, _Raised) else as_list(row) or ())]]
 
-    async def _request(
-        self, policy: PolicyModel, position: int, prompt: Prompt, indexes: Sequence[int]
-    ) -> list[Generation]:
-        returned = await self._call(policy.generate, prompt.state, len(indexes), **self.generation)
-        if isinstance(returned, _Raised):
-            return returned.generations(len(indexes))
-        return self._row(position, prompt, [returned] if isinstance(self.policy, OneByOne) else returned, indexes)
-
-    def _row(self, position: int, prompt: Prompt, returned: object, indexes: Sequence[int]) -> list[Generation]:
-        """Return the generations of one state; too many, or too few under ``strict``, are a problem."""
-        where, count = f"group index {position}, id {prompt.name(position)!r}", len(indexes)
-        values = as_list(returned)
+    def _checked(self, position: int, prompt: RolloutGroup, row: object, indexes: Sequence[int]) -> RolloutGroup:
+        """Return the group of one state; everything is checked before the reward model is called."""
+        name = prompt.id or f"g{position}"
+        where = f"group index {position}, id {name!r}"
+        values, count, rollouts = as_list(row), len(indexes), list[Rollout]()
         if values is None:
-            received = "a text" if isinstance(returned, str) else f"a {type(returned).__name__}"
+            received = "a text" if isinstance(row, str) else f"a {type(row).__name__}"
             self.problems.append(ShapeProblem("generations", f"a list of {count}", received, where))
-            return []
-        if len(values) > count or (len(values) < count and self.options.ragged == "strict"):
+        elif len(values) > count or (len(values) < count and self.options.ragged == "strict"):
             self.problems.append(ShapeProblem("generations", f"{count} for this state", str(len(values)), where))
-            return []
-        generations = [generation_of(value) for value in values]
-        for index, generation in zip(indexes, generations, strict=False):
+        for index, value in zip(indexes, values or (), strict=False):
             try:
-                frozen(generation.completion)
+                rollouts.append(_rollout(name, index, value))
             except (TypeError, ValueError) as error:
                 self.problems.append(ShapeProblem("completion", "a JSON value", str(error), f"{where}, index {index}"))
-                return []
-        return generations
-
-    def _checked(
-        self, position: int, prompt: Prompt, indexes: Sequence[int], generations: Sequence[Generation]
-    ) -> RolloutGroup:
-        """Return the group of these generations; its shapes are checked before the reward model is called."""
-        group = prompt.group(position, self.size, dict(zip(indexes, generations, strict=False)))
+        ids = (value.prompt_token_ids for value in values or () if isinstance(value, Generation))
+        group = replace(
+            prompt,
+            id=name,
+            rollouts=tuple(rollouts),
+            target_size=self.size,
+            prompt_token_ids=next(filter(None, ids), prompt.prompt_token_ids),
+        )
         self.problems.extend(problems_of_group(group, position, allow_nan=self.options.allow_nan))
         return group
-
-    # --- rewards
 
     async def _scored(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         """Return the groups with rewards of one call; when the reward model fails, they stay ungraded."""
         graded = [(group.state, rollout) for group in groups for rollout in group.rollouts if rollout.status in GRADED]
         if self.problems or not graded:
             return list(groups)
-        names = [rollout.id for _, rollout in graded]
         try:
             rewards = await self._rewards([state for state, _ in graded], [rollout.completion for _, rollout in graded])
         except ShapeError as error:
-            if self.options.ragged != "strict":
-                return [_with_rewards(group, dict.fromkeys(names, f"reward: {error}")) for group in groups]
-            where = f"group {groups[0].id!r}" if len(groups) == 1 else pluralize(len(groups), "group")
-            self.problems.extend(
-                replace(problem, where="; ".join(filter(None, (problem.where, where)))) for problem in error.problems
-            )
-            return list(groups)
-        return [_with_rewards(group, dict(zip(names, rewards, strict=True))) for group in groups]
+            if self.options.ragged == "strict":
+                where = f"group {groups[0].id!r}" if len(groups) == 1 else pluralize(len(groups), "group")
+                self.problems.extend(replace(problem, where=where) for problem in error.problems)
+            rewards = [f"reward: {error}"] * len(graded)
+        by_id = dict(zip((rollout.id for _, rollout in graded), rewards, strict=True))
+        return [
+            replace(group, rollouts=tuple(_rewarded(rollout, by_id.get(rollout.id)) for rollout in group.rollouts))
+            for group in groups
+        ]
 
     async def _rewards(self, states: list[Json], completions: list[Json]) -> list[RolloutReward | str]:
         """Return a reward for each completion, or the text of its error."""
+        values: list[Any]
         if isinstance(self.reward, RewardModel):
             returned = await self._call(self.reward.score_batch, states, completions)
-            if isinstance(returned, _Raised):
-                return [f"reward: {returned.text}"] * len(states)
-            return rewards_of(returned, len(states), allow_nan=self.options.allow_nan)
-        return await gathered(self._reward(self.reward, *pair) for pair in zip(states, completions, strict=True))
+            values = [returned] * len(states)
+            if not isinstance(returned, _Raised):
+                values = flat_values("rewards", returned, len(states))
+        else:
+            values = await gathered(self._call(self.reward, *pair) for pair in zip(states, completions, strict=True))
+        return each_alone(values, self._reward_of, "reward: {}".format)
 
-    async def _reward(self, function: RewardFunction, state: Json, completion: Json) -> RolloutReward | str:
-        returned = await self._call(function, state, completion)
-        if isinstance(returned, _Raised):
-            return f"reward: {returned.text}"
-        return checked_rewards([returned], allow_nan=self.options.allow_nan)[0]
+    def _reward_of(self, value: object) -> RolloutReward:
+        if isinstance(value, _Raised):
+            raise RewardError(value.text)
+        return reward_of(value, allow_nan=self.options.allow_nan)
 
-    def _delivered(self, position: int, prompt: Prompt, group: RolloutGroup) -> RolloutGroup:
-        if not prompt.id:
-            group = with_content_id(group, position)
+    def _delivered(self, prompt: RolloutGroup, position: int, group: RolloutGroup) -> RolloutGroup:
+        """Return a group by its own name, and hand it to the user."""
+        group = group if prompt.id else with_content_id(group, position)
         if self.options.on_group is not None and not self.problems:
             self.options.on_group(group)
         return group
-
-    # --- calls
 
     async def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a user's function in a slot. Return ``_Raised`` for an error that fails this call only."""
@@ -347,26 +329,32 @@ class _Collection:
         return await returned if asyncio.iscoroutine(returned) or asyncio.isfuture(returned) else returned
 
 
-def _with_rewards(group: RolloutGroup, rewards: Mapping[str, RolloutReward | str]) -> RolloutGroup:
-    return replace(group, rollouts=tuple(_rewarded(rollout, rewards.get(rollout.id)) for rollout in group.rollouts))
+def _rollout(group_id: str, index: int, value: object) -> Rollout:
+    """Return what a policy gave as a rollout without a reward; None is a failure, never an answer to be scored."""
+    if value is None:
+        value = Generation(None, "error", error="the policy returned None in place of a completion")
+    elif isinstance(value, _Raised):
+        value = Generation(None, value.status, error=value.text)
+    elif not isinstance(value, Generation):
+        value = Generation(value)
+    return Rollout(f"{group_id}/{index}", group_id, index, **{name: getattr(value, name) for name in _GENERATED})
 
 
 def _rewarded(rollout: Rollout, reward: RolloutReward | str | None) -> Rollout:
-    if reward is None:
-        return rollout
     if isinstance(reward, str):
         return replace(rollout, error=reward)
-    return replace(rollout, reward=reward.reward, reward_parts=reward.parts)
+    return rollout if reward is None else replace(rollout, reward=reward.reward, reward_parts=reward.parts)
 
 
-def _losses(prompts: Sequence[Prompt], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
+def _losses(prompts: Sequence[RolloutGroup], groups: Sequence[RolloutGroup]) -> list[ShapeProblem]:
     """Return a problem for every group with missing rewards, with its first reason."""
     problems = []
-    for position, group in enumerate(groups):
-        if len(group.scored) == group.target_size:
-            continue
+    for position, (prompt, group) in enumerate(zip(prompts, groups, strict=True)):
         lost = next((rollout for rollout in group.rollouts if rollout.reward is None), None)
-        why = "" if lost is None else f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}"
-        where = f"group index {position}, id {prompts[position].name(position)!r}{why}"
-        problems.append(ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where))
+        if len(group.scored) < group.target_size:
+            why = f"; rollout {lost.index}: {lost.error or f'{lost.status}, without a reward'}" if lost else ""
+            where = f"group index {position}, id {prompt.id or f'g{position}'!r}{why}"
+            problems.append(
+                ShapeProblem("rewards", f"{group.target_size} for this state", str(len(group.scored)), where)
+            )
     return problems

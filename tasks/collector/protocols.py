@@ -1,20 +1,15 @@
-"""Protocols of policies and reward models, synchronous or not, and the checks of what they return.
-
-The models are checked when a collector is built, before any call is paid for.
-"""
+"""Policies and reward models that a collector takes, synchronous or not, and the checks of what they are and return."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Real
-from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from tfgrpo.rewarders.faults import each_alone
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
-from tfgrpo.stores.frozen_json import EMPTY, Json, frozen
+from tfgrpo.stores.frozen_json import EMPTY, Json
 from tfgrpo.stores.numeric import as_list, is_number
 from tfgrpo.stores.outcomes import RolloutStatus
 
@@ -23,41 +18,8 @@ MaybeAwaitable: TypeAlias = T | Awaitable[T]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """One state to collect for, with its metadata."""
-
-    state: Json
-    """The prompt as sent: a text, chat messages, or any other JSON value."""
-    id: str = ""
-    """Id of the group; by default its index and a digest of its content, as ``g0-1f3a9c0b7d2e``."""
-    bare_state: Json = None
-    policy_version: str | None = None
-    experience_version: str | None = None
-    metadata: Mapping[str, Any] = EMPTY
-
-    def name(self, index: int) -> str:
-        """Return the id; without one the index, as ``g0``, until the content of its group is known."""
-        return self.id or f"g{index}"
-
-    def group(self, index: int, size: int, generations: Mapping[int, Generation]) -> RolloutGroup:
-        """Return the group of these generations, by their indexes; ``size``: how many were requested."""
-        name, every = self.name(index), generations.items()
-        return RolloutGroup(
-            id=name,
-            state=self.state,
-            rollouts=tuple(generation.rollout(name, at) for at, generation in every),
-            target_size=size,
-            bare_state=self.bare_state,
-            policy_version=self.policy_version,
-            experience_version=self.experience_version,
-            prompt_token_ids=next((each.prompt_token_ids for _, each in every if each.prompt_token_ids), None),
-            metadata=self.metadata,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Generation:
-    """One completion from a policy, or the reason why there is none."""
+    """One completion from a policy, or the reason why there is none; its fields are those of the rollout."""
 
     completion: Json
     status: RolloutStatus = "ok"
@@ -68,27 +30,11 @@ class Generation:
     latency_s: float | None = None
     error: str | None = None
     prompt_token_ids: tuple[int, ...] | None = None
+    """Of the prompt that was sent; those of the first generation that has them go to the group."""
     metadata: Mapping[str, Any] = EMPTY
 
-    def rollout(self, group_id: str, index: int) -> Rollout:
-        """Return the rollout with this index, without a reward."""
-        return Rollout(
-            id=f"{group_id}/{index}",
-            group_id=group_id,
-            index=index,
-            completion=self.completion,
-            status=self.status,
-            logprob=self.logprob,
-            sampling=self.sampling,
-            usage=self.usage,
-            latency_s=self.latency_s,
-            error=self.error,
-            metadata=self.metadata,
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class RolloutReward:
+class RolloutReward(NamedTuple):
     """A reward with its components. ``reward`` None: the model could not decide."""
 
     reward: float | None
@@ -126,117 +72,67 @@ class RewardModel(Protocol):
         ...
 
 
+PolicyFunction: TypeAlias = Callable[..., MaybeAwaitable[Generation | Json]]
+"""``(state, **options) -> completion``."""
 RewardFunction: TypeAlias = Callable[[Json, Json], MaybeAwaitable[float | RolloutReward | None]]
+"""``(state, completion) -> reward``."""
 
 
-@dataclass(frozen=True, slots=True)
-class OneByOne:
-    """A plain function ``(state, **options) -> completion`` as a policy."""
-
-    function: Callable[..., MaybeAwaitable[Generation | Json]]
-    accepts_n = False
-
-    def generate(self, state: Json, n: int, **options: Any) -> Any:
-        """Return one completion; ``n`` is always 1."""
-        del n
-        return self.function(state, **options)
+def model_problems(name: str, model: object, protocols: Any, accepted: str) -> list[ShapeProblem]:
+    """Return a problem unless the object has the methods of one of the protocols, or is a function."""
+    if isinstance(model, protocols) or (callable(model) and not isinstance(model, type)):
+        return []
+    kind = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__} without any of them"
+    return [ShapeProblem(name, f"{accepted}, or a function", kind)]
 
 
-def policy_of(model: object, problems: list[ShapeProblem]) -> PolicyModel | BatchPolicyModel | None:
-    """Return the policy, or None and a problem when the object is not one."""
-    if isinstance(model, PolicyModel | BatchPolicyModel):
-        return model
-    accepted = "generate(state, n), generate_batch(states, n), or a function (state) -> completion"
-    return OneByOne(model) if _is_function(model, "policy_model", accepted, problems) else None
-
-
-def reward_of(model: object, problems: list[ShapeProblem]) -> RewardModel | RewardFunction | None:
-    """Return the reward model, or None and a problem when the object is not one."""
-    accepted = "score_batch(states, completions), or a function (state, completion) -> reward"
-    return model if isinstance(model, RewardModel) or _is_function(model, "reward_model", accepted, problems) else None
-
-
-def _is_function(
-    model: object, name: str, accepted: str, problems: list[ShapeProblem]
-) -> TypeGuard[Callable[..., Any]]:
-    if callable(model) and not isinstance(model, type):
-        return True
-    lacking = (
-        f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__} without any of them"
-    )
-    problems.append(ShapeProblem(name, accepted, lacking))
-    return False
-
-
-def prompts_of(states: object) -> tuple[Prompt, ...]:
-    """Return the states to collect for.
+def prompts_of(states: object) -> list[RolloutGroup]:
+    """Return the states as groups without rollouts; a state may be such a group, which has an id and metadata.
 
     Raise ``ShapeError`` for no state, for a text instead of a list, for repeated ids, and for other than JSON values.
     """
     rows = None if isinstance(states, str | bytes | Mapping) else as_list(states)
-    if rows is None:
-        kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
-        raise ShapeError.one("states", "a list of states", kind)
     if not rows:
-        raise ShapeError.one("states", "at least one", "none")
-    prompts = tuple(state if isinstance(state, Prompt) else Prompt(state) for state in rows)
+        kind = "a text" if isinstance(states, str | bytes) else f"a {type(states).__name__}"
+        raise ShapeError.one("states", "a list of at least one state", kind if rows is None else "none")
+    prompts: list[RolloutGroup] = []
+    problems: list[ShapeProblem] = []
     first: dict[str, int] = {}
-    problems = [
-        ShapeProblem("id", "one of its own for each state", repr(name), f"indexes {first[name]} and {index}")
-        for index, name in enumerate(prompt.name(index) for index, prompt in enumerate(prompts))
-        if first.setdefault(name, index) != index
-    ]
-    problems += [problem for index, prompt in enumerate(prompts) for problem in _not_json(prompt, index)]
+    for index, state in enumerate(rows):
+        try:
+            prompt = state if isinstance(state, RolloutGroup) else RolloutGroup("", state)
+        except (TypeError, ValueError) as error:
+            problems.append(ShapeProblem("state", "a JSON value", str(error), f"index {index}"))
+            continue
+        prompts.append(prompt)
+        if prompt.id and first.setdefault(prompt.id, index) != index:
+            where = f"indexes {first[prompt.id]} and {index}"
+            problems.append(ShapeProblem("id", "one of its own for each state", repr(prompt.id), where))
     if problems:
         raise ShapeError(problems)
     return prompts
 
 
-def generation_of(value: object) -> Generation:
-    """Return a policy's value as a generation; None is a failure, never an answer to be scored."""
-    if value is None:
-        return Generation(None, "error", error="the policy returned None in place of a completion")
-    return value if isinstance(value, Generation) else Generation(value)
-
-
-def rewards_of(returned: object, expected: int, *, allow_nan: bool) -> list[RolloutReward | str]:
-    """Return a reward for each completion, or why its value is invalid. Raise ``ShapeError`` for a wrong number."""
+def flat_values(name: str, returned: Any, expected: int) -> list[Any]:
+    """Return a list, array or tensor of one value for each completion. Raise ``ShapeError`` for any other."""
     values = as_list(returned)
-    wanted = f"1-D of length {expected} = the number of completions"
-    if values is None:
-        raise ShapeError.one("rewards", wanted, f"a {type(returned).__name__}")
-    nested = [inner for value in values if (inner := as_list(value)) is not None]
-    if nested and len(nested) == len(values):
-        raise ShapeError.one("rewards", wanted, f"shape ({len(values)}, {len(nested[0])})")
-    if len(values) != expected:
-        raise ShapeError.one("rewards", wanted, f"length {len(values)}")
-    return checked_rewards(values, allow_nan=allow_nan)
+    nested = [inner for inner in map(as_list, values or ()) if inner is not None]
+    if values is not None and len(values) == expected and len(nested) < max(1, expected):
+        return values
+    received = f"a {type(returned).__name__}" if values is None else f"length {len(values)}"
+    if (shape := getattr(returned, "shape", None)) is not None or nested:
+        received = f"shape {tuple(shape) if shape is not None else (len(values or ()), len(nested[0]))}"
+    raise ShapeError.one(name, f"1-D of length {expected} = the number of completions", received)
 
 
-def checked_rewards(values: Sequence[object], *, allow_nan: bool) -> list[RolloutReward | str]:
-    """Return each value as a reward, or the reason why it is invalid."""
-    return each_alone(values, partial(_reward, allow_nan=allow_nan), "reward: {}".format)
-
-
-def _reward(value: object, *, allow_nan: bool) -> RolloutReward:
-    """Return a value as a reward. Raise ``RewardError`` for an invalid one."""
-    reward = value if isinstance(value, RolloutReward) else RolloutReward(_number(value))
+def reward_of(value: Any, *, allow_nan: bool) -> RolloutReward:
+    """Return a value, also a number of another library (numpy, torch), as a reward. Raise ``RewardError``."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    elif value.__class__ is not bool and isinstance(value, Real):
+        value = float(value)
+    reward = value if isinstance(value, RolloutReward) else RolloutReward(value)
     for part in (reward.reward, *reward.parts.values()):
         if part is not None and not is_number(part, allow_nan=allow_nan):
             raise RewardError(f"expected {'a' if allow_nan else 'a finite'} number or None, received {part!r:.60}")
     return reward
-
-
-def _number(value: Any) -> Any:
-    """Return the number in a value of another library (numpy, torch); any other value unchanged."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return float(value) if value.__class__ is not bool and isinstance(value, Real) else value
-
-
-def _not_json(prompt: Prompt, index: int) -> Iterator[ShapeProblem]:
-    for name in ("state", "bare_state", "metadata"):
-        try:
-            frozen(getattr(prompt, name))
-        except (TypeError, ValueError) as error:
-            yield ShapeProblem(name, "a JSON value", str(error), f"index {index}, id {prompt.name(index)!r}")
