@@ -10,6 +10,7 @@ __all__ = [
     "learning",
     "models",
     "processes",
+    "recorded",
     "rollout",
     "runtime",
     "selection",

@@ -22,9 +22,8 @@ from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
-from tfgrpo.tasks.exports.attempts import STEP_ROLES, Steps, attempt_of_key, steps_of
-from tfgrpo.tasks.exports.run_reading import LineIndex, line_index
 from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.tasks.recorded import STEP_ROLES, LineIndex, Steps, attempt_of_key, steps_of
 from tfgrpo.tasks.shapes import Frame
 
 PHASES: Final[Mapping[str, str]] = {"train": "learning", "eval": "sweep", "measure": "measuring"}
@@ -306,7 +305,7 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Li
             if journal is None:
                 return view
             name = names.get(each.place)
-            lines = journal.lines([name]).get(name, ()) if name is not None else ()
+            lines = journal.lines(name) if name is not None else ()
             return _with_steps(view, steps_of(lines, name or "", tools), limits)
 
         return [
@@ -358,8 +357,8 @@ def _journal(
     if not path.is_file():
         yield names, None
         return
-    with line_index(path, key_of) as journal, expected_shape(path):
-        yield names, journal
+    with expected_shape(path):
+        yield names, LineIndex(path, key_of)
 
 
 def _with_steps(view: AttemptView, did: Steps, limits: Limits) -> AttemptView:

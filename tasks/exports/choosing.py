@@ -19,17 +19,9 @@ Target: TypeAlias = Literal["trl-grpo", "trl-dpo", "trl-kto", "trl-sft", "verl",
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 PhaseChoice: TypeAlias = Literal["train", "eval", "all"]
 Omitted: TypeAlias = Literal["groups", "rollouts", "logprobs"]
+Prompt: TypeAlias = tuple[Mapping[str, Any], ...]
 
 _VERSIONS_KEPT: Final = 20
-_ANSWERABLE: Final = ("user", "tool")
-_OTHER_PHASE: Final[Mapping[PhaseChoice, str]] = {
-    "train": "held out for the sweep",
-    "eval": "of training, not held out",
-}
-"""Why a group is omitted, by the phase that is wanted."""
-_MEASURED: Final = "measured on demand, for no learning"
-_NO_BARE_PROMPT: Final = "its bare prompt is not known"
-_NO_CHAT_PROMPT: Final = "its prompt is neither a text nor chat messages that end with the user or a tool"
 _DEGENERATE: Final[Mapping[Signal, str]] = {
     "all_pass": "flat: every attempt has the full reward",
     "all_fail": "flat: no attempt has any reward",
@@ -117,7 +109,7 @@ class ExportReport:
         group = chosen.group
         self.rows += rows
         self.groups_written += 1
-        self.degenerate += chosen.degenerate is not None
+        self.degenerate += bool(chosen.degenerate)
         self.simulated += bool(group.metadata.get("simulated"))
         self.models[group.policy_version or "unknown"] += 1
         version = group.experience_version or "unknown"
@@ -131,57 +123,50 @@ class Chosen:
 
     group: RolloutGroup
     """With only the attempts that can be trained on; in the canonical form with all."""
-    prompt: tuple[Mapping[str, Any], ...]
+    prompt: Prompt
     """As chat messages; unused in the canonical form."""
-    signal: Signal
-
-    @property
-    def degenerate(self) -> Signal | None:
-        """Why a comparison of its attempts is useless; None when it is useful."""
-        return None if self.signal == "mixed" else self.signal
+    degenerate: str
+    """Why a comparison of its attempts is useless; empty when it is useful."""
 
     @property
     def ranked(self) -> list[Rollout]:
         """The attempts, best first; of equals the one with fewer tokens, then the earlier."""
-        return sorted(self.group.rollouts, key=_order)
+
+        def order(rollout: Rollout) -> tuple[float, float, int]:
+            tokens = rollout.completion_tokens
+            return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
+
+        return sorted(self.group.rollouts, key=order)
 
 
 def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
     options, omitted = report.options, report.omitted
-    phase = group.metadata.get("phase", "train")
-    if options.phase not in ("all", phase):
-        omitted["groups"][_MEASURED if phase == "measure" else _OTHER_PHASE[options.phase]] += 1
-        return None
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
     usable = tuple(rollout for rollout, why in zip(group.rollouts, unusable, strict=True) if why is None)
     rewards = [rollout.reward for rollout in usable if rollout.reward is not None]
     signal = classify(rewards, spread_of_rewards(rewards) or 0.0, options.min_spread)
-    if options.target == "jsonl":
-        return _whole(group, signal, report)
-    reason, prompt = _prompt(group, options)
-    if not reason and signal != "mixed" and (options.degenerate == "drop" or not usable):
-        reason = _DEGENERATE[signal]
+    degenerate, whole = "" if signal == "mixed" else signal, options.target == "jsonl"
+    state = group.state if options.prompt == "as-sent" else group.bare_state
+    prompt = None if state is None else _chat_prompt(state)
+    reason = ""
+    if options.phase not in ("all", phase := group.metadata.get("phase", "train")):
+        reason = "of training, not held out" if options.phase == "eval" else "held out for the sweep"
+        reason = "measured on demand, for no learning" if phase == "measure" else reason
+    elif state is None and (options.prompt == "bare" or not whole):
+        reason = "its bare prompt is not known"
+    elif prompt is None and not whole:
+        reason = "its prompt is neither a text nor chat messages that end with the user or a tool"
+    elif degenerate and (options.degenerate == "drop" or not (whole or usable)):
+        reason = f"degenerate: {signal}" if whole else _DEGENERATE[signal]
     if reason:
         omitted["groups"][reason] += 1
         return None
+    if whole:  # failed attempts have a status and no reward
+        metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
+        return Chosen(replace(group, state=state, metadata=metadata), (), degenerate)
     omitted["rollouts"].update(why for why in unusable if why is not None)
-    return Chosen(replace(group, rollouts=usable), prompt, signal)
-
-
-def _whole(group: RolloutGroup, signal: Signal, report: ExportReport) -> Chosen | None:
-    """Return a group with all its attempts, for the canonical form; failed ones have a status and no reward."""
-    options, reason = report.options, ""
-    bare = options.prompt == "bare"
-    if bare and group.bare_state is None:
-        reason = _NO_BARE_PROMPT
-    elif signal != "mixed" and options.degenerate == "drop":
-        reason = f"degenerate: {signal}"
-    if reason:
-        report.omitted["groups"][reason] += 1
-        return None
-    metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
-    return Chosen(replace(group, state=group.bare_state if bare else group.state, metadata=metadata), (), signal)
+    return Chosen(replace(group, rollouts=usable), prompt or (), degenerate)
 
 
 def unusable_reason(rollout: Rollout) -> str | None:
@@ -196,18 +181,10 @@ def unusable_reason(rollout: Rollout) -> str | None:
     return None
 
 
-def _prompt(group: RolloutGroup, options: ExportOptions) -> tuple[str, tuple[Mapping[str, Any], ...]]:
-    """Return why there is no usable prompt, empty when there is one, and the prompt."""
-    state: Json = group.state if options.prompt == "as-sent" else group.bare_state
-    if state is None:
-        return _NO_BARE_PROMPT, ()
+def _chat_prompt(state: Json) -> Prompt | None:
+    """Return a prompt as chat messages that a model can answer; None when it is none."""
     if isinstance(state, str):
-        return "", ({"role": "user", "content": state},)
-    if not is_messages(state) or state[-1]["role"] not in _ANSWERABLE:
-        return _NO_CHAT_PROMPT, ()
-    return "", tuple(to_builtins(state))
-
-
-def _order(rollout: Rollout) -> tuple[float, float, int]:
-    tokens = rollout.completion_tokens
-    return -(rollout.reward or 0.0), float("inf") if tokens is None else tokens, rollout.index
+        return ({"role": "user", "content": state},)
+    if not is_messages(state) or state[-1]["role"] not in ("user", "tool"):
+        return None
+    return tuple(to_builtins(state))

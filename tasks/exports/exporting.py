@@ -5,21 +5,24 @@ Groups and rows stream through memory. No file is written when no group can be t
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
+from tfgrpo.stores.batch.arrow import pyarrow_or_refuse
 from tfgrpo.stores.batch.shapes import RolloutGroup, check_groups
-from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.files.atomic import replace_json, replacing
 from tfgrpo.tasks.exports.choosing import ExportReport, choose
 from tfgrpo.tasks.exports.rows import ROWS
 
 _BUFFER: Final = 1 << 20
-_ROWS: Final = 1_000
+_AT_ONCE: Final = 1_000
+_NAMES: Final = (
+    "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
+)
 encode_row: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """Returns one row as a line of JSON. Raises ``ValueError`` for NaN and infinity."""
 
@@ -85,11 +88,11 @@ def write_verl_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
     Raise ``SettingsError`` without pyarrow, ``StoreError`` when writing fails or a row does not fit the columns.
     """
-    arrow, parquet = _pyarrow()
+    arrow, parquet = pyarrow_or_refuse("a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'")
     schema = _verl_schema(arrow)
     stream = iter(rows)
     with replacing(path) as partial, parquet.ParquetWriter(partial, schema) as writer:
-        while chunk := [_typed(row, path) for row in islice(stream, _ROWS)]:
+        while chunk := [_typed(row, path) for row in islice(stream, _AT_ONCE)]:
             try:
                 table = arrow.Table.from_pylist(chunk, schema=schema)
             except (arrow.ArrowException, OverflowError) as error:
@@ -110,12 +113,9 @@ def _typed(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _verl_schema(arrow: Any) -> Any:
     text, number = arrow.string(), arrow.float64()
-    names = (
-        "run_id group_id item_id phase policy_version experience_version library_id pack_stamp prompt degenerate split"
-    )
     info = [
         ("index", arrow.int64()),
-        *((name, text) for name in names.split()),
+        *((name, text) for name in _NAMES.split()),
         ("epoch", arrow.int64()),
         ("simulated", arrow.bool_()),
         ("recorded_completions", arrow.list_(text)),
@@ -133,11 +133,3 @@ def _verl_schema(arrow: Any) -> Any:
             ("extra_info", arrow.struct(info)),
         ]
     )
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        accepted = "a file that ends in .jsonl, or the extra: pip install 'tfgrpo[parquet]'"
-        raise SettingsError.one("pyarrow", "not installed", accepted) from error

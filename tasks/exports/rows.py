@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.stores.batch.lines import lines_of_group
-from tfgrpo.stores.batch.shapes import LogProbs, Rollout
+from tfgrpo.stores.batch.shapes import Rollout
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.frozen_json import json_of, to_builtins
 from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
 
 Row: TypeAlias = dict[str, Any]
-_UNTEMPERED: Final = 1.0
 _SAME: Final = 1e-12
 _GENERAL: Final = "general"
 
 
 def _grpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
-    yield {
-        "prompt": list(chosen.prompt),
-        "answer": _answer(chosen),
-        **_recorded(chosen, report),
-        "provenance": _provenance(chosen, report),
-    }
+    columns = {"answer": _answer(chosen), **_recorded(chosen, report)}
+    yield {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
 def _dpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
@@ -42,14 +37,9 @@ def _dpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         if gap <= 0.0 or gap < options.min_gap or best.completion == worst.completion:
             break
         pairs += 1
-        yield _conversation(
-            chosen,
-            report,
-            chosen=_messages(best),
-            rejected=_messages(worst),
-            chosen_reward=_reward(best),
-            rejected_reward=_reward(worst),
-        )
+        sides = {"chosen": _messages(best), "rejected": _messages(worst)}
+        rewards = {"chosen_reward": _reward(best), "rejected_reward": _reward(worst)}
+        yield _conversation(chosen, report, {**sides, **rewards})
     if not pairs:
         report.omitted["groups"]["no two different answers whose rewards are far enough apart"] += 1
     else:
@@ -65,9 +55,8 @@ def _kto_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         if least is None and abs(difference) <= _SAME:
             report.omitted["rollouts"]["as good as its group's mean: neither desirable nor undesirable"] += 1
             continue
-        yield _conversation(
-            chosen, report, completion=_messages(rollout), label=difference >= 0.0, reward=_reward(rollout)
-        )
+        columns = {"completion": _messages(rollout), "label": difference >= 0.0, "reward": _reward(rollout)}
+        yield _conversation(chosen, report, columns)
 
 
 def _sft_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
@@ -77,13 +66,12 @@ def _sft_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         report.omitted["groups"]["no answer reaches the least reward"] += 1
         return
     report.omitted["rollouts"]["not the best of its group"] += len(chosen.group.rollouts) - 1
-    yield _conversation(chosen, report, completion=_messages(best), reward=_reward(best))
+    yield _conversation(chosen, report, {"completion": _messages(best), "reward": _reward(best)})
 
 
-def _conversation(chosen: Chosen, report: ExportReport, /, **columns: Any) -> Row:
+def _conversation(chosen: Chosen, report: ExportReport, columns: Row) -> Row:
     """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
-    tools = chosen.group.metadata.get("tools")
-    if tools:
+    if tools := chosen.group.metadata.get("tools"):
         columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
     return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
@@ -97,17 +85,13 @@ def _verl_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         report.omitted["groups"]["a single attempt, whose reward verl would take for its advantage"] += 1
         return
     answer, provenance = _answer(chosen), _provenance(chosen, report)
+    split = {"index": report.rows, "split": "train" if provenance["phase"] == "train" else "test"}
     yield {
         "data_source": _source(chosen),
         "prompt": list(chosen.prompt),
         "ability": str(chosen.group.metadata.get("domain") or _GENERAL),
         "reward_model": {"style": "rule" if answer else "model", "ground_truth": answer},
-        "extra_info": {
-            "index": report.rows,
-            "split": "train" if provenance["phase"] == "train" else "test",
-            **provenance,
-            **_recorded(chosen, report),
-        },
+        "extra_info": {**split, **provenance, **_recorded(chosen, report)},
     }
 
 
@@ -116,13 +100,8 @@ def _openrlhf_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     if len(chosen.group.rollouts) != chosen.group.target_size:
         report.omitted["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
         return
-    yield {
-        "input": list(chosen.prompt),
-        "label": _answer(chosen),
-        "datasource": _source(chosen),
-        **_recorded(chosen, report),
-        "provenance": _provenance(chosen, report),
-    }
+    columns = {"label": _answer(chosen), "datasource": _source(chosen), **_recorded(chosen, report)}
+    yield {"input": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
 ROWS: Final[Mapping[Target, Callable[[Chosen, ExportReport], Iterable[Row | str]]]] = {
@@ -142,30 +121,49 @@ def _source(chosen: Chosen) -> str:
     return str(known.get("task_id") or known.get("domain") or _GENERAL)
 
 
-def _messages(rollout: Rollout) -> list[dict[str, Any]]:
+def _messages(rollout: Rollout) -> list[Row]:
     """Return the answer as chat messages, with tool arguments as the objects that chat templates expect."""
     messages = [to_builtins(turn) for turn in rollout.messages or ()]
-    for message in messages:
-        if message.get("tool_calls"):
-            message["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    for call in (call for message in messages for call in message.get("tool_calls") or ()):
+        text = call["function"].get("arguments")
+        arguments = json_of(text) if isinstance(text, str) else None
+        # Python reads NaN and infinity, which no row can hold; what is no JSON object stays the text of the model.
+        with contextlib.suppress(ValueError, RecursionError):
+            canonical_json(arguments)
+            call["function"].update({"arguments": arguments} if isinstance(arguments, dict) else {})
     return messages
 
 
-def _recorded(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
+def _recorded(chosen: Chosen, report: ExportReport) -> Row:
     """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
 
     Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
     """
     rollouts = chosen.group.rollouts
+    known = [rollout.logprob for rollout in rollouts if rollout.logprob is not None]
+    reasons = {_unusable_logprob(rollout) for rollout in rollouts} - {""} if len(known) == len(rollouts) else {""}
+    report.omitted["logprobs"].update(filter(None, reasons))
+    ids = [logprob.token_ids for logprob in known if logprob.token_ids is not None]
     return {
         "recorded_completions": [_messages(rollout) for rollout in rollouts],
         "recorded_rewards": [_reward(rollout) for rollout in rollouts],
-        "recorded_logprobs": _logprobs(rollouts, report),
-        "recorded_token_ids": _token_ids(rollouts),
+        "recorded_logprobs": [] if reasons else [list(logprob.tokens or ()) for logprob in known],
+        "recorded_token_ids": list(map(list, ids)) if len(ids) == len(rollouts) else [],
     }
 
 
-def _provenance(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
+def _unusable_logprob(rollout: Rollout) -> str:
+    """Return why log-probabilities cannot be used in a ratio, which needs those of the distribution sampled from."""
+    logprob, sampling = rollout.logprob, rollout.sampling
+    if logprob is None or not logprob.complete or logprob.tokens is None:
+        return "not one for every token"
+    untouched = sampling.temperature == 1.0 and sampling.top_p in (None, 1.0)
+    if logprob.kind != "processed" and not untouched:
+        return f"{logprob.kind}: perhaps not of the distribution that was sampled from, at a temperature that is not 1"
+    return ""
+
+
+def _provenance(chosen: Chosen, report: ExportReport) -> Row:
     """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
     known = group.metadata
@@ -180,7 +178,7 @@ def _provenance(chosen: Chosen, report: ExportReport) -> dict[str, Any]:
         "library_id": known.get("library_id"),
         "pack_stamp": known.get("pack_stamp"),
         "prompt": report.options.prompt,
-        "degenerate": chosen.degenerate or "",
+        "degenerate": chosen.degenerate,
         "simulated": bool(known.get("simulated", False)),
     }
 
@@ -196,41 +194,3 @@ def _reward(rollout: Rollout) -> float:
     if rollout.reward is None:
         raise ValueError(f"rollout {rollout.id} has no reward")
     return float(rollout.reward)
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call with its arguments parsed; arguments that are no JSON object stay the text of the model."""
-    function = dict(call["function"])
-    text = function.get("arguments")
-    arguments = json_of(text) if isinstance(text, str) else None
-    # Python reads NaN and infinity, which no row can hold.
-    with contextlib.suppress(ValueError, RecursionError):
-        canonical_json(arguments)
-        if isinstance(arguments, dict):
-            function["arguments"] = arguments
-    return {**call, "function": function}
-
-
-def _logprobs(rollouts: Sequence[Rollout], report: ExportReport) -> list[list[float]]:
-    """Return those of every token of every answer, or none: a ratio needs the distribution that was sampled from."""
-    known = [(rollout.logprob, rollout) for rollout in rollouts if rollout.logprob is not None]
-    if len(known) < len(rollouts):
-        return []
-    reasons = {reason for each in known if (reason := _unusable_logprob(*each))}
-    report.omitted["logprobs"].update(reasons)
-    return [] if reasons else [list(logprob.tokens or ()) for logprob, _ in known]
-
-
-def _unusable_logprob(logprob: LogProbs, rollout: Rollout) -> str | None:
-    if not logprob.complete or logprob.tokens is None:
-        return "not one for every token"
-    sampling = rollout.sampling
-    untouched = sampling.temperature == _UNTEMPERED and sampling.top_p in (None, _UNTEMPERED)
-    if logprob.kind != "processed" and not untouched:
-        return f"{logprob.kind}: perhaps not of the distribution that was sampled from, at a temperature that is not 1"
-    return None
-
-
-def _token_ids(rollouts: Iterable[Rollout]) -> list[list[int]]:
-    known = [rollout.logprob.token_ids if rollout.logprob else None for rollout in rollouts]
-    return [] if None in known else [list(ids) for ids in known if ids is not None]

@@ -1,37 +1,39 @@
 """Read the rollout groups of a run from its files, one at a time, with prompts and whole answers.
 
 Only accepted batches count: attempts without a line in ``groups.jsonl`` are of a batch that was never finished. Memory
-has one group and a small index cache at a time. A failed attempt has no reward, and what was not recorded is None.
+has items, prompts and offsets of the journal, and one group at a time. A failed attempt has no reward, what was not
+recorded is None, and an answer is used only when its end is the one that was graded.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sqlite3
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import chain, count, groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling
-from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
+from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.line_file import LineReader, whole_until
-from tfgrpo.stores.frozen_json import FrozenDict, json_of, mapping_of
+from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs.journal import attempt_name
 from tfgrpo.stores.runs.manifest import ManifestFile
-from tfgrpo.tasks.exports.attempts import Answered, answer_of, attempt_of_key
+from tfgrpo.tasks.actors.registry import no_such_tool
+from tfgrpo.tasks.group import RECORDED_CHARS
+from tfgrpo.tasks.learning.summarize import shorten_middle
+from tfgrpo.tasks.models.wire import called
+from tfgrpo.tasks.recorded import LineIndex, Turn, attempt_of_key, calls_of, turns_of
 
 Row = Mapping[str, Any]
+_SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 
 
 class RunFacts(BaseModel):
@@ -80,36 +82,46 @@ def groups_of_run(
     equal, sides of a single attempt stay together. ``omitted`` counts the groups without a record.
     """
     # rollouts.jsonl is opened first: later appends are not seen, and what its lines refer to was written before them.
-    rows = _rows(run.rollouts)
+    rows = read_rows(run.rollouts)
     first = list(islice(rows, 1))  # a generator opens its file only now
-    with ExitStack() as stack:
-        journal = stack.enter_context(line_index(run.journal, attempt_of_key))
-        items = stack.enter_context(line_index(run.items, lambda line: _text(line, "item_id")))
-        prompts = stack.enter_context(line_index(run.prompts, lambda line: _text(line, "digest")))
-        numbers = count(1)
-        heads = stack.enter_context(
-            line_index(run.groups, lambda line: _parsed(run.groups, next(numbers), line)["group_id"])
-        )
-        tools = [tool["function"]["name"] for tool in facts.tools]
-        short: set[str] = set()
-        for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
-            rollouts = list(members)
-            head = _find(heads, "group_id", group_id)
-            if head is None:
-                omitted["of a batch that was never accepted"] += 1
-                continue
-            try:
-                if len(rollouts) < len(head["rollouts"]):  # a line is lost, or the group goes on elsewhere
-                    if group_id in short:
-                        raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
-                    short.add(group_id)
-                item = _one(items, "item_id", head["item_id"])
-                for own, attempts in _sides(head, rollouts, bare=bare):
-                    # Of sides that stay together, the second one's.
-                    prompt = _one(prompts, "digest", attempts[-1]["prompt_digest"])
-                    yield _group(own, attempts, _answers(head, attempts, journal, tools), item, prompt, facts)
-            except (KeyError, TypeError) as error:
-                raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
+    heads, items, prompts = _by(run.groups, "group_id"), _by(run.items, "item_id"), _by(run.prompts, "digest")
+    journal = LineIndex(run.journal, attempt_of_key)
+    short: set[str] = set()
+    for group_id, members in groupby(chain(first, rows), key=lambda row: row.get("group_id")):
+        attempts = list(members)
+        if not isinstance(group_id, str):
+            raise CorruptFile(f"{run.rollouts}: a line names no group: {attempts[0]!r:.120}")
+        if (head := heads.get(group_id)) is None:
+            omitted["of a batch that was never accepted"] += 1
+            continue
+        try:
+            if len(attempts) < len(head["rollouts"]):  # a line is lost, or the group goes on elsewhere
+                if group_id in short:
+                    raise CorruptFile(f"{run.rollouts}: the lines of group {group_id!r} are in several places")
+                short.add(group_id)
+            item = _one(items, run.items, head["item_id"])
+            for own, side in _sides(head, attempts, bare=bare):
+                # Of sides that stay together, the second one's.
+                prompt = _one(prompts, run.prompts, side[-1]["prompt_digest"])
+                yield _group(own, _rollouts(own, side, journal, facts), item, prompt, facts)
+        except (KeyError, TypeError) as error:
+            raise CorruptFile(f"group {group_id!r}: a line about it lacks {error}") from error
+
+
+def _by(path: Path, name: str) -> dict[str, Row]:
+    """Return the lines of a file by a field."""
+    rows: dict[str, Row] = {}
+    for number, row in enumerate(read_rows(path), start=1):
+        if not isinstance(key := row.get(name), str):
+            raise CorruptFile(f"{path}: line {number} has no {name}")
+        rows[key] = row
+    return rows
+
+
+def _one(rows: Mapping[str, Row], path: Path, key: str) -> Row:
+    if key not in rows:
+        raise CorruptFile(f"{path}: has no line about {key!r}, which a group refers to")
+    return rows[key]
 
 
 def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row, Sequence[Row]]]:
@@ -125,12 +137,6 @@ def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row,
         yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, attempts
 
 
-def _answers(head: Row, rows: Sequence[Row], journal: LineIndex, tools: Sequence[str]) -> list[Answered]:
-    names = [attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"]) for row in rows]
-    lines = journal.lines(names)
-    return [answer_of(lines.get(name, ()), name, row["output"], tools) for name, row in zip(names, rows, strict=True)]
-
-
 def _unusable(run: RunPaths, manifest: Row) -> str:
     if not manifest:
         return "it has no manifest"
@@ -138,54 +144,18 @@ def _unusable(run: RunPaths, manifest: Row) -> str:
         return "its manifest lacks settings"
     if not run.groups.is_file() or not run.rollouts.is_file():
         return "no batch of it was finished"
-    if not run.items.is_file():
-        return "it was recorded by a version that did not keep what was asked: it has no items.jsonl"
-    return ""
+    return "" if run.items.is_file() else "it has no items.jsonl"
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    return (_parsed(path, number, line) for number, line in enumerate(read_lines(path), start=1))
-
-
-def _parsed(path: Path, number: int, line: str | bytes) -> Row:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{path}: line {number} is no JSON") from error
-    if not isinstance(row, dict) or not isinstance(row.get("group_id"), str):
-        raise CorruptFile(f"{path}: line {number} names no group")
-    return row
-
-
-def _text(line: bytes, name: str) -> str | None:
-    value = mapping_of(json_of(line)).get(name)
-    return value if isinstance(value, str) else None
-
-
-def _find(index: LineIndex, name: str, key: str) -> Row | None:
-    rows: Iterator[Row] = map(json.loads, index.lines([str(key)]).get(str(key), ()))
-    return next((row for row in rows if row[name] == key), None)
-
-
-def _one(index: LineIndex, name: str, key: str) -> Row:
-    row = _find(index, name, key)
-    if row is None:
-        raise CorruptFile(f"{index.path}: has no line about {key!r}, which a group refers to")
-    return row
-
-
-def _group(
-    head: Row, rows: Sequence[Row], answers: Sequence[Answered], item: Row, prompt: Row, facts: RunFacts
-) -> RolloutGroup:
+def _group(head: Row, rollouts: tuple[Rollout, ...], item: Row, prompt: Row, facts: RunFacts) -> RolloutGroup:
     """Return one group. Raise ``KeyError`` for rows that lack a field."""
-    group_id, system = head["group_id"], item["system_prompt"]
-    library = prompt["library_id"]
+    system, library = item["system_prompt"], prompt["library_id"]
     return RolloutGroup(
-        id=group_id,
+        id=head["group_id"],
         state=[_turn("system", prompt["system"]), _turn("user", "\n\n".join(filter(None, (system, item["prompt"]))))],
         bare_state=[*([_turn("system", system)] if system else []), _turn("user", item["prompt"])],
-        rollouts=tuple(_rollout(row, group_id, answer, facts) for row, answer in zip(rows, answers, strict=True)),
-        target_size=max(len(head["rollouts"]), len(rows)),
+        rollouts=rollouts,
+        target_size=max(len(head["rollouts"]), len(rollouts)),
         policy_version=facts.model,
         experience_version=f"{prompt['pack_id']}@{prompt['stamp'][:16]}+{library}",
         metadata={
@@ -212,7 +182,17 @@ def _turn(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Rollout:
+def _rollouts(head: Row, rows: Sequence[Row], journal: LineIndex, facts: RunFacts) -> tuple[Rollout, ...]:
+    tools = [tool["function"]["name"] for tool in facts.tools]
+    rollouts = []
+    for row in rows:
+        name = attempt_name(GroupKey.of_row({**head, "arm": row["arm"]}), row["index"])
+        answer = _answer_of(journal.lines(name), name, row["output"], tools)
+        rollouts.append(_rollout(row, head["group_id"], answer, facts))
+    return tuple(rollouts)
+
+
+def _rollout(row: Row, group_id: str, answered: _Answer, facts: RunFacts) -> Rollout:
     outcome = row["outcome"]
     ranked = {name: row[name] for name in ("advantage", "relative_rank") if row[name] is not None}
     known = answered.usage_known or bool(row["completion_tokens"])
@@ -245,50 +225,65 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
 
 
 @dataclass(frozen=True, slots=True)
-class LineIndex:
-    """Lines of one file by a key in each line, on disk, so that memory does not grow with the file.
+class _Answer:
+    """The answer of one attempt."""
 
-    A temporary database has an eight-byte digest and an offset per line. Two keys may share a digest: results are
-    lines, which the caller compares with the key.
+    completion: Json
+    """A text; chat messages for an attempt with tools; None when the whole answer is unknown."""
+    logprob: LogProbs | None = None
+    model: str | None = None
+    """As the endpoint reports it; None when no call is known."""
+    usage_known: bool = True
+    reasoning_tokens: int | None = None
+
+
+def _answer_of(lines: Sequence[bytes], name: str, recorded: str, tools: Sequence[str]) -> _Answer:
+    """Return the answer of the attempt ``name`` whose end is ``recorded``; ``tools`` are the names it could call."""
+    calls = calls_of(lines, name)
+    turns = turns_of(calls, name)
+    model = turns[-1].reply.model if turns else None
+    known = bool(turns) and all(turn.reply.usage for turn in turns)
+    for _, payload in calls["agent"].values():
+        output = payload["trajectory"]["output"]
+        # No call's log-probabilities are those of the answer of an agent's own code.
+        return _Answer(output if _ends(output, recorded) else None, model=model, usage_known=known)
+    if not turns:
+        whole = len(recorded) < RECORDED_CHARS or not _SHORTENED.search(recorded)
+        return _Answer(recorded if whole and recorded else None, usage_known=False)
+    reasoning = sum(turn.reply.usage.reasoning for turn in turns if turn.reply.usage) if known else None
+    last = turns[-1].reply.message.content
+    if not _ends(last or "", recorded):
+        return _Answer(None, None, model, known, reasoning)
+    return _Answer(last if len(turns) == 1 else _conversation(turns, tools), _logprobs(turns), model, known, reasoning)
+
+
+def _ends(text: str, recorded: str) -> bool:
+    return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
+
+
+def _conversation(turns: Sequence[Turn], tools: Sequence[str]) -> list[Row]:
+    messages: list[Row] = []
+    for reply, results in turns:
+        calls = reply.message.tool_calls
+        requested = {"tool_calls": [called(call.id, call.name, call.arguments) for call in calls]} if calls else {}
+        messages.append({"role": "assistant", "content": reply.message.content, **requested})
+        for call, result in zip(calls, results, strict=True):
+            # Calls of unknown tools have no result and got a standard answer.
+            text = no_such_tool(call.name, tools) if result is None else result["text"]
+            messages.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
+    return messages
+
+
+def _logprobs(turns: Sequence[Turn]) -> LogProbs | None:
+    """Return those of one reply by token; of several replies only the sum, as tool results have none.
+
+    They are complete with a value for every token that the endpoint counted; hidden reasoning has no values.
     """
-
-    path: Path
-    _reader: LineReader
-    _database: sqlite3.Connection
-
-    def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
-        """Return the possible lines for each key, in file order; keys without any are missing."""
-        names = {_digest(key): key for key in keys}
-        marks = ",".join("?" * len(names))
-        query = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
-        rows = self._database.execute(query, tuple(names)).fetchall()
-        return {
-            names[digest]: [self._reader.at(offset) for _, offset in members]
-            for digest, members in groupby(rows, key=lambda row: row[0])
-        }
-
-
-@contextmanager
-def line_index(path: Path, key_of: Callable[[bytes], str | None]) -> Iterator[LineIndex]:
-    """Read the file once, and open the index of its lines. A line whose key is None is skipped.
-
-    A missing file has no lines. Raise ``StoreError`` when the database fails.
-    """
-    known = path.exists()
-    try:
-        # SQLite takes the empty name for a private database on disk, deleted when it is closed.
-        with (path if known else Path(os.devnull)).open("rb") as file, closing(sqlite3.connect("")) as database:
-            reader = LineReader.of_fd(path, file.fileno())
-            lines = reader.unread(whole_until(path) if known else 0)
-            keys = ((key_of(line.data), line.offset) for line in lines)
-            entries = ((_digest(key), offset) for key, offset in keys if key is not None)
-            database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
-            database.executemany("INSERT INTO line VALUES (?, ?)", entries)
-            database.execute("CREATE INDEX by_digest ON line (digest, offset)")
-            yield LineIndex(path, reader, database)
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: its lines cannot be indexed: {error}") from error
-
-
-def _digest(key: str) -> int:
-    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+    known = [(reply.token_logprobs, reply.usage) for reply, _ in turns if reply.token_logprobs]
+    if not known:
+        return None
+    if len(known) < len(turns):
+        return LogProbs()
+    complete = all(usage and not usage.reasoning and len(tokens) >= usage.completion for tokens, usage in known)
+    total, count = math.fsum(value for tokens, _ in known for value in tokens), sum(len(tokens) for tokens, _ in known)
+    return LogProbs(known[0][0] if len(turns) == 1 else None, total=total, count=count, complete=complete)

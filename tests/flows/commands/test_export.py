@@ -238,11 +238,6 @@ def test_the_file_that_is_read_is_never_the_one_that_is_written(ask, tmp_path):
     assert file.read_text() == "kept\n"
 
 
-def test_a_run_from_before_items_were_kept_is_refused(own_run, ask):
-    own_run.paths.items.unlink()
-    assert "did not keep what was asked" in ask("small", "--out", own_run.out, "--to", "verl", code=2).err
-
-
 def test_the_only_task_that_has_the_run_need_not_be_named(own_run, ask, monkeypatch):
     (own_run.out / "tfgrpo-learning").rename(own_run.out / "other")
     monkeypatch.setenv("TFGRPO_OUT", str(own_run.out))

@@ -16,18 +16,20 @@ from tfgrpo.stores.errors import SettingsError, ShapeError
 from tfgrpo.tasks.exports.choosing import TARGETS, ExportOptions
 
 TRAINERS = [target for target in TARGETS if target != "jsonl"]
+LOST = "fewer than two attempts with a reward and their whole answer"
+NO_TURNS = "its answer is neither a text nor messages that begin with the assistant"
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_group_with_different_rewards_is_exported_in_every_form(target, tmp_path):
-    rows, report = export(
-        [group(1.0, 0.0, None)] if target != "openrlhf" else [group(1.0, 0.0)], target, tmp_path / "x"
-    )
-    assert rows
+    groups = [group(1.0, 0.0, *([None] if target != "openrlhf" else []), metadata={"simulated": True})]
+    rows, report = export(groups, target, tmp_path / "x")
+    assert report["rows"] == len(rows) > 0
     assert report["groups"] == {"read": 1, "written": 1, "flagged": 0}
-    assert report["rows"] == len(rows)
     assert (report["policy_versions"], report["experience_versions"]) == ({"m": 1}, {"arithmetic@1+2": 1})
-    assert not report["simulated"]
+    assert report["simulated"] is True
+    known = rows[0].get("provenance") or rows[0].get("extra_info") or rows[0]["metadata"]
+    assert known["simulated"] is True
 
 
 @pytest.mark.parametrize("target", TRAINERS)
@@ -37,15 +39,13 @@ def test_a_group_with_different_rewards_is_exported_in_every_form(target, tmp_pa
         ((1.0, 1.0), "flat: every attempt has the full reward"),
         ((0.0, 0.0), "flat: no attempt has any reward"),
         ((0.5, 0.5), "flat: all attempts have the same reward"),
-        ((1.0, None), "fewer than two attempts with a reward and their whole answer"),
-        ((None, None), "fewer than two attempts with a reward and their whole answer"),
+        ((1.0, None), LOST),
+        ((None, None), LOST),
     ],
 )
 def test_degenerate_groups_are_omitted_and_counted_and_no_file_is_written(target, rewards, why, tmp_path):
     rows, report = export([group(*rewards)], target, tmp_path / "x.jsonl")
-    assert rows == []
-    assert report["left_out"]["groups"] == {why: 1}
-    assert report["file"] is None
+    assert (rows, report["file"], report["left_out"]["groups"]) == ([], None, {why: 1})
     assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl.report.json"]
 
 
@@ -56,76 +56,65 @@ def test_degenerate_groups_can_be_kept_and_are_flagged(target, tmp_path):
     assert [row.get("provenance", row.get("extra_info"))["degenerate"] for row in rows] == ["all_pass"] * len(rows)
 
 
-def test_a_flat_group_has_no_pair_and_its_answers_have_no_label(tmp_path):
-    rows, report = export([group(1.0, 1.0)], "trl-dpo", tmp_path / "x", degenerate="flag")
+@pytest.mark.parametrize(
+    ("target", "rewards", "what", "why"),
+    [
+        ("trl-dpo", (1.0, 1.0), "groups", "no two different answers whose rewards are far enough apart"),
+        ("trl-kto", (1.0, 1.0), "rollouts", "as good as its group's mean: neither desirable nor undesirable"),
+        ("trl-sft", (None, None), "groups", LOST),
+        ("verl", (None, None), "groups", LOST),
+        ("verl", (1.0, None), "groups", "a single attempt, whose reward verl would take for its advantage"),
+        ("openrlhf", (1.0, 0.0, None), "groups", "ragged: not every attempt has a reward and its whole answer"),
+    ],
+)
+def test_a_flagged_group_that_a_trainer_cannot_use_is_omitted(target, rewards, what, why, tmp_path):
+    rows, report = export([group(*rewards)], target, tmp_path / "x", degenerate="flag")
     assert rows == []
-    assert report["left_out"]["groups"] == {"no two different answers whose rewards are far enough apart": 1}
-    rows, report = export([group(1.0, 1.0)], "trl-kto", tmp_path / "y", degenerate="flag")
-    assert rows == []
-    assert sum(report["left_out"]["rollouts"].values()) == 2
-
-
-@pytest.mark.parametrize("target", ["verl", "trl-sft"])
-def test_a_group_without_usable_attempts_is_omitted_even_when_flagged(target, tmp_path):
-    rows, report = export([group(None, None)], target, tmp_path / "x", degenerate="flag")
-    assert rows == []
-    assert sum(report["left_out"]["groups"].values()) == 1
-
-
-def test_a_single_attempt_never_goes_to_verl(tmp_path):
-    rows, report = export([group(1.0, None)], "verl", tmp_path / "x", degenerate="flag")
-    assert rows == []
-    assert list(report["left_out"]["groups"]) == ["a single attempt, whose reward verl would take for its advantage"]
-
-
-def test_only_whole_groups_go_to_openrlhf(tmp_path):
-    rows, report = export([group(1.0, 0.0, None), group(1.0, 0.0, name="h")], "openrlhf", tmp_path / "x")
-    assert len(rows) == 1
-    assert list(report["left_out"]["groups"]) == ["ragged: not every attempt has a reward and its whole answer"]
+    assert why in report["left_out"][what]
 
 
 def test_held_out_groups_are_omitted_unless_requested(tmp_path):
-    groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"phase": "eval"})]
-    rows, report = export(groups, "verl", tmp_path / "x")
-    assert [row["extra_info"]["group_id"] for row in rows] == ["g"]
-    assert report["left_out"]["groups"] == {"held out for the sweep": 1}
-    rows, report = export(groups, "verl", tmp_path / "x", phase="eval")
-    assert [(row["extra_info"]["group_id"], row["extra_info"]["split"]) for row in rows] == [("h", "test")]
-    rows, _ = export(groups, "verl", tmp_path / "x", phase="all")
-    assert [row["extra_info"]["index"] for row in rows] == [0, 1]
+    groups = [
+        group(1.0, 0.0),
+        *(group(1.0, 0.0, name=phase, metadata={"phase": phase}) for phase in ("eval", "measure")),
+    ]
+    for phase, taken, left in (
+        ("train", [("g", "train")], {"held out for the sweep": 1, "measured on demand, for no learning": 1}),
+        ("eval", [("eval", "test")], {"of training, not held out": 1, "measured on demand, for no learning": 1}),
+        ("all", [("g", "train"), ("eval", "test"), ("measure", "test")], {}),
+    ):
+        rows, report = export(groups, "verl", tmp_path / "x", phase=phase)
+        known = [row["extra_info"] for row in rows]
+        assert [(each["group_id"], each["split"]) for each in known] == taken
+        assert [each["index"] for each in known] == list(range(len(taken)))
+        assert report["left_out"]["groups"] == left
 
 
-def test_the_bare_prompt_is_the_task_alone(tmp_path):
-    rows, _ = export([group(1.0, 0.0)], "trl-sft", tmp_path / "x", prompt="bare")
-    assert rows[0]["prompt"] == [{"role": "user", "content": "3 + 4?"}]
-    assert rows[0]["provenance"]["prompt"] == "bare"
-    for target in ("trl-sft", "jsonl"):
-        rows, report = export([group(1.0, 0.0, bare_state=None)], target, tmp_path / "y", prompt="bare")
-        assert (rows, report["left_out"]["groups"]) == ([], {"its bare prompt is not known": 1})
+@pytest.mark.parametrize("target", ["trl-sft", "jsonl"])
+def test_the_bare_prompt_is_the_task_alone(target, tmp_path):
+    rows, _ = export([group(1.0, 0.0)], target, tmp_path / "x", prompt="bare")
+    assert rows[0]["prompt" if target != "jsonl" else "state"] == [{"role": "user", "content": "3 + 4?"}]
+    assert (rows[0].get("provenance") or rows[0]["metadata"])["prompt"] == "bare"
+    rows, report = export([group(1.0, 0.0, bare_state=None)], target, tmp_path / "y", prompt="bare")
+    assert (rows, report["left_out"]["groups"]) == ([], {"its bare prompt is not known": 1})
 
 
-@pytest.mark.parametrize("state", [{"board": 3}, [{"role": "assistant", "content": "Hello"}], [], 7])
-def test_a_prompt_that_no_model_can_answer_is_omitted(state, tmp_path):
+@pytest.mark.parametrize("state", ["3 + 4?", {"board": 3}, [{"role": "assistant", "content": "Hello"}], [], 7])
+def test_a_prompt_is_a_text_or_messages_that_a_model_can_answer(state, tmp_path):
     rows, report = export([group(1.0, 0.0, state=state)], "trl-dpo", tmp_path / "x")
-    assert rows == []
-    assert "neither a text nor chat messages" in next(iter(report["left_out"]["groups"]))
-
-
-def test_a_text_is_a_prompt_of_the_user(tmp_path):
-    rows, _ = export([group(1.0, 0.0, state="3 + 4?")], "trl-dpo", tmp_path / "x")
-    assert rows[0]["prompt"] == [{"role": "user", "content": "3 + 4?"}]
+    if state == "3 + 4?":
+        assert rows[0]["prompt"] == [{"role": "user", "content": "3 + 4?"}]
+    else:
+        assert rows == []
+        assert "neither a text nor chat messages" in next(iter(report["left_out"]["groups"]))
 
 
 @pytest.mark.parametrize(
     ("text", "more", "why"),
     [
         (None, {"completion": None}, "its whole answer is not on record"),
-        ({"move": 3}, {}, "its answer is neither a text nor messages that begin with the assistant"),
-        (
-            [{"role": "user", "content": "x"}],
-            {},
-            "its answer is neither a text nor messages that begin with the assistant",
-        ),
+        ({"move": 3}, {}, NO_TURNS),
+        ([{"role": "user", "content": "x"}], {}, NO_TURNS),
         ("x", {"reward": None, "status": "timeout"}, "timeout: no reward"),
         ("x", {"reward": None, "metadata": {"outcome": "ungraded"}}, "ungraded: no reward"),
     ],
@@ -139,18 +128,11 @@ def test_an_attempt_that_cannot_be_trained_on_is_counted(text, more, why, tmp_pa
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("reward", [math.nan, math.inf])
-def test_nan_is_refused_and_neither_file_is_touched(target, reward, tmp_path):
+def test_nan_is_refused_and_neither_file_is_touched(target, tmp_path):
     (tmp_path / "x").write_text("before")
     with pytest.raises(ShapeError, match="a finite number"):
-        export([group(1.0, 0.0), group(1.0, reward, name="h")], target, tmp_path / "x")
+        export([group(1.0, 0.0), group(1.0, math.nan, name="h")], target, tmp_path / "x")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "before")]
-
-
-def test_simulated_answers_are_labelled(tmp_path):
-    rows, report = export([group(1.0, 0.0, metadata={"simulated": True})], "trl-dpo", tmp_path / "x")
-    assert rows[0]["provenance"]["simulated"] is True
-    assert report["simulated"] is True
 
 
 def test_the_report_lists_a_bounded_number_of_versions(tmp_path):
@@ -160,61 +142,54 @@ def test_the_report_lists_a_bounded_number_of_versions(tmp_path):
     assert report["policy_versions"] == {"m": 30}
 
 
-# --- log-probabilities
-
-
 @pytest.mark.parametrize(
-    ("kind", "temperature", "top_p", "fit"),
+    ("kind", "temperature", "top_p", "complete", "why"),
     [
-        ("processed", 0.7, None, True),
-        ("raw", 1.0, None, True),
-        ("unknown", 1.0, 1.0, True),
-        ("raw", 0.7, None, False),
-        ("unknown", None, None, False),
-        ("raw", 1.0, 0.9, False),
+        ("processed", 0.7, None, True, ""),
+        ("raw", 1.0, None, True, ""),
+        ("unknown", 1.0, 1.0, True, ""),
+        ("raw", 0.7, None, True, "raw: perhaps not of the distribution"),
+        ("unknown", None, None, True, "unknown: perhaps not"),
+        ("raw", 1.0, 0.9, True, "raw: perhaps not"),
+        ("processed", 0.7, None, False, "not one for every token"),
     ],
 )
 def test_log_probabilities_are_exported_only_when_they_are_of_the_sampled_distribution(
-    kind, temperature, top_p, fit, tmp_path
+    kind, temperature, top_p, complete, why, tmp_path
 ):
     sampling = Sampling(model="m", temperature=temperature, top_p=top_p)
-    rollouts = [
-        rollout(index, float(index), logprob=logprobs(-0.5, -0.25, kind=kind, token_ids=(1, 2)), sampling=sampling)
-        for index in range(2)
-    ]
-    rows, report = export([group(rollouts=tuple(rollouts))], "trl-grpo", tmp_path / "x")
-    assert rows[0]["recorded_logprobs"] == ([[-0.5, -0.25]] * 2 if fit else [])
+    known = logprobs(-0.5, -0.25, kind=kind, token_ids=(1, 2), complete=complete)
+    rollouts = tuple(rollout(index, float(index), logprob=known, sampling=sampling) for index in range(2))
+    rows, report = export([group(rollouts=rollouts)], "trl-grpo", tmp_path / "x")
+    assert rows[0]["recorded_logprobs"] == ([] if why else [[-0.5, -0.25]] * 2)
     assert rows[0]["recorded_token_ids"] == [[1, 2]] * 2
-    assert sum(report["left_out"]["logprobs"].values()) == (not fit)
-
-
-def test_incomplete_log_probabilities_are_not_exported(tmp_path):
-    rollouts = (rollout(0, 1.0, logprob=logprobs(-0.5)), rollout(1, 0.0, logprob=logprobs(-0.5, complete=False)))
-    rows, report = export([group(rollouts=rollouts)], "verl", tmp_path / "x")
-    assert rows[0]["extra_info"]["recorded_logprobs"] == []
-    assert report["left_out"]["logprobs"] == {"not one for every token": 1}
-    rows, report = export([group(rollouts=(rollouts[0], rollout(1, 0.0)))], "verl", tmp_path / "x")
-    assert (rows[0]["extra_info"]["recorded_logprobs"], report["left_out"]["logprobs"]) == ([], {})
+    assert [reason.startswith(why) for reason in report["left_out"]["logprobs"]] == [True] * bool(why)
+    rows, report = export([group(rollouts=(rollouts[0], rollout(1, 1.0)))], "trl-grpo", tmp_path / "x")
+    assert (rows[0]["recorded_logprobs"], rows[0]["recorded_token_ids"], report["left_out"]["logprobs"]) == ([], [], {})
 
 
 # --- pairs, labels, the best
 
 
-def test_pairs_are_the_best_against_the_worst_with_ties_broken_by_tokens(tmp_path):
-    rollouts = tuple(rollout(index, reward) for index, reward in enumerate((0.5, 1.0, 1.0, 0.0, 0.2)))
-    rows, report = export([group(rollouts=rollouts)], "trl-dpo", tmp_path / "x", pairs=3)
+@pytest.mark.parametrize(
+    ("rewards", "more", "pairs", "unpaired"),
+    [
+        # Ties are broken by tokens, of which later answers have more.
+        ((0.5, 1.0, 1.0, 0.0, 0.2), {"pairs": 3}, [(1, 3), (2, 4)], 1),
+        ((0.6, 0.4), {"min_gap": 0.3}, [], 0),
+        ((0.6, 0.4), {"min_gap": 0.1}, [(0, 1)], 0),
+    ],
+)
+def test_pairs_are_the_best_against_the_worst_and_far_enough_apart(rewards, more, pairs, unpaired, tmp_path):
+    rows, report = export([group(*rewards)], "trl-dpo", tmp_path / "x", **more)
     said = [(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in rows]
-    assert said == [("answer 1", "answer 3"), ("answer 2", "answer 4")]
-    assert [(row["chosen_reward"], row["rejected_reward"]) for row in rows] == [(1.0, 0.0), (1.0, 0.2)]
-    assert report["left_out"]["rollouts"] == {"in no pair": 1}
-
-
-def test_a_pair_needs_the_gap_and_two_different_answers(tmp_path):
-    rows, _ = export([group(0.6, 0.4)], "trl-dpo", tmp_path / "x", min_gap=0.3)
-    assert rows == []
+    assert said == [(f"answer {best}", f"answer {worst}") for best, worst in pairs]
+    assert [(row["chosen_reward"], row["rejected_reward"]) for row in rows] == [
+        (rewards[best], rewards[worst]) for best, worst in pairs
+    ]
+    assert report["left_out"]["rollouts"] == ({"in no pair": unpaired} if unpaired else {})
     same = (rollout(0, 1.0, text="seven"), rollout(1, 0.0, text="seven"))
-    rows, _ = export([group(rollouts=same)], "trl-dpo", tmp_path / "x")
-    assert rows == []
+    assert export([group(rollouts=same)], "trl-dpo", tmp_path / "y")[0] == []
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2, max_size=9), st.integers(1, 5))
@@ -225,8 +200,7 @@ def test_chosen_always_beats_rejected_and_no_answer_is_used_twice(tmp_path_facto
     used = [row[side][0]["content"] for row in rows for side in ("chosen", "rejected")]
     assert len(set(used)) == len(used)
     assert len(rows) <= pairs
-    assert bool(rows) == (len(set(rewards)) > 1)
-    assert report["groups"]["written"] == bool(rows)
+    assert report["groups"]["written"] == bool(rows) == (len(set(rewards)) > 1)
 
 
 def test_labels_follow_the_mean_of_the_group_or_the_least_reward(tmp_path):
@@ -240,10 +214,12 @@ def test_labels_follow_the_mean_of_the_group_or_the_least_reward(tmp_path):
 def test_the_best_of_a_group_is_imitated_if_it_is_good_enough(tmp_path):
     rows, report = export([group(0.0, 0.5), group(0.0, 1.0, name="h")], "trl-sft", tmp_path / "x", min_reward=0.8)
     assert [(row["completion"][0]["content"], row["reward"]) for row in rows] == [("answer 1", 1.0)]
-    assert report["left_out"]["groups"] == {"no answer reaches the least reward": 1}
+    assert report["left_out"] == {
+        "groups": {"no answer reaches the least reward": 1}, "rollouts": {"not the best of its group": 1}, "logprobs": {},
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ["{broken", "[3]", '{"left":NaN}', '{"left":1e999}'])
+@pytest.mark.parametrize("odd", ["{broken", "[3]", '{"left":NaN}', '{"left":1e999}', {"left": 4}])
 def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_path, odd):
     def turns(arguments):
         call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
@@ -262,47 +238,35 @@ def test_tool_calls_are_exported_for_chat_templates_with_a_column_of_tools(tmp_p
 # --- shapes of the rows
 
 
-def test_the_rows_of_verl_have_its_five_columns(tmp_path):
-    rows, _ = export([group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"answer": None})], "verl", tmp_path / "x")
+def test_the_rows_have_the_columns_that_each_trainer_reads(tmp_path):
+    groups = [group(1.0, 0.0), group(1.0, 0.0, name="h", metadata={"answer": None})]
+    rows, _ = export(groups, "verl", tmp_path / "x")
     assert all(set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"} for row in rows)
-    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": "7"}
-    assert rows[1]["reward_model"] == {"style": "model", "ground_truth": ""}
+    assert [row["reward_model"] for row in rows] == [
+        {"style": "rule", "ground_truth": "7"}, {"style": "model", "ground_truth": ""},
+    ]  # fmt: skip
     assert (rows[0]["data_source"], rows[0]["ability"]) == ("t", "sums")
-
-
-def test_the_rows_of_openrlhf_have_its_keys(tmp_path):
-    rows, _ = export([group(1.0, 0.0)], "openrlhf", tmp_path / "x")
-    assert rows[0]["input"][-1] == {"role": "user", "content": "3 + 4?"}
-    assert (rows[0]["label"], rows[0]["datasource"]) == ("7", "t")
-
-
-def test_the_columns_of_grpo_hide_no_argument_of_a_reward_function(tmp_path):
-    rows, _ = export([group(1.0, 0.0)], "trl-grpo", tmp_path / "x")
+    rows, _ = export(groups, "openrlhf", tmp_path / "x")
+    assert (rows[0]["input"][-1]["content"], rows[0]["label"], rows[0]["datasource"]) == ("3 + 4?", "7", "t")
+    rows, _ = export(groups, "trl-grpo", tmp_path / "x")
+    # Arguments of a reward function, which no column may hide.
     assert not set(rows[0]) & {"prompts", "completions", "completion_ids", "completion", "trainer_state", "log_extra"}
     assert rows[0]["answer"] == "7"
 
 
 def test_the_canonical_form_keeps_failed_attempts_and_can_omit_flat_groups(tmp_path):
     groups = [group(1.0, 0.0, None), group(1.0, 1.0, name="h")]
-    lines, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="flag", prompt="bare")
+    lines, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="flag")
     back = list(read_groups(tmp_path / "x.jsonl"))
     assert [known.metadata["signal"] for known in back] == ["mixed", "all_pass"]
     assert back[0].rewards == (1.0, 0.0, None)
-    assert back[0].state == groups[0].bare_state
     assert (report["rows"], report["groups"]["flagged"]) == (len(lines), 1)
     _, report = export(groups, "jsonl", tmp_path / "x.jsonl", degenerate="drop")
     assert report["left_out"]["groups"] == {"degenerate: all_pass": 1}
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"min_gap": -1.0}, "--min-gap"),
-        ({"min_gap": math.nan}, "--min-gap"),
-        ({"pairs": 0}, "--pairs"),
-        ({"min_reward": math.inf}, "--min-reward"),
-    ],
-)
-def test_options_out_of_range_are_refused(given, says):
-    with pytest.raises(SettingsError, match=says):
-        ExportOptions(target="trl-dpo", **given)
+@pytest.mark.parametrize("wrong", [{"min_gap": -1.0}, {"min_gap": math.nan}, {"pairs": 0}, {"min_reward": math.inf}])
+def test_options_out_of_range_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(SettingsError, match=f"--{name.replace('_', '-')}"):
+        ExportOptions(target="trl-dpo", **wrong)

@@ -1,9 +1,8 @@
-"""Files are there whole or not at all, verl's Parquet has its types, and memory does not grow with the run."""
+"""Files are there whole or not at all, verl's Parquet has its types, and memory is bounded by keys and offsets."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 import tracemalloc
 
@@ -13,13 +12,14 @@ from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
-from tfgrpo.tasks.exports.exporting import encode_row, export_groups, write_lines
-from tfgrpo.tasks.exports.run_reading import line_index
+from tfgrpo.tasks.exports.exporting import encode_row, export_groups
+from tfgrpo.tasks.recorded import LineIndex
 
 
 def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
-    write_lines(tmp_path / "x", [encode_row({"a": "\ud800b"})])
-    assert json.loads((tmp_path / "x").read_text(encoding="utf-8")) == {"a": "?b"}
+    rows, _ = export([group(1.0, 0.0, state="\ud800b")], "trl-sft", tmp_path / "deep" / "x")
+    assert rows[0]["prompt"][0]["content"] == "?b"
+    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
 
 
 def test_rows_with_nan_are_refused():
@@ -29,24 +29,15 @@ def test_rows_with_nan_are_refused():
 
 def test_a_failed_write_keeps_the_old_file_and_no_temporary_file(tmp_path):
     def broken():
-        yield "one"
+        yield group(1.0, 0.0)
         raise CorruptFile("two")
 
     (tmp_path / "x").write_text("before")
     with pytest.raises(CorruptFile):
-        write_lines(tmp_path / "x", broken())
+        export(broken(), "trl-sft", tmp_path / "x")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "before")]
-
-
-def test_a_failed_disk_operation_is_a_store_error(tmp_path):
-    (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
-        write_lines(tmp_path / "file" / "x", ["one"])
-
-
-def test_files_are_readable_by_their_owner_only(tmp_path):
-    export([group(1.0, 0.0)], "trl-sft", tmp_path / "deep" / "x.jsonl")
-    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
+        export([group(1.0, 0.0)], "trl-sft", tmp_path / "x" / "y")
 
 
 # --- Parquet
@@ -54,8 +45,7 @@ def test_files_are_readable_by_their_owner_only(tmp_path):
 
 def parquet(groups, path):
     parquet_file = pytest.importorskip("pyarrow.parquet")
-    report = ExportReport("test", ExportOptions(target="verl"))
-    export_groups(groups, path, report)
+    export_groups(groups, path, ExportReport("test", ExportOptions(target="verl")))
     return parquet_file.read_table(path).to_pylist()
 
 
@@ -89,65 +79,24 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
         export([group(1.0, 0.0)], "verl", tmp_path / "x.parquet")
 
 
-# --- the index of a large file
-
-
-def key(line: bytes) -> str | None:
-    return line.decode().partition(" ")[0] or None
+# --- large files
 
 
 def test_lines_are_found_by_their_key_in_file_order(tmp_path):
     path = tmp_path / "lines"
     long = "b " + "x" * 50_000
     path.write_text(f"a 1\n{long}\na 2\n unkeyed\nlast without newline")
-    with line_index(path, key) as index:
-        assert index.lines(["a", "b", "c"]) == {"a": [b"a 1", b"a 2"], "b": [long.encode()]}
-        assert index.lines(["last"]) == {}
-        assert index.lines([]) == {}
-
-
-def test_a_missing_file_has_no_lines(tmp_path):
-    with line_index(tmp_path / "none", key) as index:
-        assert index.lines(["a"]) == {}
-
-
-def test_a_file_truncated_while_it_is_read_is_an_error(tmp_path):
-    path = tmp_path / "lines"
-    path.write_text("a 1\nb 2\n")
-    with line_index(path, key) as index:
-        path.write_text("a 1\n")
-        with pytest.raises(CorruptFile, match="cut off"):
-            index.lines(["b"])
-
-
-def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path, monkeypatch):
-    def refused(_name: str) -> sqlite3.Connection:
-        raise sqlite3.OperationalError("disk full")
-
-    monkeypatch.setattr(sqlite3, "connect", refused)
-    with (
-        pytest.raises(StoreError, match="cannot be indexed: disk full"),
-        line_index(tmp_path / "lines", key),
-    ):
-        pass
-
-
-def test_a_key_function_that_raises_leaves_no_file_open(tmp_path):
-    path = tmp_path / "lines"
+    index = LineIndex(path, lambda line: line.decode().partition(" ")[0] or None)
+    found = {key: index.lines(key) for key in ("a", "b", "c", "last", "")}
+    assert found == {"a": [b"a 1\n", b"a 2\n"], "b": [f"{long}\n".encode()], "c": [], "last": [], "": []}
     path.write_text("a 1\n")
-
-    def broken(_line: bytes) -> str | None:
-        raise CorruptFile("no key")
-
-    with pytest.raises(CorruptFile, match="no key"), line_index(path, broken):
-        pass
-
-
-# --- memory
+    with pytest.raises(CorruptFile, match="cut off"):
+        index.lines("b")
+    assert LineIndex(tmp_path / "none", bytes.decode).lines("a") == []
 
 
 @pytest.mark.untraced
-def test_memory_does_not_grow_with_the_number_of_attempts(tmp_path):
+def test_memory_does_not_grow_with_what_was_recorded(tmp_path):
     run = write_run(tmp_path, 8_000)
     read = sum(path.stat().st_size for path in run.root.iterdir())
     report = ExportReport("test", ExportOptions(target="trl-grpo"))
@@ -159,6 +108,6 @@ def test_memory_does_not_grow_with_the_number_of_attempts(tmp_path):
     finally:
         tracemalloc.stop()
     assert report.rows == 1_010
-    # The chunks of a few files, and their lines; as objects, what was read would take several times its size on disk.
+    # Keys and offsets of the journal, items and prompts; as objects, what was read would take several times its size.
     assert read > 14_000_000
     assert peak < 10_000_000, f"{peak:,} bytes for {read:,} bytes of files"

@@ -1,0 +1,160 @@
+"""Read what an attempt did from its journalled calls, by an index of the journal's lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.line_file import disk, read_whole_lines
+from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.runs.journal import GATEWAY, UNFINISHED, attempt_and_role
+from tfgrpo.tasks.actors.registry import no_such_tool
+from tfgrpo.tasks.models.base import ChatReply
+from tfgrpo.tasks.models.journaled import reply_of_json
+from tfgrpo.tasks.shapes import Frame, frame_of_json, model_frame, tool_frame
+
+Calls: TypeAlias = Mapping[str, dict[tuple[int, int], tuple[str, Mapping[str, Any]]]]
+"""Digest and payload of each call by role, then by turn and number; of a key that occurs twice, the later entry."""
+ANSWER_ROLES: Final = frozenset({"rollout", "tool", "agent"})
+STEP_ROLES: Final = ANSWER_ROLES | {GATEWAY, UNFINISHED}
+"""Roles of the entries that ``steps_of`` reads."""
+_DIGITS: Final = 16
+_HEAD: Final = re.compile(rb'\{"schema":[12],"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
+
+
+class LineIndex:
+    """Lines of a file by a key in each; memory has keys and byte offsets, some 300 bytes a line, never the lines.
+
+    A line whose key is None is skipped; a missing file has no lines. Lines appended later are not seen.
+    """
+
+    def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
+        self.path = path
+        self._offsets: defaultdict[str, list[int]] = defaultdict(list)
+        for line in read_whole_lines(path):
+            if (key := key_of(line.data)) is not None:
+                self._offsets[key].append(line.offset)
+
+    def lines(self, key: str) -> list[bytes]:
+        """Return the lines of a key, in file order. Raise ``CorruptFile`` when the file was cut meanwhile."""
+        if key not in self._offsets:
+            return []
+        lines = []
+        with disk(self.path), self.path.open("rb") as file:
+            for offset in self._offsets[key]:
+                file.seek(offset)
+                lines.append(file.readline())
+        if not lines[-1].endswith(b"\n"):
+            raise CorruptFile(f"{self.path}: the line at byte {self._offsets[key][-1]} was cut off since it was read")
+        return lines
+
+
+class Turn(NamedTuple):
+    """A reply of the model, and the journalled result of each tool call in it; None for one that has none."""
+
+    reply: ChatReply
+    results: tuple[Mapping[str, Any] | None, ...]
+
+
+class Steps(NamedTuple):
+    """The calls of an attempt, and its output; None while it has not ended."""
+
+    frames: tuple[Frame, ...]
+    output: str | None
+
+
+def attempt_of_key(line: bytes, roles: Collection[str] = ANSWER_ROLES) -> str | None:
+    """Return the attempt that a line of the journal belongs to, ``epoch/arm/batch/item/rollout``; None for other calls."""
+    # The key comes first in a line, so that replies, which are long, are not parsed.
+    head = _HEAD.match(line)
+    try:
+        entry = {"key": json.loads(head[1]), "kind": head[2].decode()} if head else json.loads(line)
+        attempt, role = attempt_and_role(entry["key"] if entry["kind"] == "reply" else "")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None  # a damaged line: its attempt counts as one without answer
+    return attempt if role in roles else None
+
+
+def calls_of(lines: Iterable[bytes], name: str) -> Calls:
+    """Return the calls of the attempt ``name``. Raise ``CorruptFile`` for an entry of another shape."""
+    calls: Calls = {role: {} for role in STEP_ROLES}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            _, turn, role, number = entry["key"].rpartition("#")[0].rsplit("/", 3)
+            # Answers of the gateway are numbered among equal requests only.
+            place = len(calls[GATEWAY]) if role == GATEWAY else int(number)
+            calls[role][int(turn), place] = entry["key"].rpartition("#")[2], {**entry["payload"]}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptFile(f"an entry of the journal about attempt {name} is none: {line[:120]!r}") from error
+    return calls
+
+
+def turns_of(calls: Calls, name: str) -> list[Turn]:
+    """Return the replies of an attempt with the results of their tool calls. Raise ``CorruptFile``."""
+    turns = []
+    for (turn, _), (_, payload) in sorted(calls["rollout"].items()):
+        try:
+            reply = reply_of_json(payload)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFile(f"an entry of the journal about attempt {name} is none: {payload!r:.120}") from error
+        waiting = [result for key, result in sorted(calls["tool"].items()) if key[0] == turn]
+        results = tuple(_taken(waiting, call.name, call.arguments) for call in reply.message.tool_calls)
+        turns.append(Turn(reply, results))
+    return turns
+
+
+def _taken(waiting: list[tuple[str, Mapping[str, Any]]], function: str, arguments: str) -> Mapping[str, Any] | None:
+    """Return and remove the first result of such a call; None without one."""
+    request = canonical_json({"tool": function, "arguments": arguments})
+    digest = sha256_hex(request.encode("utf-8", "surrogatepass"))[:_DIGITS]
+    index = next((index for index, (known, _) in enumerate(waiting) if known == digest), None)
+    return None if index is None else waiting.pop(index)[1]
+
+
+def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
+    """Return what the attempt ``name`` did; ``tools`` are the names it could call.
+
+    Of an agent of the user's own, what was seen of it; of one that was killed, its answered model calls. Damaged lines are
+    left out. Raise ``CorruptFile`` for an entry of another shape.
+    """
+    calls = calls_of((line for line in lines if json_of(line) is not None), name)
+    for role in ("agent", UNFINISHED):
+        for _, payload in calls[role].values():
+            trajectory = payload["trajectory"]
+            frames = tuple(map(frame_of_json, trajectory["frames"]))
+            return Steps(frames, trajectory["output"] if role == "agent" else None)
+    turns = turns_of(calls, name)
+    frames = (*(frame for turn in turns for frame in _frames(turn, tools)), *_gateway_frames(calls))
+    ended = bool(turns) and not turns[-1].reply.message.tool_calls
+    return Steps(frames, (turns[-1].reply.message.content or "") if ended else None)
+
+
+def _frames(turn: Turn, tools: Sequence[str]) -> Iterator[Frame]:
+    yield model_frame(turn.reply)
+    for call, result in zip(turn.reply.message.tool_calls, turn.results, strict=True):
+        if result is not None:
+            failed = not result["ok"]
+            yield tool_frame(call.name, result["text"], result["latency_ms"], result["cost_usd"], failed=failed)
+        elif call.name not in tools:
+            yield tool_frame(call.name, no_such_tool(call.name, tools), 0.0, None, failed=True)
+
+
+def _gateway_frames(calls: Calls) -> Iterator[Frame]:
+    if not calls[GATEWAY]:
+        return
+    # With the HTTP server; few attempts need it.
+    from tfgrpo.tasks.gateway.server import read_answer  # noqa: PLC0415 - see above
+    from tfgrpo.tasks.gateway.session import Recorded  # noqa: PLC0415 - see above
+
+    for _, payload in calls[GATEWAY].values():
+        answer = Recorded.from_json(payload)
+        reply = read_answer(answer.content_type, answer.body)
+        if reply is not None:
+            yield model_frame(reply)
