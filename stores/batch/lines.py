@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, RecordRejected, ShapeError, ShapeProblem
 from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
 from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.numeric import is_count
 
 SCHEMA_VERSION: Final = 1
 _SHOWN: Final = 120
@@ -110,7 +112,33 @@ def read_groups(path: Path, *, texts: TextStore | None = None) -> Iterator[Rollo
     """
     if not path.exists():
         raise DatasetError.one(str(path), "no such file", "a JSONL file of rollout groups")
-    yield from groups_of_lines(read_lines(path), source=str(path), texts=texts)
+    numbered = enumerate(read_lines(path), start=1)
+    for number, line in numbered:
+        where = f"{path}:{number}"
+        head = _object(line, where, texts, "group", "a line that begins a group")
+        version = head.pop("schema_version", None)
+        if version != SCHEMA_VERSION:
+            raise DatasetError.one(f"{where}: schema_version", repr(version), str(SCHEMA_VERSION))
+        size = head.pop("size", None)
+        if not is_count(size):
+            raise DatasetError.one(f"{where}: size", repr(size), "the number of rollouts that follow")
+        rollouts = [
+            _object(follower, f"{path}:{at}", texts, "rollout", "a rollout of the group before it")
+            for at, follower in islice(numbered, size)
+        ]
+        if len(rollouts) < size:
+            raise CorruptFile(f"{path}: the last group has {len(rollouts)} of its {size} rollouts")
+        # As JSON, because strict reading takes a list for a tuple there and nowhere else.
+        group, faults = parse_group(json.dumps({**head, "rollouts": rollouts}))
+        if faults or group is None:
+            problems = []
+            for index, field, expected, received in faults:
+                at = number if index is None else number + 1 + index
+                problems.append(
+                    Problem(f"{path}:{at}: {field}".removesuffix(": "), f"{received!r:.{_SHOWN}}", expected)
+                )
+            raise DatasetError(problems)
+        yield group
 
 
 def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[str]:
@@ -127,38 +155,6 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
         return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error
-
-
-def groups_of_lines(lines: Iterable[str], *, source: str, texts: TextStore | None = None) -> Iterator[RolloutGroup]:
-    """Yield the groups of some lines. Raises as ``read_groups``, with ``source`` in the text."""
-    numbered = enumerate(lines, start=1)
-    for number, line in numbered:
-        where = f"{source}:{number}"
-        head = _object(line, where, texts, "group", "a line that begins a group")
-        version = head.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise DatasetError.one(f"{where}: schema_version", repr(version), str(SCHEMA_VERSION))
-        size = head.pop("size", None)
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise DatasetError.one(f"{where}: size", repr(size), "the number of rollouts that follow")
-        rollouts: list[dict[str, Any]] = []
-        for _ in range(size):
-            follower = next(numbered, None)
-            if follower is None:
-                raise CorruptFile(f"{source}: the last group has {len(rollouts)} of its {size} rollouts")
-            where_follower = f"{source}:{follower[0]}"
-            rollouts.append(_object(follower[1], where_follower, texts, "rollout", "a rollout of the group before it"))
-        # As JSON, because strict reading takes a list for a tuple there and nowhere else.
-        group, faults = parse_group(json.dumps({**head, "rollouts": rollouts}))
-        if faults or group is None:
-            problems = []
-            for index, field, expected, received in faults:
-                at = number if index is None else number + 1 + index
-                problems.append(
-                    Problem(f"{source}:{at}: {field}".removesuffix(": "), f"{received!r:.{_SHOWN}}", expected)
-                )
-            raise DatasetError(problems)
-        yield group
 
 
 def _object(line: str, where: str, texts: TextStore | None, kind: str, expected: str) -> dict[str, Any]:

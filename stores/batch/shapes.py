@@ -77,8 +77,7 @@ class LogProbs:
     """1 for tokens of the policy, 0 for tool results in between; None: all of the policy."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "token_ids", "mask"):
-            object.__setattr__(self, name, _tuple_or_none(getattr(self, name)))
+        _make_tuples(self, "tokens", "token_ids", "mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +194,7 @@ class RolloutGroup:
     """More about the task. Exports use ``item_id``, ``answer``, ``domain``, ``run_id``, ``epoch``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rollouts", tuple(self.rollouts))
-        object.__setattr__(self, "prompt_token_ids", _tuple_or_none(self.prompt_token_ids))
+        _make_tuples(self, "rollouts", "prompt_token_ids")
         _freeze_fields(self, "state", "bare_state", "metadata")
         if self.target_size == 0:
             object.__setattr__(self, "target_size", len(self.rollouts))
@@ -264,8 +262,11 @@ def is_messages(value: object) -> bool:
     )
 
 
-def _tuple_or_none(values: Sequence[Any] | None) -> tuple[Any, ...] | None:
-    return values if values is None or isinstance(values, tuple) else tuple(values)
+def _make_tuples(record: object, *names: str) -> None:
+    for name in names:
+        values = getattr(record, name)
+        if values is not None and not isinstance(values, tuple):
+            object.__setattr__(record, name, tuple(values))
 
 
 def _freeze_fields(record: object, *names: str) -> None:

@@ -40,8 +40,8 @@ def names(groups):
 
 @pytest.mark.parametrize(("write", "read"), [(append_groups, read_groups), (write_parquet, read_parquet)])
 def test_every_field_round_trips(write, read, path):
-    many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0, 0.5)) for index in range(1_500))]
-    assert write(path, iter(many)) == 6 + 4_500
+    many = [*GROUPS, *(group(f"n{index}", (1.0, 0.0, 0.5)) for index in range(1_100))]
+    assert write(path, iter(many)) == 6 + 3_300
     assert list(read(path)) == many
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -137,7 +137,7 @@ def most_memory(path, count):
 
 @pytest.mark.untraced
 def test_a_long_stream_takes_no_more_memory_than_a_short_one(tmp_path):
-    assert most_memory(tmp_path / "long.jsonl", 1_600) < 1.3 * most_memory(tmp_path / "short.jsonl", 500)
+    assert most_memory(tmp_path / "long.jsonl", 1_000) < 1.3 * most_memory(tmp_path / "short.jsonl", 350)
 
 
 # --- Parquet

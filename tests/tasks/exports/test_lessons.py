@@ -7,7 +7,7 @@ import re
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import NOON
@@ -54,27 +54,21 @@ def read_back(text, form):
     return [(polarity.lower(), rest) for polarity, rest in re.findall(r"^- (Do|Avoid): (.*)$", lines, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("form", LESSON_FORMS)
-def test_every_form_gives_the_lessons_back_in_their_order(form):
-    text = render_lessons(LESSONS, form)
-    assert text.endswith("\n")
-    assert read_back(text, form) == said(LESSONS)
-
-
 WORDS = st.lists(st.from_regex(r"[A-Za-zÀ-ÿ0-9][\w%(),.'’-]{0,9}", fullmatch=True), min_size=1, max_size=8).map(
     " ".join
 )
+PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 
 
-@given(
-    st.lists(
-        st.tuples(WORDS, st.sampled_from(["do", "avoid"])), min_size=1, max_size=6, unique_by=lambda pair: pair[0]
-    ),
-    st.sampled_from(LESSON_FORMS),
-)
-def test_no_wording_is_lost_on_the_way(pairs, form):
+@pytest.mark.parametrize("form", LESSON_FORMS)
+@settings(max_examples=20)
+@given(st.lists(PAIRS, min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
+@example([(lesson.text, lesson.polarity) for lesson in LESSONS.lessons])
+def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
     lessons = LessonSet(tuple(Lesson(text, polarity) for text, polarity in pairs))
-    assert read_back(render_lessons(lessons, form), form) == said(lessons)
+    text = render_lessons(lessons, form)
+    assert text.endswith("\n")
+    assert read_back(text, form) == said(lessons)
 
 
 @pytest.mark.parametrize("form", [form for form in LESSON_FORMS if form != "text"])
@@ -103,9 +97,7 @@ def test_a_skill_has_the_front_matter_that_agents_read():
 
 def test_the_name_of_a_skill_is_valid_for_every_task():
     front = render_lessons(LessonSet(LESSONS.lessons, task_id="My.Task_" + "x" * 90), "skill-md").split("---\n")[1]
-    name = yaml.safe_load(front)["name"]
-    assert name.startswith("my-task-x")
-    assert len(name) <= 64
+    assert re.fullmatch("my-task-x{56}", yaml.safe_load(front)["name"])
 
 
 def test_a_playbook_has_a_counter_for_each_lesson_and_a_section_for_mistakes():
@@ -167,20 +159,16 @@ def test_the_state_for_dspy_fits_a_predictor_of_any_signature():
         ("[]", "^x: got no JSON object; accepted: one JSON object$"),
         ('{"lessons": 3}', "x: lessons: got int"),
         ('{"lessons": []}', "x: got no lesson; accepted: lessons as `tfgrpo experiences export --to json`"),
-        ('{"lessons": [{"says": "maybe", "text": "x"}, 4]}', r"lessons\[0\]"),
-        ("- Do: x", r"x: got no JSON at line 1, column 1 \(Expecting value\); accepted: one JSON object$"),
+        (
+            '{"lessons": [{"says": "maybe", "text": "x"}, {"says": "do", "text": "x"}, 4]}',
+            r"lessons\[0\].*\n.*lessons\[2\]",
+        ),
         ('{"lessons":\n [}', r"^x: got no JSON at line 2, column 3 \(Expecting value\); accepted: one JSON object$"),
     ],
 )
-def test_an_invalid_lesson_is_reported_with_its_position(text, says):
+def test_every_invalid_lesson_is_reported_with_its_position(text, says):
     with pytest.raises(DatasetError, match=says):
         read_lessons(text, source="x")
-
-
-def test_all_bad_lessons_are_reported_together():
-    with pytest.raises(DatasetError) as caught:
-        read_lessons('{"lessons": [1, {"says": "do", "text": "x"}, {"says": "do"}]}', source="x")
-    assert [problem.source for problem in caught.value.problems] == ["x: lessons[0]", "x: lessons[2]"]
 
 
 # --- screening and stamping

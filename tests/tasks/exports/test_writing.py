@@ -95,19 +95,21 @@ def test_lines_are_found_by_their_key_in_file_order(tmp_path):
     assert LineIndex(tmp_path / "none", bytes.decode).lines("a") == []
 
 
-@pytest.mark.untraced
-def test_memory_does_not_grow_with_what_was_recorded(tmp_path):
-    run = write_run(tmp_path, 8_000)
-    read = sum(path.stat().st_size for path in run.root.iterdir())
+def most_memory(path, attempts):
+    run = write_run(path, attempts, run_id=f"of-{attempts}")
     report = ExportReport("test", ExportOptions(target="trl-grpo"))
-    export_groups(stream(write_run(tmp_path, 80, run_id="warm")), tmp_path / "warm.jsonl", report)
     tracemalloc.start()
     try:
-        export_groups(stream(run), tmp_path / "x.jsonl", report)
-        peak = tracemalloc.get_traced_memory()[1]
+        export_groups(stream(run), path / "x.jsonl", report)
+        return tracemalloc.get_traced_memory()[1], report.rows
     finally:
         tracemalloc.stop()
-    assert report.rows == 1_010
-    # Keys and offsets of the journal, items and prompts; as objects, what was read would take several times its size.
-    assert read > 14_000_000
-    assert peak < 10_000_000, f"{peak:,} bytes for {read:,} bytes of files"
+
+
+@pytest.mark.untraced
+def test_memory_grows_by_keys_offsets_and_prompts_alone(tmp_path):
+    most_memory(tmp_path, 80)
+    (few, _), (many, rows) = most_memory(tmp_path, 400), most_memory(tmp_path, 1_200)
+    assert rows == 150
+    # Of each attempt its files have 1,800 bytes; as objects, those would take several times as much.
+    assert (many - few) / 800 < 1_000
