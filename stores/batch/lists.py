@@ -54,7 +54,7 @@ def groups_of_lists(
     reader.raise_problems()
     columns = zip(states, actions, rewards, totals, strict=True)
     return tuple(
-        _group(default_id(number, content) if ids is None else ids[number], *content)
+        _group(default_id(number, content) if ids is None else reader.names[number], *content)
         for number, content in enumerate(columns)
     )
 
@@ -83,7 +83,7 @@ class _Reader:
 
     def __init__(self, problems: list[ShapeProblem]) -> None:
         self.problems = problems
-        self.names: Sequence[object] = ()
+        self.names: Sequence[Any] = ()
         self._wrong: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
 
     def add(self, name: str, expected: str, received: str, where: str = "") -> None:

@@ -68,21 +68,17 @@ class CollectorOptions:
     def problems(self) -> list[ShapeProblem]:
         """Return what is wrong with these options."""
         problems = size_problems(min_group_size=self.min_group_size, concurrency=self.concurrency)
-        sink: object = self.on_group
+        sink, limit = self.on_group, self.timeout_s
         for name, fits, accepted in (
             ("ragged", self.ragged in get_args(RaggedPolicy), " | ".join(get_args(RaggedPolicy))),
             ("rounds", is_count(self.rounds), "a whole number of at least 0"),
-            ("timeout_s", self.timeout_s is None or _is_positive(self.timeout_s), "more than 0, or None"),
+            ("timeout_s", limit is None or (is_number(limit, allow_nan=True) and limit > 0), "more than 0, or None"),
             ("fuse_rewards", not (self.fuse_rewards and self.ragged == "resample"), "False with ragged='resample'"),
             ("on_group", sink is None or callable(sink), "a function (group), or None"),
         ):
             if not fits:
                 problems.append(ShapeProblem(name, accepted, repr(getattr(self, name))))
         return problems
-
-
-def _is_positive(value: float) -> bool:
-    return is_number(value, allow_nan=True) and value > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,11 @@ def test_a_batch_is_immutable_at_every_depth():
     state[0]["content"] = "changed"
     assert mine.state == ({"role": "user", "content": "hi"},)
     assert mine.rollouts == (rollout("g"),)
-    with pytest.raises(FrozenInstanceError):
-        made.rollouts[0].reward = 0.0
+    assert ExperienceBatch([made]).groups == (made,)
+    first = made.rollouts[0]
+    for record in (batch(made), made, first, first.logprob, first.sampling, first.usage):
+        with pytest.raises(FrozenInstanceError):
+            setattr(record, next(iter(type(record).__slots__)), None)
     with pytest.raises(TypeError, match="frozen"):
         made.rollouts[0].metadata["tags"][1]["b"] = 2
 
@@ -248,5 +251,5 @@ def test_a_policy_that_cannot_be_applied_is_refused_with_every_reason():
 
 def test_a_rollout_can_be_replaced_in_a_copy():
     made = full_group()
-    changed = replace(made, rollouts=(replace(made.rollouts[0], reward=0.5), *made.rollouts[1:]))
+    changed = replace(made, rollouts=(replace(made.rollouts[0], reward=np.float64(0.5)), *made.rollouts[1:]))
     assert batch(changed).groups[0].rewards == (0.5, None)
