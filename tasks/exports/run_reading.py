@@ -63,14 +63,18 @@ class RunFacts(BaseModel):
 def facts_of_run(run: RunPaths) -> RunFacts:
     """Return the facts of a run. Raise ``SettingsError`` for a run that cannot be exported."""
     manifest = ManifestFile(run.manifest).read()
-    problem = _unusable(run, manifest)
-    if problem:
-        raise SettingsError.one("RUN", f"{run.root.name} ({problem})", "a run with accepted batches")
-    try:
-        return RunFacts.model_validate(manifest)
-    except ValidationError as error:
-        lacking = ".".join(map(str, error.errors()[0]["loc"]))
-        raise CorruptFile(f"the manifest of the run lacks {lacking}") from error
+    if not manifest:
+        problem = "it has no manifest"
+    elif not run.groups.is_file() or not run.rollouts.is_file():
+        problem = "no batch of it was finished"
+    elif not run.items.is_file():
+        problem = "it has no items.jsonl"
+    else:
+        try:
+            return RunFacts.model_validate(manifest)
+        except ValidationError as error:
+            problem = f"its manifest has no valid {'.'.join(map(str, error.errors()[0]['loc']))}"
+    raise SettingsError.one("RUN", f"{run.root.name} ({problem})", "a run with accepted batches")
 
 
 def groups_of_run(
@@ -135,16 +139,6 @@ def _sides(head: Row, rows: Sequence[Row], *, bare: bool) -> Iterator[tuple[Row,
         attempts = list(own)
         made = [*(row["rollout_id"] for row in attempts), *([""] * lost)]
         yield {**head, "group_id": f"{head['group_id']}/{arm}", "arm": arm, "rollouts": made}, attempts
-
-
-def _unusable(run: RunPaths, manifest: Row) -> str:
-    if not manifest:
-        return "it has no manifest"
-    if not {"settings", "run_id", "model", "pack"} <= set(manifest):
-        return "its manifest lacks settings"
-    if not run.groups.is_file() or not run.rollouts.is_file():
-        return "no batch of it was finished"
-    return "" if run.items.is_file() else "it has no items.jsonl"
 
 
 def _group(head: Row, rollouts: tuple[Rollout, ...], item: Row, prompt: Row, facts: RunFacts) -> RolloutGroup:

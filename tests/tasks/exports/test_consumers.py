@@ -88,17 +88,6 @@ def test_verl_s_parquet_loads_with_the_datasets_library(tmp_path, loaded):
         assert isinstance(row["extra_info"]["index"], int)
 
 
-def test_the_prompts_of_openrlhf_are_read_as_its_dataset_reads_them(tmp_path, loaded):
-    rows, _ = export(plain_groups(), "openrlhf", tmp_path / "x.jsonl")
-    for row in loaded(tmp_path / "x.jsonl"):
-        chat = row["input"]
-        assert isinstance(chat, list)
-        assert all(isinstance(turn["content"], str) for turn in chat)
-        assert isinstance(row["label"], str)
-        assert isinstance(row["datasource"], str)
-    assert rows
-
-
 # --- TRL's own checks
 
 
