@@ -151,7 +151,8 @@ def _not_json(value: object) -> str:
 
 def _not_a_number(value: object, *, allow_nan: bool, absent: bool) -> str:
     """Return the text of a value that is no number; empty when it is one."""
-    if is_number(value, allow_nan=allow_nan) or (absent and value is None):
+    # NaN and infinity are floats; an integer that no float can hold is refused in any case.
+    if is_number(value, allow_nan=allow_nan and isinstance(value, float)) or (absent and value is None):
         return ""
     kind = f"a {type(value).__name__} (one number for each action)"
     return kind if isinstance(value, list | tuple | Mapping) else repr(value)[:80]

@@ -59,6 +59,7 @@ SHAPE = "(states, group_size)"
         ({"rewards": np.float64(3)}, "rewards: expected a list, received a float64"),
         ({"rewards": [[1.0, math.nan], [math.inf, 0.0]]}, f"received nan; {FIRST}, action 1 and 1 more"),
         ({"rewards": [[True, False], [0.0, 1.0]]}, "rewards: expected finite numbers, received True"),
+        ({"rewards": [[10**400, 0.0], [0.0, 1.0]], "allow_nan": True}, f"rewards: expected numbers, received {10**79}"),
         ({"logps": [[-1.0, None], [-1.0, -2.0]]}, f"log_probs_old: expected finite numbers, received None; {FIRST}, action 1"),
         ({"logps": [[-1.0, 0.5], [-3.0, -4.0]]}, "logprob.total: expected a finite number of at most 0, received 0.5"),
         ({"group_size": 3}, f"action_groups: expected shape (2, 3) = {SHAPE}, received (2, 2); {FIRST} and 1 more"),
