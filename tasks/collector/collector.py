@@ -225,8 +225,13 @@ class _Collection:
             return [[returned] * count if isinstance(returned, _Raised) else returned]
         if not isinstance(policy, PolicyModel):
             return [await gathered(self._call(policy, state, **self.generation) for _ in range(count))]
-        rows = await gathered(self._call(policy.generate, state, 1, **self.generation) for _ in range(count))
-        return [[each for row in rows for each in ([row] if isinstance(row, _Raised) else as_list(row) or ())]]
+        alone: list[object] = []
+        for row in await gathered(self._call(policy.generate, state, 1, **self.generation) for _ in range(count)):
+            values = [row] if isinstance(row, _Raised) else as_list(row)
+            if values is None or len(values) > 1:
+                raise ShapeError.one("generations", "a list of 1 from each call, as accepts_n is False", f"{row!r:.80}")
+            alone += values
+        return [alone]
 
     def _checked(self, position: int, prompt: RolloutGroup, row: object, indexes: Sequence[int]) -> RolloutGroup:
         """Return the group of one state; everything is checked before the reward model is called."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
@@ -34,7 +34,8 @@ class Generation:
     metadata: Mapping[str, Any] = EMPTY
 
 
-class RolloutReward(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RolloutReward:
     """A reward with its components. ``reward`` None: the model could not decide."""
 
     reward: float | None

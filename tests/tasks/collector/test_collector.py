@@ -50,8 +50,8 @@ class Calls:
         return float(completion.startswith(state))
 
 
-def one_at_a_time():
-    policy = Policy(lambda state, n, call: [f"{state}:{call}"])
+def one_at_a_time(answer=lambda state, n, call: [f"{state}:{call}"]):
+    policy = Policy(answer)
     policy.accepts_n = False
     return policy
 
@@ -74,6 +74,7 @@ async def coroutine(state):
     "rewards",
     [
         Rewards(lambda states, texts: np.array([1.0] * len(texts), dtype=np.float32)),
+        Rewards(lambda states, texts: [RolloutReward(1.0, {"exact": 1.0})] * len(texts)),
         Calls(),
         lambda state, text: np.array(1.0),
         lambda state, text: RolloutReward(1.0, {"exact": 1.0, "style": None}),
@@ -260,6 +261,7 @@ class Returns:
         (Policy(lambda *_: ["x", object()]), "received object is not a JSON value; group index 0, id 'g0', index 1"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs(total=math.nan))] * 2), "logprob.total: expected a finite"),
         (Policy(lambda *_: [Generation("x", logprob=LogProbs((-1.0,), (1, 2)))] * 2), "logprob: expected lists of one length"),
+        (one_at_a_time(lambda state, n, call: ["x"] * (call % 2 * 2)), "generations: expected a list of 1 from each call"),
         (Returns([["x", "y"]]), "generations: expected 2 groups, one for each state, received 1 group"),
         (Returns(None), "generations: expected 2 groups, one for each state, received a NoneType"),
         (Returns([["x"], ["y", "z"]]), "generations: expected 2 for this state, received 1"),
