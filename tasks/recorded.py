@@ -55,7 +55,7 @@ class LineIndex:
         return lines
 
 
-class Turn(NamedTuple):
+class RecordedTurn(NamedTuple):
     """A reply of the model, and the journalled result of each tool call in it; None for one that has none."""
 
     reply: ChatReply
@@ -96,7 +96,7 @@ def calls_of(lines: Iterable[bytes], name: str) -> Calls:
     return calls
 
 
-def turns_of(calls: Calls, name: str) -> list[Turn]:
+def turns_of(calls: Calls, name: str) -> list[RecordedTurn]:
     """Return the replies of an attempt with the results of their tool calls. Raise ``CorruptFile``."""
     turns = []
     for (turn, _), (_, payload) in sorted(calls["rollout"].items()):
@@ -106,7 +106,7 @@ def turns_of(calls: Calls, name: str) -> list[Turn]:
             raise CorruptFile(f"an entry of the journal about attempt {name} is none: {payload!r:.120}") from error
         waiting = [result for key, result in sorted(calls["tool"].items()) if key[0] == turn]
         results = tuple(_taken(waiting, call.name, call.arguments) for call in reply.message.tool_calls)
-        turns.append(Turn(reply, results))
+        turns.append(RecordedTurn(reply, results))
     return turns
 
 
@@ -136,7 +136,7 @@ def steps_of(lines: Iterable[bytes], name: str, tools: Sequence[str]) -> Steps:
     return Steps(frames, (turns[-1].reply.message.content or "") if ended else None)
 
 
-def _frames(turn: Turn, tools: Sequence[str]) -> Iterator[Frame]:
+def _frames(turn: RecordedTurn, tools: Sequence[str]) -> Iterator[Frame]:
     yield model_frame(turn.reply)
     for call, result in zip(turn.reply.message.tool_calls, turn.results, strict=True):
         if result is not None:

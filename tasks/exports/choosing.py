@@ -104,7 +104,7 @@ class ExportReport:
             "notes": self.notes,
         }
 
-    def add(self, chosen: Chosen, rows: int) -> None:
+    def add(self, chosen: ChosenGroup, rows: int) -> None:
         """Count a written group."""
         group = chosen.group
         self.rows += rows
@@ -118,7 +118,7 @@ class ExportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenGroup:
     """A group as it is exported."""
 
     group: RolloutGroup
@@ -139,7 +139,7 @@ class Chosen:
         return sorted(self.group.rollouts, key=order)
 
 
-def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
+def choose(group: RolloutGroup, report: ExportReport) -> ChosenGroup | None:
     """Return the group as it is exported, or None when it is omitted, which is counted in the report."""
     options, omitted = report.options, report.omitted
     unusable = [unusable_reason(rollout) for rollout in group.rollouts]
@@ -164,9 +164,9 @@ def choose(group: RolloutGroup, report: ExportReport) -> Chosen | None:
         return None
     if whole:  # failed attempts have a status and no reward
         metadata = {**group.metadata, "signal": signal, "prompt": options.prompt}
-        return Chosen(replace(group, state=state, metadata=metadata), (), degenerate)
+        return ChosenGroup(replace(group, state=state, metadata=metadata), (), degenerate)
     omitted["rollouts"].update(why for why in unusable if why is not None)
-    return Chosen(replace(group, rollouts=usable), prompt or (), degenerate)
+    return ChosenGroup(replace(group, rollouts=usable), prompt or (), degenerate)
 
 
 def unusable_reason(rollout: Rollout) -> str | None:

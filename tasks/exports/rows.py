@@ -15,20 +15,20 @@ from tfgrpo.stores.batch.lines import lines_of_group
 from tfgrpo.stores.batch.shapes import Rollout
 from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.frozen_json import json_of, to_builtins
-from tfgrpo.tasks.exports.choosing import Chosen, ExportReport, Target
+from tfgrpo.tasks.exports.choosing import ChosenGroup, ExportReport, Target
 
 Row: TypeAlias = dict[str, Any]
 _SAME: Final = 1e-12
 _GENERAL: Final = "general"
 
 
-def _grpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _grpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and columns for reward functions: the reference answer, and the recorded attempts with rewards."""
     columns = {"answer": _answer(chosen), **_recorded(chosen, report)}
     yield {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-def _dpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _dpo_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt``, ``chosen``, ``rejected``: the best against the worst, then the next best against the next worst."""
     options, ranked, pairs = report.options, chosen.ranked, 0
     for index in range(min(options.pairs, len(ranked) // 2)):
@@ -46,7 +46,7 @@ def _dpo_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         report.omitted["rollouts"]["in no pair"] += len(ranked) - 2 * pairs
 
 
-def _kto_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _kto_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt``, ``completion``, ``label``: desirable is what beats its group's mean, or reaches ``min_reward``."""
     rollouts, least = chosen.group.rollouts, report.options.min_reward
     mean = sum(map(_reward, rollouts)) / len(rollouts)
@@ -59,7 +59,7 @@ def _kto_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
         yield _conversation(chosen, report, columns)
 
 
-def _sft_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _sft_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``prompt`` and ``completion``: the best attempt of each group, if it reaches ``min_reward``."""
     best, least = chosen.ranked[0], report.options.min_reward
     if least is not None and _reward(best) < least:
@@ -69,14 +69,14 @@ def _sft_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     yield _conversation(chosen, report, {"completion": _messages(best), "reward": _reward(best)})
 
 
-def _conversation(chosen: Chosen, report: ExportReport, columns: Row) -> Row:
+def _conversation(chosen: ChosenGroup, report: ExportReport, columns: Row) -> Row:
     """Return a row of TRL's conversational form; schemas of tools are JSON text, one type for all rows."""
     if tools := chosen.group.metadata.get("tools"):
         columns["tools"] = json.dumps(to_builtins(tools), ensure_ascii=False)
     return {"prompt": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-def _verl_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _verl_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``data_source``, ``prompt``, ``ability``, ``reward_model``, ``extra_info``.
 
     A group of one attempt is omitted: verl would use its reward as its advantage.
@@ -95,7 +95,7 @@ def _verl_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     }
 
 
-def _openrlhf_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
+def _openrlhf_rows(chosen: ChosenGroup, report: ExportReport) -> Iterator[Row]:
     """Yield ``input``, ``label``, ``datasource``. Only whole groups: OpenRLHF reshapes rewards to one row per prompt."""
     if len(chosen.group.rollouts) != chosen.group.target_size:
         report.omitted["groups"]["ragged: not every attempt has a reward and its whole answer"] += 1
@@ -104,7 +104,7 @@ def _openrlhf_rows(chosen: Chosen, report: ExportReport) -> Iterator[Row]:
     yield {"input": list(chosen.prompt), **columns, "provenance": _provenance(chosen, report)}
 
 
-ROWS: Final[Mapping[Target, Callable[[Chosen, ExportReport], Iterable[Row | str]]]] = {
+ROWS: Final[Mapping[Target, Callable[[ChosenGroup, ExportReport], Iterable[Row | str]]]] = {
     "trl-grpo": _grpo_rows,
     "trl-dpo": _dpo_rows,
     "trl-kto": _kto_rows,
@@ -116,7 +116,7 @@ ROWS: Final[Mapping[Target, Callable[[Chosen, ExportReport], Iterable[Row | str]
 """The rows of a group by target; those of the canonical form are lines."""
 
 
-def _source(chosen: Chosen) -> str:
+def _source(chosen: ChosenGroup) -> str:
     known = chosen.group.metadata
     return str(known.get("task_id") or known.get("domain") or _GENERAL)
 
@@ -134,7 +134,7 @@ def _messages(rollout: Rollout) -> list[Row]:
     return messages
 
 
-def _recorded(chosen: Chosen, report: ExportReport) -> Row:
+def _recorded(chosen: ChosenGroup, report: ExportReport) -> Row:
     """Return the attempts of a group as columns: answers, rewards, and log-probabilities that may be used.
 
     Missing log-probabilities and token ids are an empty list: readers of JSON lines expect one type.
@@ -163,7 +163,7 @@ def _unusable_logprob(rollout: Rollout) -> str:
     return ""
 
 
-def _provenance(chosen: Chosen, report: ExportReport) -> Row:
+def _provenance(chosen: ChosenGroup, report: ExportReport) -> Row:
     """Return the origin of a row, which identifies off-policy and simulated data."""
     group = chosen.group
     known = group.metadata
@@ -183,7 +183,7 @@ def _provenance(chosen: Chosen, report: ExportReport) -> Row:
     }
 
 
-def _answer(chosen: Chosen) -> str:
+def _answer(chosen: ChosenGroup) -> str:
     """Return the reference answer of the item; empty when it has none."""
     answer = chosen.group.metadata.get("answer")
     return answer if isinstance(answer, str) else ""

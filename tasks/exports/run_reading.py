@@ -30,7 +30,7 @@ from tfgrpo.tasks.actors.registry import no_such_tool
 from tfgrpo.tasks.group import RECORDED_CHARS
 from tfgrpo.tasks.learning.summarize import shorten_middle
 from tfgrpo.tasks.models.wire import called
-from tfgrpo.tasks.recorded import LineIndex, Turn, attempt_of_key, calls_of, turns_of
+from tfgrpo.tasks.recorded import LineIndex, RecordedTurn, attempt_of_key, calls_of, turns_of
 
 Row = Mapping[str, Any]
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
@@ -255,7 +255,7 @@ def _ends(text: str, recorded: str) -> bool:
     return bool(recorded) and shorten_middle(text, RECORDED_CHARS) == recorded
 
 
-def _conversation(turns: Sequence[Turn], tools: Sequence[str]) -> list[Row]:
+def _conversation(turns: Sequence[RecordedTurn], tools: Sequence[str]) -> list[Row]:
     messages: list[Row] = []
     for reply, results in turns:
         calls = reply.message.tool_calls
@@ -268,7 +268,7 @@ def _conversation(turns: Sequence[Turn], tools: Sequence[str]) -> list[Row]:
     return messages
 
 
-def _logprobs(turns: Sequence[Turn]) -> LogProbs | None:
+def _logprobs(turns: Sequence[RecordedTurn]) -> LogProbs | None:
     """Return those of one reply by token; of several replies only the sum, as tool results have none.
 
     They are complete with a value for every token that the endpoint counted; hidden reasoning has no values.
