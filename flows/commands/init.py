@@ -22,7 +22,8 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_source
-from tfgrpo.pipelines.datasets.sources import Row, open_source
+from tfgrpo.pipelines.datasets.rows import Row
+from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.proposal import Columns, Rewards, chosen_options, proposed_columns, proposed_rewards
 from tfgrpo.pipelines.settings.addresses import checked_address

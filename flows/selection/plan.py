@@ -20,8 +20,9 @@ from tfgrpo.flows.run.prepare import run_context
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
-from tfgrpo.pipelines.plan.rewarders import RecordCounts, build_scorers, mix_of
+from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved

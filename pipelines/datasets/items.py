@@ -1,30 +1,22 @@
-"""Define an item, one task of a dataset, read it from a row by the mapped names of its fields, and index many.
-
-Items of a dataset too large for memory are indexed by id, position and digest, and read again on access. The functions on
-sequences take items in memory as well, with the same results.
-"""
+"""Define an item, one task of a dataset, and read it from a row by the mapped names of its fields."""
 
 from __future__ import annotations
 
 import json
 import re
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from string import ascii_uppercase
-from typing import Any, Final, overload
+from typing import Any, Final
 
-from tfgrpo.pipelines.datasets.sources import RowSource, row_changed
 from tfgrpo.pipelines.settings.tree import FieldMap, columns_of, first_part, is_template, template_parts
 from tfgrpo.stores.canonical import canonical_json, key_digest
 from tfgrpo.stores.errors import DatasetError
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import quoted_names
 
-_CHUNK = 256
-"""Items read together by an iteration over all."""
 _ABSENT = object()
 DROP_KEYS: Final = frozenset({"number", "spans", "date"})
 """Keys of an answer in the form of DROP, which is one of them."""
@@ -203,13 +195,8 @@ def value_at(values: Mapping[str, Any], name: str, default: object = None) -> An
 
 
 def text_digest(item: Item) -> int:
-    """Return 64 bits of the digest of the prompts, with white space folded: equal for the same question."""
-    return key_digest("\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt))) >> 64
-
-
-def content_digest(item: Item) -> int:
-    """Return 64 bits of the digest of all fields that a run uses."""
-    return key_digest("\x1f".join((*item_texts(item), item.domain))) >> 64
+    """Return the digest of the prompts, with white space folded: equal for the same question."""
+    return key_digest("\x1f".join(" ".join(text.split()) for text in (item.system_prompt, item.prompt)))
 
 
 def item_texts(item: Item) -> list[str]:
@@ -219,101 +206,12 @@ def item_texts(item: Item) -> list[str]:
     return [item.id, item.prompt, item.answer, item.system_prompt, *alternatives, *metadata]
 
 
-_numbers = partial(array, "Q")
-
-
-@dataclass(frozen=True, slots=True)
-class ItemIndex:
-    """The items of a source in its order: their ids and 32 bytes each."""
-
-    ids: list[str] = field(default_factory=list)
-    positions: array[int] = field(default_factory=_numbers)
-    lines: array[int] = field(default_factory=_numbers)
-    texts: array[int] = field(default_factory=_numbers)
-    contents: array[int] = field(default_factory=_numbers)
-
-    def add(self, item: Item, *, position: int, line: int) -> None:
-        """Append an item of the source."""
-        self.ids.append(item.id)
-        self.positions.append(position)
-        self.lines.append(line)
-        self.texts.append(text_digest(item))
-        self.contents.append(content_digest(item))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredItems(Sequence[Item]):
-    """Some or all items of a source, read again on every access.
-
-    Raise ``DatasetError`` for an item that has changed since it was indexed.
-    """
-
-    source: RowSource
-    table: ItemIndex
-    chosen: Sequence[int]
-    """Which of the indexed items, in this order."""
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> StoredItems: ...
-    def __getitem__(self, index: int | slice) -> Item | StoredItems:
-        if isinstance(index, slice):
-            return self.pick(range(*index.indices(len(self))))
-        return self.take([index])[0]
-
-    def __iter__(self) -> Iterator[Item]:
-        for first in range(0, len(self), _CHUNK):
-            yield from self.take(range(first, min(first + _CHUNK, len(self))))
-
-    def pick(self, indices: Sequence[int]) -> StoredItems:
-        """Return some of these items without reading them."""
-        return StoredItems(self.source, self.table, array("Q", (self.chosen[each] for each in indices)))
-
-    def take(self, indices: Sequence[int]) -> tuple[Item, ...]:
-        """Return some of these items, read together."""
-        wanted = [self.chosen[each] for each in indices]
-        rows = self.source.values_at([self.table.positions[each] for each in wanted])
-        return tuple(self._checked(each, values) for each, values in zip(wanted, rows, strict=True))
-
-    def _checked(self, entry: int, values: Mapping[str, Any]) -> Item:
-        table = self.table
-        where = self.source.where(table.positions[entry], table.lines[entry])
-        item = item_of(values, self.source.fields, number=entry, source=where)
-        if content_digest(item) != table.contents[entry]:
-            raise row_changed(where)
-        return item
-
-
-def ids_of(items: Sequence[Item]) -> Sequence[str]:
-    """Return the ids without reading any item."""
-    if isinstance(items, StoredItems):
-        return [items.table.ids[each] for each in items.chosen]
-    return [item.id for item in items]
-
-
-def texts_of(items: Sequence[Item]) -> Sequence[int]:
-    """Return a digest of each item's question: equal for items that ask the same in the same words."""
-    if isinstance(items, StoredItems):
-        return array("Q", (items.table.texts[each] for each in items.chosen))
-    return array("Q", map(text_digest, items))
-
-
-def pick(items: Sequence[Item], indices: Sequence[int]) -> Sequence[Item]:
-    """Return some of the items; stored ones stay stored."""
-    return items.pick(indices) if isinstance(items, StoredItems) else tuple(items[each] for each in indices)
-
-
-def take(items: Sequence[Item], indices: Sequence[int]) -> tuple[Item, ...]:
-    """Return some of the items in memory."""
-    return items.take(indices) if isinstance(items, StoredItems) else tuple(items[each] for each in indices)
-
-
-def equals(keys: Sequence[int]) -> list[list[int]]:
-    """Return the indices of keys that occur more than once, grouped by key, in order of first occurrence."""
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    groups = ([*group] for _, group in groupby(order, key=keys.__getitem__))
-    return sorted(group for group in groups if len(group) > 1)
+def same_questions(items: Sequence[Item]) -> list[list[int]]:
+    """Return the indices of items that ask the same in the same words, grouped, in order of first occurrence."""
+    digests = [text_digest(item) for item in items]
+    counts = Counter(digests)
+    groups: dict[int, list[int]] = {}
+    for index, digest in enumerate(digests):
+        if counts[digest] > 1:
+            groups.setdefault(digest, []).append(index)
+    return list(groups.values())

@@ -29,8 +29,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails
 
-from tfgrpo.pipelines.mix.records import Records, index_records
-from tfgrpo.pipelines.plan.rewarders import RecordCounts
+from tfgrpo.pipelines.datasets.unusable import RecordCounts
+from tfgrpo.pipelines.mix.records import Records, read_records
 from tfgrpo.pipelines.problems import shown
 from tfgrpo.pipelines.settings.pipeline_file import read_yaml
 from tfgrpo.rewarders.composite import AnyScorer, Composite, unisolated
@@ -57,14 +57,14 @@ Data: TypeAlias = tuple[Records, tuple[str, ...]]
 class Reading:
     """The context in which the forms of one file are validated. Its methods raise the errors of pydantic validators."""
 
-    def __init__(self, file: Path, content: Mapping[str, Any], *, check_records: bool) -> None:
+    def __init__(self, file: Path, content: Mapping[str, Any], *, try_graders: bool) -> None:
         self.problems: list[Problem] = []
         """Problems with a place of their own, such as a line of a dataset."""
         self.last_step: int | None = None
         """Boundary of the stage before."""
         self.dataset_ids = _names(content.get("datasets"))
         self._declared = _names(content.get("external_graders")) | _names(content.get("python_graders"))
-        self._file, self._check = file, check_records
+        self._file, self._try_graders = file, try_graders
         self._format = build_scorer(_AUTOMATIC)
         root = content["paths"].get("data_root") if isinstance(content.get("paths"), dict) else None
         self._root = file.parent / root if isinstance(root, str) and root.strip() else None
@@ -83,7 +83,7 @@ class Reading:
             if not isinstance(entry, dict):
                 raise PipelineError.one(source, "nothing" if entry is None else shown(entry), "a mapping")
             key, built = load_python_grader(entry, name=name, folder=self._file.parent, source=source)
-            if self._check and isinstance(built, Scorer):
+            if self._try_graders and isinstance(built, Scorer):
                 refuse_no_scorer(built, f"{source}.{key}: {entry[key]}")
             self.add(name, built)
         except PipelineError as error:
@@ -122,7 +122,7 @@ class Reading:
         # Counted while the lines are checked: reading the records again would parse each twice.
         counts = RecordCounts(self._scorers[name] for name in graders if name in self._scorers)
         try:
-            records = index_records(path, check=self._check, visit=counts.add if counts else None)
+            records = read_records(path, counts.add) if counts and self._try_graders else read_records(path)
         except DatasetError as error:
             own = [problem for problem in error.problems if problem.source == str(path)]
             self.problems += [problem for problem in error.problems if problem not in own]
@@ -415,20 +415,20 @@ class MixConfig:
         return next((stage for stage in self.stages if iteration < stage.until_step), self.stages[-1])
 
 
-def load_mix_config(path: str | Path, *, check_records: bool = True) -> MixConfig:
+def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
     """Read a mix with all that it names. Raise one ``PipelineError`` with all problems.
 
     ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to
-    that root. Each dataset has an index of 28 bytes a record, and an open file descriptor.
+    that root.
 
-    The user's graders are called once with a made-up item. ``check_records=False`` skips that and the parsing of the
-    datasets, after an earlier check.
+    The user's graders are called once with a made-up item, and the references they cannot use are counted.
+    ``try_graders=False`` skips both, after an earlier check.
     """
     file = Path(path).expanduser().resolve()
     raw, (content, repeated) = read_yaml(file, _load, label=str(file), line=":", accepted="YAML")
     twice = [Problem(f"{file}:{line}", f"a second {name!r}", "every key once") for line, name in repeated]
     sections: dict[str, Any] = content if isinstance(content, dict) else {}
-    reading = Reading(file, sections, check_records=check_records)
+    reading = Reading(file, sections, try_graders=try_graders)
     invalid: list[Problem] = []
     try:
         form = MixForm.model_validate(content, context=reading)

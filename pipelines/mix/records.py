@@ -1,64 +1,43 @@
-"""Index the records of a JSONL file by byte offset, and read them on access.
+"""Hold the records of a JSON lines file, and say which can be graded but not served.
 
-Every line is parsed once to refuse what is not JSON. A record without a prompt can be graded but not served; it is kept
-and reported.
+Every line is parsed once, to refuse what is not JSON. A record without a prompt is kept and reported.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
-import os
-import weakref
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.pipelines.datasets.sources import other_encoding
 from tfgrpo.pipelines.problems import CappedProblems
-from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import DatasetError, Problem
 
-_RARE = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
+_RARE: Final = ("NaN", "Infinity", "\\ud", "\\uD")
 """Texts in lines that are JSON for Python and for few other readers."""
-_ACCEPTED = "JSON lines in UTF-8: one object on each line"
+_ACCEPTED: Final = "JSON lines in UTF-8: one object on each line"
 
 
+@dataclass(frozen=True, slots=True)
 class Records:
-    """The records of one file by number from 0, without blank lines, each parsed on access; thread-safe.
+    """The records of one file by number from 0, without blank lines. What happens to the file later has no effect."""
 
-    The file stays open, so that replacing it has no effect. The index takes 28 bytes a record, 8 of them a digest of its
-    line: a record that is overwritten is refused.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open the file. Raise ``OSError``."""
-        self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self.fd)
-        self.malformed: dict[int, str] = {}
-        """Records that can be graded but not served, with the reason; they are never drawn."""
-        self._starts, self._lengths, self._lines, self._digests = array("Q"), array("Q"), array("I"), array("Q")
-
-    def add(self, start: int, raw: bytes, line: int) -> None:
-        """Append a record to the index."""
-        self._starts.append(start)
-        self._lengths.append(len(raw))
-        self._lines.append(line)
-        self._digests.append(key_digest(raw) >> 64)
+    path: Path
+    texts: Sequence[bytes]
+    """Parsed on access: they take a third of the memory, and no grader can change what another one sees."""
+    lines: Sequence[int]
+    """Their lines, from 1."""
+    malformed: dict[int, str]
+    """Records that can be graded but not served, with the reason; they are never drawn."""
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.texts)
 
     def __getitem__(self, index: int) -> Any:
-        raw = os.pread(self.fd, self._lengths[index], self._starts[index])
-        with suppress(ValueError, RecursionError):  # of a line that was not checked
-            if key_digest(raw) >> 64 == self._digests[index]:
-                return json.loads(raw.decode().strip())
-        given = "a line that changed since the file was opened"
-        raise DatasetError.one(self.where(index), given, "a file that stays unchanged")
+        return json.loads(self.texts[index])
 
     @property
     def servable(self) -> range | tuple[int, ...]:
@@ -66,59 +45,46 @@ class Records:
         numbers = range(len(self))
         return tuple(number for number in numbers if number not in self.malformed) if self.malformed else numbers
 
-    def line(self, index: int) -> int:
-        """Return the line of a record, from 1."""
-        return self._lines[index]
-
     def where(self, index: int) -> str:
         """Return ``path:line`` of a record."""
-        return f"{self.path}:{self.line(index)}"
+        return f"{self.path}:{self.lines[index]}"
 
 
-def index_records(path: Path, *, check: bool = True, visit: Callable[[str, object], None] | None = None) -> Records:
-    """Index a file. Raise ``DatasetError`` if it is unreadable, and for every line that is not JSON.
+def read_records(path: Path, visit: Callable[[str, object], None] = lambda _where, _record: None) -> Records:
+    """Read a file. Raise ``DatasetError`` if it is unreadable, and for every line that is not JSON.
 
-    ``check=False`` parses no line, after an earlier check. ``visit`` gets ``path:line`` and value of each parsed line.
+    ``visit`` gets ``path:line`` and value of each line.
     """
-    first = b""
     problems = CappedProblems()
+    texts, lines, malformed = list[bytes](), array("I"), dict[int, str]()
+    first = b""
     try:
-        records = Records(path)
-        if other := other_encoding(os.pread(records.fd, 64, 0)):
-            raise DatasetError.one(str(path), other, _ACCEPTED)
-        with open(records.fd, "rb", closefd=False) as stream:
-            for line, start, raw in _lines(stream):
+        with path.open("rb") as stream:
+            if other := other_encoding(stream.read(64)):
+                raise DatasetError.one(str(path), other, _ACCEPTED)
+            stream.seek(0)
+            for number, raw in enumerate(stream, start=1):
+                try:
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+                    record: Any = json.loads(text) if text else None
+                except (ValueError, RecursionError) as error:
+                    problems.add(Problem(f"{path}:{number}", _no_json(error), "one JSON object on the line"))
+                else:
+                    if not text:
+                        continue
+                    if reason := unservable(record) or _unsendable(text, record):
+                        malformed[len(texts)] = reason
+                    visit(f"{path}:{number}", record)
+                    texts.append(text.encode())
                 first = first or raw
-                records.add(start, raw, line)
-                if check and (unreadable := _check(records, raw, visit)):
-                    problems.add(Problem(f"{path}:{line}", unreadable, "one JSON object on the line"))
+                lines.append(number)
     except OSError as error:
         given = error.strerror or type(error).__name__
         raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
-    if other := _other_form(path, first, broken=problems.total > 0, alone=len(records) == 1):
+    if other := _other_form(path, first, broken=problems.total > 0, alone=len(lines) == 1):
         raise DatasetError.one(str(path), other, _ACCEPTED)
     problems.raise_problems(DatasetError, str(path))
-    return records
-
-
-def _check(records: Records, raw: bytes, visit: Callable[[str, object], None] | None) -> str:
-    """Parse the line of the last record. Return why it is no JSON; empty when it is."""
-    try:
-        record = json.loads(raw.decode("utf-8").strip())
-    except UnicodeDecodeError as error:
-        return f"no UTF-8 at byte {error.start}"
-    except json.JSONDecodeError as error:
-        return f"no JSON: {error.msg} at column {error.colno}"
-    except RecursionError:
-        return "JSON nested without end"
-    except ValueError as error:
-        return str(error)
-    number = len(records) - 1
-    if reason := unservable(record) or _unsendable(raw, record):
-        records.malformed[number] = reason
-    if visit is not None:
-        visit(records.where(number), record)
-    return ""
+    return Records(path, texts, lines, malformed)
 
 
 def unservable(record: object) -> str:
@@ -132,22 +98,12 @@ def unservable(record: object) -> str:
     return ""
 
 
-def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield number from 1, first byte and content of the lines that are not blank."""
-    at = 0
-    for number, raw in enumerate(stream, start=1):
-        mark = len(codecs.BOM_UTF8) if number == 1 and raw.startswith(codecs.BOM_UTF8) else 0
-        if not _blank(raw[mark:]):
-            yield number, at + mark, raw[mark:]
-        at += len(raw)
-
-
-def _blank(raw: bytes) -> bool:
-    """Return whether a line is only white space, Unicode's included."""
-    rest = raw.strip()
-    if rest and rest[:1].isascii() and rest[0] >= ord(" "):  # nearly every line, without decoding it
-        return False
-    return not rest.decode(errors="replace").strip()
+def _no_json(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"no UTF-8 at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON: {error.msg} at column {error.colno}"
+    return "JSON nested without end" if isinstance(error, RecursionError) else str(error)
 
 
 def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
@@ -160,9 +116,9 @@ def _other_form(path: Path, first: bytes, *, broken: bool, alone: bool) -> str:
     return "a JSON array" if first.strip().startswith(b"[") and (broken or whole) else ""
 
 
-def _unsendable(raw: bytes, record: dict[str, Any]) -> str:
+def _unsendable(text: str, record: dict[str, Any]) -> str:
     """Return why a record is no JSON for other readers than Python; empty when it is."""
-    if not any(rare in raw for rare in _RARE):
+    if not any(rare in text for rare in _RARE):
         return ""
     try:
         served = [record.get(name) for name in ("prompt", "system_prompt", "metadata")]

@@ -5,24 +5,17 @@ Draws are independent, with replacement: the same step gives other samples every
 
 from __future__ import annotations
 
-import errno
 import random
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.records import unservable
 from tfgrpo.stores.errors import DatasetError
 
-_DRAWS = 50
-"""Most draws for one sample if records are unreadable."""
 
-
-@dataclass(frozen=True, slots=True)
-class MixSample:
+class MixSample(NamedTuple):
     """One drawn record."""
 
     sample_id: str
@@ -65,20 +58,12 @@ class MixSampler:
             return [self._one(self._rng.choices(names, weights, k=1)[0]) for _ in range(n)]
 
     def sample(self, iteration: int, n: int) -> list[MixSample]:
-        """Return ``n`` independent draws with their records. Raise as ``draw`` does, and ``OSError`` without any record.
-
-        A record that was overwritten in its file is replaced by another draw.
-        """
-        return [self._readable(iteration, name, index) for name, index in self.draw(iteration, n)]
-
-    def _readable(self, iteration: int, name: str, index: int) -> MixSample:
-        for _ in range(_DRAWS):
-            with suppress(DatasetError):
-                record = self._config.datasets[name].records[index]
-                if not unservable(record):
-                    return MixSample(sample_id(name, index), name, record)
-            ((name, index),) = self.draw(iteration, 1)
-        raise OSError(errno.ESTALE, "its files have changed since the start")
+        """Return ``n`` independent draws with their records. Raise as ``draw`` does."""
+        datasets = self._config.datasets
+        return [
+            MixSample(sample_id(name, index), name, datasets[name].records[index])
+            for name, index in self.draw(iteration, n)
+        ]
 
     def _one(self, name: str) -> tuple[str, int]:
         numbers = self._numbers.get(name, ())
@@ -108,6 +93,6 @@ def locate(config: MixConfig, name: str) -> tuple[str, int]:
 
 
 def record_of(config: MixConfig, name: str) -> tuple[str, Any]:
-    """Return dataset id and record of a sample id. Raise as ``locate``, and if the record is unreadable."""
+    """Return dataset id and record of a sample id. Raise as ``locate`` does."""
     dataset_id, number = locate(config, name)
     return dataset_id, config.datasets[dataset_id].records[number]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgrpo.pipelines.datasets.datasets import Dataset, read_dataset, shipped_dataset, shipped_held_out
-from tfgrpo.pipelines.datasets.items import Item, equals, ids_of, pick, texts_of
-from tfgrpo.pipelines.plan.sampling import Cohort, draw_cohorts
+from tfgrpo.pipelines.datasets.items import Item, same_questions, text_digest
+from tfgrpo.pipelines.plan.sampling import Cohort, cohort_of, draw_cohorts
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector
 from tfgrpo.pipelines.settings.learning import MAX_GROUPS, LearningSettings
 from tfgrpo.pipelines.settings.tree import Settings
@@ -60,29 +59,26 @@ def seal_items(split: Split, share: float) -> tuple[Split, Sequence[Item]]:
 
 def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[Sequence[Item], Sequence[Item]]:
     """Split items by a hash of their ids, about this share on the second side; equal texts stay together."""
-    ids = ids_of(items)
-    deciding = {index: min(ids[each] for each in group) for group in equals(texts_of(items)) for index in group}
-    sides: tuple[list[int], list[int]] = ([], [])
-    for index, name in enumerate(ids):
-        digest = hashlib.sha256(f"{salt}{deciding.get(index, name)}".encode()).digest()
+    deciding = {index: min(items[each].id for each in group) for group in same_questions(items) for index in group}
+    sides: tuple[list[Item], list[Item]] = ([], [])
+    for index, item in enumerate(items):
+        digest = hashlib.sha256(f"{salt}{deciding.get(index, item.id)}".encode()).digest()
         place = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
-        sides[place < share].append(index)
-    return pick(items, sides[False]), pick(items, sides[True])
+        sides[place < share].append(item)
+    return tuple(sides[False]), tuple(sides[True])
 
 
 def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     """Pair two datasets. Raise ``DatasetError`` for every held-out item whose id or text is learned on."""
-    ids = {name: index for index, name in enumerate(ids_of(learn))}
-    texts = {text: index for index, text in enumerate(texts_of(learn))}
+    ids = {item.id: item for item in learn}
+    texts = {text_digest(item): item for item in learn}
     accepted = "held-out items that are not learned on"
     problems = CappedProblems()
-    for index, (name, text) in enumerate(zip(ids_of(held_out), texts_of(held_out), strict=True)):
-        if name in ids:
-            given = f"the id {name!r}, also at {learn[ids[name]].source}"
-            problems.add(Problem(held_out[index].source, given, accepted))
-        elif text in texts:
-            twin = learn[texts[text]]
-            problems.add(Problem(held_out[index].source, f"the text of item {twin.id!r} at {twin.source}", accepted))
+    for item in held_out:
+        if item.id in ids:
+            problems.add(Problem(item.source, f"the id {item.id!r}, also at {ids[item.id].source}", accepted))
+        elif twin := texts.get(text_digest(item)):
+            problems.add(Problem(item.source, f"the text of item {twin.id!r} at {twin.source}", accepted))
     problems.raise_problems(DatasetError, "evaluation dataset")
     split = Split(learn, held_out)
     _refuse_too_few(split, f"{pluralize(len(learn), 'item')} to learn on and {len(held_out)} held out")
@@ -125,8 +121,12 @@ class RunData:
 
     def _drawn(self, epochs: range, settings: LearningSettings) -> Iterator[Cohort]:
         if self.mix is None:
-            return draw_cohorts(self.split.learn, epochs=epochs, settings=settings)
-        return map(partial(self.mix.draw, settings=settings), epochs)
+            yield from draw_cohorts(self.split.learn, epochs=epochs, settings=settings)
+            return
+        for epoch in epochs:
+            drawn, draws = self.mix.draw(epoch, settings)
+            cohort = cohort_of(drawn, settings, "learn", population=len(self.split.learn), epoch=epoch)
+            yield replace(cohort, metadata={**cohort.metadata, "with_replacement": True, "mix": draws})
 
 
 def read_data(settings: Settings, config: MixConfig | None) -> RunData:
@@ -163,14 +163,17 @@ def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, .
 def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
     """Return the data of a run on a staged mix, or without one on one or two datasets.
 
-    Raise ``DatasetError`` with the problems of all, as ``learning_mix`` does.
+    Raise ``DatasetError`` with the problems of all.
     """
     if config is not None:
-        from tfgrpo.pipelines.mix.items import learning_mix, mix_advice  # noqa: PLC0415 - a run on a dataset needs no mix
+        from tfgrpo.pipelines.mix.items import LearningMix, mix_data  # noqa: PLC0415 - a run on a dataset needs no mix
 
-        mix = learning_mix(config, settings.dataset, settings.tfgrpo)
-        _refuse_without_answers(settings, [mix.data])
-        return RunData(mix.split, (*mix_advice(mix, settings.tfgrpo), *mix.data.warnings), mix.data.domains, mix)
+        data = mix_data(config)
+        split = split_items(data.items, settings.dataset.held_out)
+        mix = LearningMix(config, settings.dataset.mix_stride, split.learn)
+        mix.refuse_empty(settings.tfgrpo)
+        _refuse_without_answers(settings, [data])
+        return RunData(split, (*mix.advice(settings.tfgrpo), *data.warnings), data.domains, mix)
     checks = ProblemCollector()
     fields, share = settings.dataset.fields, settings.dataset.held_out
     read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, fields)]

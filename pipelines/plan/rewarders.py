@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.plan.proposal import proposed_rewards
 from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, RewarderSettings, Settings
 from tfgrpo.rewarders.composite import AnyScorer, unisolated, walk
-from tfgrpo.rewarders.gt import MATCH_OF, GroundTruth, options_for_references
+from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer, refuse_no_scorer
 from tfgrpo.rewarders.scorer import Scorer, Weighted
-from tfgrpo.rewarders.text.columns import read_column
-from tfgrpo.stores.errors import PipelineError, Problem
+from tfgrpo.stores.errors import PipelineError
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.config import MixConfig
 
-_EXAMPLES: Final = 3
 _COUNTED: Final = 100_000
 """Items whose references are counted: those of a larger dataset would be parsed once more before each run."""
 
-_KEYWORDS: Final = 5
-"""Most keywords that a warning names."""
 
-
-def mix_of(settings: Settings, *, check_records: bool = True) -> MixConfig | None:
+def mix_of(settings: Settings, *, try_graders: bool = True) -> MixConfig | None:
     """Return the mix of the settings, None without one. Raise ``PipelineError`` with all its problems."""
     if settings.dataset.mix is None:
         return None
     # Imported here, because only runs with a mix need the modules that load graders.
     from tfgrpo.pipelines.mix.config import load_mix_config  # noqa: PLC0415
 
-    return load_mix_config(settings.dataset.mix, check_records=check_records)
+    return load_mix_config(settings.dataset.mix, try_graders=try_graders)
 
 
 def build_scorers(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, ...]:
@@ -57,7 +52,7 @@ def build_scorers(settings: Settings, mix: MixConfig | None) -> tuple[Weighted, 
 def scorers_of(settings: Settings) -> tuple[Weighted, ...]:
     """Return the rewarders of a planned run; the records of a mix are not checked again."""
     needed = any(entry.name == DATASET_GRADERS for entry in settings.rewarders)
-    return build_scorers(settings, mix_of(settings, check_records=False) if needed else None)
+    return build_scorers(settings, mix_of(settings, try_graders=False) if needed else None)
 
 
 def _scorer(entry: RewarderSettings, mix: MixConfig | None, source: str) -> AnyScorer:
@@ -148,74 +143,3 @@ def _with_options(entries: tuple[RewarderSettings, ...], answers: Sequence[str])
         else entry
         for entry in entries
     )
-
-
-class RecordCounts:
-    """Counts what scorers cannot use of records: references, schemas, and keywords that one does not look at."""
-
-    def __init__(self, scorers: Iterable[AnyScorer]) -> None:
-        found = (each for scorer in scorers for _, each in walk(scorer) if isinstance(each, Scorer))
-        self._counts = [_Count(each) for each in found if each.unusable is not None or each.overlooked is not None]
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
-    def add(self, where: str, record: object) -> None:
-        """Count the record of the item at ``where``."""
-        fields = record if isinstance(record, Mapping) else {}
-        for count in self._counts:
-            count.add(where, fields)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """A sentence for each scorer that cannot use some records, or does not look at all of them."""
-        return tuple(sentence for count in self._counts for sentence in count.sentences())
-
-    def refuse_useless(self, names: Collection[str], answers: Sequence[str]) -> None:
-        """Raise ``PipelineError`` for scorers of these names that can use no record at all."""
-        useless = [count for count in self._counts if count.name in names and 0 < count.total == count.unusable]
-        if useless:
-            raise PipelineError([Problem(f"rewarders: {each.name}", str(each), _fitting(answers)) for each in useless])
-
-
-class _Count:
-    """What one scorer cannot use, with the first examples."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.name = scorer.rewarder_id
-        self.total = self.unusable = 0
-        self._scorer = scorer
-        self._examples: list[str] = []
-        self._overlooked: Counter[str] = Counter()
-        self._partly, self._first = 0, ""
-
-    def add(self, where: str, record: Mapping[str, Any]) -> None:
-        if self._scorer.needs_answer and record.get("answer") in (None, "", []):
-            return  # counted as an item without an answer
-        self.total += 1
-        reason = self._scorer.unusable(record) if self._scorer.unusable is not None else None
-        if reason is not None:
-            self.unusable += 1
-            if len(self._examples) < _EXAMPLES:
-                self._examples.append(f"{where}: {reason}")
-        if self._scorer.overlooked is not None and (names := self._scorer.overlooked(record)):
-            self._partly += 1
-            self._first = self._first or where
-            self._overlooked.update(names)
-
-    def __str__(self) -> str:
-        return f"{self.unusable:,} of {self.total:,} items that it cannot grade: {'; '.join(self._examples)}"
-
-    def sentences(self) -> Iterator[str]:
-        if self.unusable:
-            yield f"{self.name}: {self}; they have no reward"
-        if self._partly:
-            names = [name for name, _ in self._overlooked.most_common()]
-            which = ", ".join(names[:_KEYWORDS]) + (" and more" if len(names) > _KEYWORDS else "")
-            where = f"in {self._partly:,} of {self.total:,} schemas, the first at {self._first}"
-            yield f"{self.name} does not look at {which} {where}; json_conforms validates against the whole schema"
-
-
-def _fitting(answers: Sequence[str]) -> str:
-    column = read_column(answers)
-    return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
-from tfgrpo.pipelines.datasets.items import Item, ids_of, take
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.canonical import stream
 from tfgrpo.stores.errors import SettingsError
@@ -39,7 +39,7 @@ def draw_cohorts(items: Sequence[Item], *, epochs: range, settings: LearningSett
     before = (settings.night or 0) * max(settings.epochs - 1, 1)  # learning epochs of the earlier nights
     drawn = _consecutive(pool, min(settings.sample_size, len(pool)), settings.seed)
     for epoch, indices in zip(epochs, islice(drawn, before + epochs.start - 1, None), strict=False):
-        yield cohort_of(take(items, indices), settings, "learn", population=len(pool), epoch=epoch)
+        yield cohort_of([items[each] for each in indices], settings, "learn", population=len(pool), epoch=epoch)
 
 
 def draw_evaluation(
@@ -52,7 +52,7 @@ def draw_evaluation(
     pool = _by_id(items)
     size = min(settings.sample_size, len(pool))
     drawn = stream(settings.night_seed, "evaluation").sample(pool, -(-size // 2) if saturated else size)
-    return cohort_of(take(items, drawn), settings, "evaluation", population=len(pool), actors=actors)
+    return cohort_of([items[each] for each in drawn], settings, "evaluation", population=len(pool), actors=actors)
 
 
 def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: int) -> Cohort:
@@ -60,13 +60,12 @@ def sealed_cohort(items: Sequence[Item], *, settings: LearningSettings, actors: 
     if not items:
         accepted = "a share of the held-out items, or a file as dataset.sealed_path"
         raise SettingsError.one("dataset.sealed", "no sealed items", accepted)
-    return cohort_of(take(items, _by_id(items)), settings, "sealed", population=len(items), actors=actors)
+    return cohort_of([items[each] for each in _by_id(items)], settings, "sealed", population=len(items), actors=actors)
 
 
 def _by_id(items: Sequence[Item]) -> list[int]:
     """Return item indices in the order of the ids, independent of the file's."""
-    ids = ids_of(items)
-    return sorted(range(len(ids)), key=ids.__getitem__)
+    return sorted(range(len(items)), key=lambda index: items[index].id)
 
 
 def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""The HTTP interface of the data server: who may call, routes, errors, log lines, and the description in ``openapi.yaml``.
+"""The HTTP interface of the data server: who may call, routes, replies, errors and log lines.
 
 Completions are untrusted text: in the log each of their lines is marked, so that none can look like one of the server's.
 """
@@ -6,25 +6,25 @@ Completions are untrusted text: in the log each of their lines is marked, so tha
 from __future__ import annotations
 
 import hmac
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER, BodyQueue, Limits, answer, bad_body, bounded_endpoint
+from tfgrpo.pipelines.server.limits import MEBIBYTE, RETRY_AFTER, Limits, answer, limited
 from tfgrpo.pipelines.server.service import DataService, GradeItem, GradeRequest, ItemGrade, SampleRequest
 from tfgrpo.pipelines.settings.addresses import names_loopback
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.stores.packaged import packaged_yaml
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.stores.text import pluralize
 
@@ -35,10 +35,85 @@ _LONGEST_REASON: Final = 300
 _WARNING_INTERVAL_S: Final = 10.0
 _SAMPLE_BODY: Final = MEBIBYTE // 16
 """Most bytes of a request for samples, which is two numbers."""
+_MOST_PROBLEMS: Final = 100
+_LONGEST_INPUT: Final = 200
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-_SYNTAX: Final = re.compile(r"[\^$\\.*+?()\[\]{}|]")
-"""Characters to escape in the regular expressions of every language."""
+
+
+class Health(BaseModel):
+    """The server is up."""
+
+    status: str
+
+
+class Stage(BaseModel):
+    """One stage of the data mix; ``until_step`` is the first iteration after it."""
+
+    name: str
+    until_step: int
+
+
+class MetaReply(BaseModel):
+    """The served mix."""
+
+    total_iterations: int
+    stages: list[Stage]
+
+
+class Sample(BaseModel):
+    """One prompt. All keys are always present."""
+
+    sample_id: str
+    dataset_id: str
+    system_prompt: str | None
+    prompt: str
+    metadata: dict[str, Any] | None
+
+
+class SampleReply(BaseModel):
+    """The samples drawn."""
+
+    samples: list[Sample]
+
+
+class GradeReplyItem(BaseModel):
+    """The reward of one completion."""
+
+    sample_id: str
+    reward: float
+    """Finite. 0.0 if a grader failed, with the reason in ``error``."""
+    completion_index: int | None
+    error: str | None = None
+    """Why there is no reward; absent when there is one."""
+    parts: dict[str, float] | None = None
+    """Rewards by grader, neither weighted nor multiplied; absent without ``parts`` in the request."""
+
+
+class GradeReply(BaseModel):
+    """The rewards, in the order of the request's items."""
+
+    results: list[GradeReplyItem]
+
+
+class Refusal(BaseModel):
+    """The reason of a refusal."""
+
+    detail: str
+
+
+_WRONG_TOKEN: Final[dict[int | str, dict[str, Any]]] = {
+    401: {"model": Refusal, "description": "The bearer token is missing or wrong."}
+}
+_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": Refusal, "description": "No sample has such an id, or the stage has no records to draw from."},
+    408: {"model": Refusal, "description": "The body does not arrive in time."},
+    413: {"model": Refusal, "description": "The body is too large."},
+    503: {
+        "model": Refusal,
+        "description": "Too many wait, graders failed, or the server is being stopped; come again.",
+    },
+}
 
 
 def data_app(
@@ -57,15 +132,23 @@ def data_app(
     With a ``token`` every path but ``/healthz`` requires it. ``local_only``: serve clients only that address loopback.
     """
     handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry), say if verbose else None, say)
-    description = describe(service.config, limits, version, token=token is not None)
-    app = FastAPI(title=description["info"]["title"], exception_handlers={HTTPException: _refused, Exception: _refused})
-    app.openapi = lambda: description  # type: ignore[method-assign] # FastAPI's own way to replace it
-    app.add_api_route("/healthz", handlers.health, methods=["GET"])
-    app.add_api_route("/meta", handlers.meta, methods=["GET"])
-    samples = bounded_endpoint(SampleRequest, handlers.sample, _SAMPLE_BODY, BodyQueue(limits))
-    grades = bounded_endpoint(GradeRequest, handlers.grade, limits.max_body, BodyQueue(limits))
-    app.add_route("/sample", samples, methods=["POST"])
-    app.add_route("/grade", grades, methods=["POST"])
+    refused: dict[int | type[Exception], Any] = {
+        HTTPException: _refused,
+        RequestValidationError: _bad_body,
+        Exception: _internal_error,
+    }
+    about = "Samples of a staged data mix, and rewards for completions of them."
+    app = FastAPI(title="tfgrpo data server", description=about, version=version, exception_handlers=refused)
+    with_token = {} if token is None else _WRONG_TOKEN
+    guards = (
+        [] if token is None else [Security(HTTPBearer(auto_error=False))]
+    )  # described here, checked by ``_refusal``
+    app.get("/healthz", response_model=Health)(handlers.health)
+    app.get("/meta", response_model=MetaReply, responses=with_token, dependencies=guards)(handlers.meta)
+    posted: dict[str, Any] = {"responses": {**with_token, **_REFUSALS}, "dependencies": guards}
+    app.post("/sample", response_model=SampleReply, **posted)(handlers.sample)
+    app.post("/grade", response_model=GradeReply, **posted)(handlers.grade)
+    served = limited(app, limits, {"/sample": _SAMPLE_BODY, "/grade": limits.max_body})
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse or serve a request, and measure the answer. Other paths count as one: no client can flood the metrics."""
@@ -80,7 +163,8 @@ def data_app(
             await send(message)
 
         try:
-            await (_refusal(path, Headers(scope=scope), token, local_only=local_only) or app)(scope, receive, watched)
+            refusal = _refusal(path, Headers(scope=scope), token, local_only=local_only)
+            await (refusal or served)(scope, receive, watched)
         finally:
             telemetry.record(
                 "request",
@@ -113,11 +197,29 @@ def _refusal(path: str, headers: Headers, token: str | None, *, local_only: bool
     return answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(_: Request, error: HTTPException) -> Response:
     """Answer ``{"detail": "…"}`` to a refusal by the server or the framework."""
-    if not isinstance(error, HTTPException):
-        return answer({"detail": "Internal Server Error"}, 500)
     return answer({"detail": error.detail}, error.status_code, error.headers)
+
+
+async def _internal_error(_request: Request, _error: Exception) -> Response:
+    return answer({"detail": "Internal Server Error"}, 500)
+
+
+async def _bad_body(_: Request, error: RequestValidationError) -> Response:
+    """Answer FastAPI's problems of a body, some of many. Of the input only short texts and numbers are repeated."""
+    rows = []
+    for problem in error.errors()[:_MOST_PROBLEMS]:
+        row = {name: problem[name] for name in ("type", "loc", "msg")}
+        given = problem.get("input")
+        if given is None or isinstance(given, bool | int | float | str):
+            row["input"] = given[:_LONGEST_INPUT] if isinstance(given, str) else given
+        rows.append(row)
+    return answer({"detail": rows}, 422)
+
+
+def _too_much(field: str, kind: str, message: str) -> RequestValidationError:
+    return RequestValidationError([{"type": kind, "loc": ("body", field), "msg": message}])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +246,7 @@ class _Handlers:
         """Draw samples from the stage of an iteration: with replacement, others at every request."""
         most = self.limits.max_batch
         if asked.batch_size > most:
-            message = f"Input should be less than or equal to {most}"
-            raise bad_body({"type": "less_than_equal", "loc": ("batch_size",), "msg": message})
+            raise _too_much("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
         if self.say is not None:
             stage = self.service.config.stage_at(asked.iteration).name
             self.say(f"{NAME} /sample iteration={asked.iteration} batch_size={asked.batch_size} stage={stage}")
@@ -153,8 +254,6 @@ class _Handlers:
             samples = await self.service.sample(asked.iteration, asked.batch_size)
         except DatasetError as error:
             raise HTTPException(400, "; ".join(problem.given for problem in error.problems)) from error
-        except OSError as error:
-            raise HTTPException(503, f"the data cannot be read: {error.strerror}") from error
         for dataset, count in Counter(sample["dataset_id"] for sample in samples).items():
             self.telemetry.record("samples", dataset=dataset, count=count)
         return answer({"samples": samples})
@@ -163,8 +262,7 @@ class _Handlers:
         """Grade completions: one result for each item, in their order. An ungradable item affects no other."""
         most = self.limits.max_batch
         if len(asked.items) > most:
-            message = f"List should have at most {most} items, not {len(asked.items)}"
-            raise bad_body({"type": "too_long", "loc": ("items",), "msg": message})
+            raise _too_much("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
         try:
             grades = await self.service.grade(asked.items)
         except DatasetError as error:
@@ -251,44 +349,3 @@ def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[Ite
 
 def _name(item: GradeItem) -> str:
     return item.sample_id if item.completion_index is None else f"{item.sample_id} #{item.completion_index}"
-
-
-def describe(config: MixConfig, limits: Limits, version: str, *, token: bool) -> dict[str, Any]:
-    """Return the description of a server of this mix; ``token``: whether it requires one."""
-    document: dict[str, Any] = packaged_yaml(__file__, "openapi.yaml")
-    document["info"]["version"] = version
-    shapes = document["components"]["schemas"]
-    # Any of an integer, a truth value and digits, as the models read them.
-    integer, _, text = shapes["SampleRequest"]["properties"]["batch_size"]["anyOf"]
-    integer["maximum"] = limits.max_batch
-    text["pattern"] = text["pattern"].replace("MAX", up_to(limits.max_batch))
-    shapes["GradeRequest"]["properties"]["items"]["maxItems"] = limits.max_batch
-    shapes["GradeItem"]["properties"]["sample_id"]["pattern"] = sample_id_pattern(config)
-    if not token:
-        del document["components"]["securitySchemes"]
-        for operation in (each for path in document["paths"].values() for each in path.values()):
-            operation.pop("security", None)
-            operation["responses"].pop("401", None)
-    return document
-
-
-def sample_id_pattern(config: MixConfig) -> str:
-    """Return a regular expression for all sample ids."""
-    ids = [
-        _SYNTAX.sub(r"\\\g<0>", name) + f":{up_to(len(dataset.records) - 1)}"
-        for name, dataset in config.datasets.items()
-        if len(dataset.records)
-    ]
-    return f"^({'|'.join(ids)})$" if ids else "^$a"
-
-
-def up_to(last: int) -> str:
-    """Return a regular expression for the whole numbers from 0 to ``last``, without leading zeros."""
-    text = str(last)
-    shorter = [f"[1-9]{'[0-9]' * (digits - 1)}" for digits in range(2, len(text))]
-    choices = [*(["[0-9]"] if len(text) > 1 else []), *shorter, text]
-    for at, digit in enumerate(text):  # the numbers of as many digits that are smaller from this digit on
-        lowest = 1 if at == 0 and len(text) > 1 else 0
-        if int(digit) > lowest:
-            choices.append(f"{text[:at]}[{lowest}-{int(digit) - 1}]{'[0-9]' * (len(text) - at - 1)}")
-    return f"({'|'.join(choices)})"

@@ -1,4 +1,4 @@
-"""Read the bodies of requests within limits, a limited number at a time, and answer in JSON that every reader accepts.
+"""Read the bodies of requests within limits, and let a limited number at a time through to an app.
 
 Bytes of bodies count from their arrival until their request is answered; an announced length costs none.
 """
@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
-import fastapi
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-
-M = TypeVar("M", bound=BaseModel)
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MEBIBYTE: Final = 2**20
 RETRY_AFTER: Final = {"Retry-After": "1"}
-_JSON: Final = re.compile(r"application/(.*\+)?json")
-_MOST_PROBLEMS: Final = 100
-_LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,64 +101,43 @@ class BodyQueue:
         limit.reschedule(until + loop.time() - began)
 
 
-def bounded_endpoint(
-    model: type[M], handle: Callable[[M], Awaitable[Response]], max_body: int, queue: BodyQueue
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that reads a body within limits, in its turn."""
-    parsing = asyncio.Lock()
+def limited(app: ASGIApp, limits: Limits, largest: Mapping[str, int]) -> ASGIApp:
+    """Return an app whose POST requests to some paths have bodies of at most these bytes, each path with its own queue."""
+    queues = {path: (BodyQueue(limits), most) for path, most in largest.items()}
 
-    async def endpoint(request: Request) -> Response:
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in queues or scope["method"] != "POST":
+            await app(scope, receive, send)
+            return
+        queue, most = queues[scope["path"]]
         try:
-            async with queue.turn(_chunks(request, max_body)) as raw:
-                async with parsing:  # other tasks may run between the parsing of large bodies
-                    await asyncio.sleep(0)
-                return await handle(_validated(model, raw, request.headers.get("content-type", "")))
-        except asyncio.CancelledError:  # the server ends, and the client still waits for an answer
-            raise HTTPException(503, "the server is being stopped; come again") from None
+            async with queue.turn(_chunks(Request(scope, receive), most)) as body:
+
+                async def whole() -> Message:
+                    return {"type": "http.request", "body": body}
+
+                await app(scope, whole, send)
+        except HTTPException as error:
+            await answer({"detail": error.detail}, error.status_code, error.headers)(scope, receive, send)
         except ClientDisconnect:
-            raise HTTPException(400, "the body did not arrive") from None
+            await answer({"detail": "the body did not arrive"}, 400)(scope, receive, send)
+        except asyncio.CancelledError:  # the server ends, and the client still waits for an answer
+            await answer({"detail": "the server is being stopped; come again"}, 503)(scope, receive, send)
 
-    return endpoint
+    return bounded
 
 
-async def _chunks(request: Request, max_body: int) -> AsyncIterator[bytes]:
+async def _chunks(request: Request, most: int) -> AsyncIterator[bytes]:
     """Yield a body as it arrives. Raise ``HTTPException`` 413 for one that is too large, or is announced to be."""
-    too_large = HTTPException(413, f"the body is larger than {max_body} bytes")
+    too_large = HTTPException(413, f"the body is larger than {most} bytes")
     length, size = request.headers.get("content-length", ""), 0
-    if length.isdecimal() and int(length[:20]) > max_body:  # Python refuses to convert more than 4,300 digits
+    if length.isdecimal() and int(length[:20]) > most:  # Python refuses to convert more than 4,300 digits
         raise too_large
     async for chunk in request.stream():
         size += len(chunk)
-        if size > max_body:
+        if size > most:
             raise too_large
         yield chunk
-
-
-def _validated(model: type[M], raw: bytes, content_type: str) -> M:
-    """Read a body. Raise ``HTTPException`` 422 with the problems that FastAPI would name; only JSON is parsed."""
-    if not raw:
-        raise bad_body({"type": "missing", "loc": (), "msg": "Field required", "input": None})
-    kind = content_type.partition(";")[0].strip().lower()
-    try:
-        value = json.loads(raw) if _JSON.fullmatch(kind) else raw
-        return model.model_validate(value, from_attributes=True)
-    except ValidationError as error:
-        raise bad_body(*error.errors(include_url=False)) from None
-    except (ValueError, RecursionError) as error:  # also bytes that are no text, and more digits than Python converts
-        position = getattr(error, "pos", 0)
-        raise bad_body({"type": "json_invalid", "loc": (position,), "msg": "JSON decode error", "input": {}}) from None
-
-
-def bad_body(*problems: Mapping[str, Any]) -> fastapi.HTTPException:
-    """Return the refusal of a body, in FastAPI's form. Of the input only short texts and numbers are repeated."""
-    rows = []
-    for problem in problems[:_MOST_PROBLEMS]:
-        row = {"type": problem["type"], "loc": ["body", *problem["loc"]], "msg": problem["msg"]}
-        given = problem.get("input")
-        if given is None or isinstance(given, bool | int | float | str):
-            row["input"] = given[:_LONGEST] if isinstance(given, str) else given
-        rows.append(row)
-    return fastapi.HTTPException(422, rows)
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,9 +1,7 @@
 """Serve a mix without HTTP: describe it, draw samples, grade completions as learning runs do.
 
-``openapi.yaml`` describes the requests, and the replies. Requests are read leniently, as by the server that this one
-replaces: ``"12"``, ``12.0`` and ``true`` are whole numbers, and unknown keys are ignored.
-
-Files are read and completions parsed in threads, and graders run in their runner: the event loop only waits.
+Requests are read leniently, as by the server that this one replaces: ``"12"``, ``12.0`` and ``true`` are whole numbers, and
+unknown keys are ignored. Graders run in their runner.
 """
 
 from __future__ import annotations
@@ -15,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, Strict, StrictBool
+from pydantic import BaseModel, Strict, StrictBool, WithJsonSchema
 
 from tfgrpo.pipelines.mix.config import MixConfig
-from tfgrpo.pipelines.mix.sampling import MixSample, MixSampler, locate
+from tfgrpo.pipelines.mix.sampling import MixSampler, locate
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
 from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
-from tfgrpo.stores.errors import DatasetError
+from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.outcomes import RewardScore
 
 JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]
@@ -65,9 +63,8 @@ class ItemGrade:
         counts: Counter[str] = Counter()
         labelled = []
         for verdict in ordered:
-            counts[verdict.rewarder_id] += 1
-            number = counts[verdict.rewarder_id]
-            labelled.append((verdict.rewarder_id if number == 1 else f"{verdict.rewarder_id}#{number}", verdict))
+            counts[name := verdict.rewarder_id] += 1
+            labelled.append((name if counts[name] == 1 else f"{name}#{counts[name]}", verdict))
         parts = {name: verdict.score for name, verdict in labelled if isinstance(verdict, RewardScore)}
         lost = [(name, verdict) for name, verdict in labelled if isinstance(verdict, Abstained)]
         errors = {name: verdict.reason for name, verdict in lost}
@@ -78,14 +75,19 @@ class ItemGrade:
         return cls(reward, parts, errors, broke, any(each.late for _, each in lost))
 
 
-_LOST: Final = ItemGrade(None, {}, {"record": "its line cannot be read, or has changed since the start"})
+_SPACES: Final = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
+_DIGITS: Final = rf"^{_SPACES}[+-]?[0-9]+(_[0-9]+)*(\.0+)?{_SPACES}$"
+WholeNumber: TypeAlias = Annotated[
+    int, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "boolean"}, {"type": "string", "pattern": _DIGITS}]})
+]
+"""A whole number as pydantic reads it."""
 
 
 class SampleRequest(BaseModel):
     """A request for samples."""
 
-    iteration: int
-    batch_size: int
+    iteration: WholeNumber
+    batch_size: WholeNumber
     """None for 0 and below."""
 
 
@@ -94,8 +96,8 @@ class GradeItem(BaseModel):
 
     sample_id: str
     completion: str
-    completion_tokens: int | None = None
-    completion_index: int | None = None
+    completion_tokens: WholeNumber | None = None
+    completion_index: WholeNumber | None = None
     tool_calls: list[dict[str, Any]] | None = None
     cost_usd: Annotated[float, Strict()] | None = None
     latency_s: Annotated[float, Strict()] | None = None
@@ -109,7 +111,7 @@ class GradeItem(BaseModel):
 class GradeRequest(BaseModel):
     """A request to grade completions."""
 
-    iteration: int
+    iteration: WholeNumber
     """For the log only."""
     items: list[GradeItem]
     parts: StrictBool = False
@@ -132,72 +134,64 @@ class DataService:
         return {"total_iterations": self.config.total_iterations, "stages": stages}
 
     async def sample(self, iteration: int, count: int) -> list[dict[str, Any]]:
-        """Return samples as JSON objects. Raise as ``MixSampler.sample`` does."""
+        """Return samples as JSON objects, all with the same keys. Raise as ``MixSampler.sample`` does."""
         drawn = await asyncio.to_thread(self._sampler.sample, iteration, count)
-        return [_as_json(sample) for sample in drawn]
+        return [
+            {
+                "sample_id": sample.sample_id,
+                "dataset_id": sample.dataset_id,
+                "system_prompt": sample.record.get("system_prompt"),
+                "prompt": sample.record["prompt"],
+                "metadata": sample.record.get("metadata"),
+            }
+            for sample in drawn
+        ]
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id.
 
         The items of one sample are a group.
         """
-        places = [locate(self.config, item.sample_id) for item in items]
-        groups: dict[tuple[str, int], list[int]] = {}
-        for at, place in enumerate(places):
-            groups.setdefault(place, []).append(at)
-        contexts = await asyncio.to_thread(
-            lambda: {place: self._context(items, place, at) for place, at in groups.items()}
-        )
-        grades = [_LOST] * len(items)  # as those stay whose record cannot be read
+        groups: dict[str, dict[int, list[int]]] = {}
+        for at, item in enumerate(items):
+            dataset_id, number = locate(self.config, item.sample_id)
+            groups.setdefault(dataset_id, {}).setdefault(number, []).append(at)
+        grades: dict[int, ItemGrade] = {}
 
-        async def grade_dataset(dataset_id: str) -> None:
-            own = {place: each for place, each in contexts.items() if place[0] == dataset_id and each is not None}
+        async def grade_dataset(dataset_id: str, own: Mapping[int, Sequence[int]]) -> None:
             graders = self.config.datasets[dataset_id].graders
-            graded = await self._runner.rows(graders.members, list(own.values()))
-            for place, rows in zip(own, graded, strict=True):
-                for at, verdicts in zip(groups[place], rows, strict=True):
-                    grades[at] = ItemGrade.of(graders, verdicts)
+            contexts = await asyncio.to_thread(
+                lambda: [
+                    self._context(dataset_id, number, [items[at] for at in places]) for number, places in own.items()
+                ]
+            )
+            graded = await self._runner.rows(graders.members, contexts)
+            for places, rows in zip(own.values(), graded, strict=True):
+                grades.update((at, ItemGrade.of(graders, row)) for at, row in zip(places, rows, strict=True))
 
-        await asyncio.gather(*map(grade_dataset, dict.fromkeys(dataset_id for dataset_id, _ in groups)))
-        return grades
+        await asyncio.gather(*(grade_dataset(dataset_id, own) for dataset_id, own in groups.items()))
+        return [grades[at] for at in range(len(items))]
 
-    def _context(self, items: Sequence[GradeItem], place: tuple[str, int], at: Sequence[int]) -> RewardContext | None:
-        """Return the completions of one sample as a group; None for a record that is unreadable."""
-        dataset_id, number = place
-        try:
-            record = self.config.datasets[dataset_id].records[number]
-        except (DatasetError, OSError):
-            return None
-        fields: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
-        given, metadata = fields.get("answer"), fields.get("metadata")
+    def _context(self, dataset_id: str, number: int, items: Sequence[GradeItem]) -> RewardContext:
+        """Return the completions of one sample as a group."""
+        records, sample_id = self.config.datasets[dataset_id].records, items[0].sample_id
+        record = records[number]
+        fields = mapping_of(record)
+        given = fields.get("answer")
         answers: list[Any] = [given]
         if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
             answers = given
         answer, *alternatives = answers
         return RewardContext(
-            fixture_path=f"{self.config.datasets[dataset_id].records.path}#{number}",
-            item_id=items[at[0]].sample_id,
+            fixture_path=f"{records.path}#{number}",
+            item_id=sample_id,
             prompt=str(fields.get("prompt") or ""),
             answer=answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer),
-            outputs=tuple(
-                items[each].attempt(f"{items[each].sample_id}#{index}", index) for index, each in enumerate(at)
-            ),
+            outputs=tuple(each.attempt(f"{each.sample_id}#{index}", index) for index, each in enumerate(items)),
             alternatives=tuple(alternatives),
-            metadata=metadata if isinstance(metadata, Mapping) else {},
-            judge=self._judge_of(items[at[0]].sample_id),
+            metadata=mapping_of(fields.get("metadata")),
+            judge=self._judge_of(sample_id),
             record=record,
             parse="think",
-            completion_indices=tuple(items[each].completion_index for each in at),
+            completion_indices=tuple(each.completion_index for each in items),
         )
-
-
-def _as_json(sample: MixSample) -> dict[str, Any]:
-    """Return a sample with all keys: trainers take their columns from the first one."""
-    record = sample.record
-    return {
-        "sample_id": sample.sample_id,
-        "dataset_id": sample.dataset_id,
-        "system_prompt": record.get("system_prompt"),
-        "prompt": record["prompt"],
-        "metadata": record.get("metadata"),
-    }

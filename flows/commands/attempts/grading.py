@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.run.judging import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
 from tfgrpo.pipelines.datasets.datasets import Dataset
-from tfgrpo.pipelines.datasets.items import Item, ids_of, take
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.mix.sampling import locate, record_of
@@ -82,11 +82,10 @@ def read_completions(path: Path, unknown: Callable[[str], str] | None) -> list[G
         if isinstance(row, Problem):
             problems.add(row)
             continue
-        where = source.where(row.position, row.line)
         try:
-            item = _completion(row.values, where)
+            item = _completion(row.values, row.source)
             if unknown is not None and (accepted := unknown(item.sample_id)):
-                raise DatasetError.one(where, f"the unknown id {item.sample_id[:200]!r}", accepted)
+                raise DatasetError.one(row.source, f"the unknown id {item.sample_id[:200]!r}", accepted)
         except DatasetError as error:
             for problem in error.problems:
                 problems.add(problem)
@@ -211,9 +210,7 @@ class PipelineGrading:
 
     def __post_init__(self) -> None:
         self._places = {
-            item_id: (number, index)
-            for number, data in enumerate(self.data)
-            for index, item_id in enumerate(ids_of(data.items))
+            item.id: (number, index) for number, data in enumerate(self.data) for index, item in enumerate(data.items)
         }
         self._is_mix = self.plan.settings.dataset.mix is not None
 
@@ -291,7 +288,7 @@ class PipelineGrading:
 
     def _item(self, item_id: str) -> Item:
         number, index = self._places[item_id]
-        return take(self.data[number].items, [index])[0]
+        return self.data[number].items[index]
 
     async def _group(
         self, item_id: str, completions: Sequence[GradeItem], runtime: Runtime

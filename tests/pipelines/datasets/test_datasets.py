@@ -138,13 +138,13 @@ def test_text_of_a_western_windows_is_read_with_a_warning_that_names_its_first_l
         text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     path = tmp_path / name
     path.write_bytes(text.encode("cp1252"))
-    held, stored = read_dataset(path), read_dataset(path, held_chars=0)
-    assert [(item.prompt, item.answer) for item in held.items] == [("What?", "42"), ("Größe – „naïf“?", "5 €")]
-    assert list(stored.items) == list(held.items)
+    found = read_dataset(path)
+    assert [(item.prompt, item.answer) for item in found.items] == [("What?", "42"), ("Größe – „naïf“?", "5 €")]
     line = 3 if name == "items.csv" else 2
-    assert held.warnings == stored.warnings
-    assert held.warnings[0].startswith(f"{path}: line {line} is no UTF-8, so the file is read as Windows-1252 (cp1252)")
-    assert "`iconv -f CP1252 -t UTF-8 FILE` converts it" in held.warnings[0]
+    assert found.warnings[0].startswith(
+        f"{path}: line {line} is no UTF-8, so the file is read as Windows-1252 (cp1252)"
+    )
+    assert "`iconv -f CP1252 -t UTF-8 FILE` converts it" in found.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,6 @@ def test_a_prompt_of_any_length_is_taken_from_csv_as_from_jsonl(
     prompt = "x, " * 400_000
     path = csv_file(tmp_path, f'id,prompt,answer\na,"{prompt}",42\n')
     assert load_dataset(path)[0].prompt == load_dataset(write_jsonl([{**GOOD, "prompt": prompt}]))[0].prompt
-    assert read_dataset(path, held_chars=0).items[0].prompt == prompt
 
 
 def test_a_value_beyond_the_longest_is_refused_with_the_limit(tmp_path: Path) -> None:
@@ -311,9 +310,9 @@ def test_a_template_makes_a_field_of_several_columns_in_every_format(
         csv_file(tmp_path, f"{header}\ns,1,Q?,x,2.5,B,km,brief,true\n"),
     ]
     for path in sources:
-        for item in (load_dataset(path, fields)[0], read_dataset(path, fields, held_chars=0).items[0]):
-            assert (item.id, item.prompt, item.answer) == ("s-1", "Q?\nA) x\nB) 2.5", "B) {km}")
-            assert (item.system_prompt, item.domain) == ("Be brief.", "s/x")
+        (item,) = load_dataset(path, fields)
+        assert (item.id, item.prompt, item.answer) == ("s-1", "Q?\nA) x\nB) 2.5", "B) {km}")
+        assert (item.system_prompt, item.domain) == ("Be brief.", "s/x")
     assert load_dataset(sources[0], FieldMap(id="nr", prompt="{n} {{}} {nr}"))[0].prompt == "true {} 1"
 
 
@@ -494,9 +493,9 @@ def test_lists_truth_values_and_objects_are_answers(
     write_jsonl: Callable[..., Path], value: object, accepted: tuple[str, ...]
 ) -> None:
     path = write_jsonl([{**GOOD, "answer": value}])
-    for item in (load_dataset(path)[0], read_dataset(path, held_chars=0).items[0]):
-        assert item.accepted == accepted
-        assert (item.answer, item.alternatives) == ((accepted or ("",))[0], accepted[1:])
+    (item,) = load_dataset(path)
+    assert item.accepted == accepted
+    assert (item.answer, item.alternatives) == ((accepted or ("",))[0], accepted[1:])
     assert read_dataset(path).answers == bool(accepted)
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
-import time
-import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
-from tfgrpo.pipelines.datasets.sources import Row
-from tfgrpo.pipelines.datasets.sources import files as text_files
-from tfgrpo.pipelines.datasets.sources.json_text import array_rows
-from tfgrpo.pipelines.mix.records import index_records
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
 
@@ -53,7 +45,6 @@ def prompts(path: Path, fields: FieldMap | None = None) -> list[str]:
 def test_the_header_alone_decides_what_separates_values(tmp_path: Path, text: str, prompt: str, name: str) -> None:
     path = written(tmp_path, text, name)
     assert prompts(path) == [prompt]
-    assert read_dataset(path, held_chars=0).items[0].prompt == prompt
 
 
 def test_a_table_of_one_column_is_separated_as_its_ending_says(tmp_path: Path) -> None:
@@ -75,7 +66,6 @@ def test_lines_that_end_in_a_carriage_return_alone_are_read(tmp_path: Path, name
     path = written(tmp_path, text, name)
     items = load_dataset(path)
     assert [(item.id, item.prompt, item.answer) for item in items] == [("a", "x\ny", "1"), ("b", "z", "2")]
-    assert list(read_dataset(path, held_chars=0).items) == list(items)
     assert items[1].source in {f"{path}:{line}" for line in (2, 3, 4)}
 
 
@@ -118,19 +108,12 @@ def test_other_encodings_are_named(tmp_path: Path, raw: bytes, told: str) -> Non
     assert found.endswith("accepted: text in UTF-8, or in UTF-16 with a byte order mark")
 
 
-def test_utf16_beyond_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "_UTF16_BYTES", 20)
-    (found,) = refusal(written(tmp_path, "\ufeffid,prompt\na,x\n".encode("utf-16-le")))
-    assert "more than 20 bytes of UTF-16; accepted: a file of this size in UTF-8" in found
-
-
 @pytest.mark.parametrize("name", ["items.json", "items.jsonl"])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_of_objects_is_read_from_both_endings(tmp_path: Path, name: str, indent: int | None) -> None:
     rows = [{"id": str(number), "prompt": "x]},\n" * 999 + "\ue000😀" * number} for number in range(40)]
     path = written(tmp_path, f"\n {json.dumps(rows, indent=indent, ensure_ascii=False)}\n", name)
     assert prompts(path) == [row["prompt"] for row in rows]
-    assert [item.prompt for item in read_dataset(path, held_chars=0).items] == [row["prompt"] for row in rows]
 
 
 def test_json_lines_are_read_from_a_json_file(tmp_path: Path) -> None:
@@ -165,26 +148,6 @@ def test_what_is_no_array_of_objects_is_named_by_line(tmp_path: Path, text: str 
     assert all(part in line for part, line in zip(told, found, strict=True))
 
 
-def test_many_elements_behind_a_long_one_are_read_in_linear_time() -> None:
-    rows = [{"id": "long", "prompt": "x" * 5_000_000}, *({"id": str(n), "prompt": "y"} for n in range(100_000))]
-    stream = io.BytesIO(json.dumps(rows).encode())
-    started = time.process_time()
-    assert sum(isinstance(row, Row) for row in array_rows(stream, "items.json")) == len(rows)
-    assert time.process_time() - started < 4.0  # takes 0.5 s, and took 12 when each element copied the buffer
-
-
-def test_an_error_early_in_a_long_array_is_found_without_reading_all_of_it(tmp_path: Path) -> None:
-    rows = json.dumps([{"id": str(number), "prompt": "x" * 1_000} for number in range(20_000)])
-    path = written(tmp_path, rows.replace('"prompt"', "prompt", 1), "items.json")
-    tracemalloc.start()
-    try:
-        (found,) = refusal(path)
-        assert tracemalloc.get_traced_memory()[1] < 2_000_000
-    finally:
-        tracemalloc.stop()
-    assert ":1: got no JSON: Expecting property name" in found
-
-
 def test_a_json_file_that_describes_a_folder_is_no_data_of_it(tmp_path: Path) -> None:
     written(tmp_path, '{\n "license": "mit"\n}\n', "dataset_info.json")
     written(tmp_path, "id\tprompt\na\tx\n", "a.tsv")
@@ -192,31 +155,6 @@ def test_a_json_file_that_describes_a_folder_is_no_data_of_it(tmp_path: Path) ->
     (tmp_path / "a.tsv").unlink()
     written(tmp_path, '[{"id": "b", "prompt": "y"}]', "dataset_info.json")
     assert prompts(tmp_path) == ["y"]
-
-
-@pytest.mark.parametrize(
-    ("name", "raw", "told"),
-    [
-        ("mix.jsonl", '\ufeff{"prompt": "x"}\n'.encode("utf-16-le"), "text in UTF-16"),
-        ("mix.jsonl", '{"prompt": "x"}\n'.encode("utf-16-le"), "no text, or UTF-16 without a byte order mark"),
-        ("mix.jsonl", b'[\n {"prompt": "x"}\n]\n', "a JSON array"),
-        ("mix.json", b'\n[{"prompt": "x"}, {"prompt": "y"}]\n', "a JSON array"),
-        ("mix.json", b'{\n "prompt": "x"\n}\n', "a JSON object over several lines"),
-        ("mix.csv", b"prompt,answer\nx,y\n", "a table of separated values"),
-        ("mix.TSV", b"prompt\tanswer\n1\t2\n", "a table of separated values"),
-    ],
-)
-def test_a_mix_names_what_is_no_json_lines(tmp_path: Path, name: str, raw: bytes, told: str) -> None:
-    path = written(tmp_path, raw, name)
-    with pytest.raises(DatasetError) as caught:
-        index_records(path)
-    (problem,) = caught.value.problems
-    assert (problem.source, problem.given) == (str(path), told)
-
-
-def test_a_mix_of_lines_that_are_lists_can_still_be_graded(tmp_path: Path) -> None:
-    rows: list[Any] = [[1], {"prompt": "x"}]
-    assert len(index_records(written(tmp_path, "".join(f"{json.dumps(row)}\n" for row in rows)))) == 2
 
 
 READ = [("Größe?", ("7,15",)), ("Wie viel\nkostet es?", ("5 €",))]
@@ -334,32 +272,14 @@ def test_a_file_of_any_kind_is_read_right_or_refused_clearly(tmp_path: Path, kin
     path = written(tmp_path, content, name)
     fields = FieldMap(id=None)
     if isinstance(expected, list) and isinstance(expected[0], tuple):
-        for held in (10**6, 0):
-            items = read_dataset(path, fields, held_chars=held).items
-            assert [(item.prompt, item.accepted) for item in items] == expected
-            assert not any(item.metadata for item in items)
+        items = load_dataset(path, fields)
+        assert [(item.prompt, item.accepted) for item in items] == expected
+        assert not any(item.metadata for item in items)
         return
     told = refusal(path, fields)
     parts = expected if isinstance(expected, list) else [expected]
     assert all(str(path) in line and "; accepted: " in line for line in told)
     assert all(part in line for part, line in zip(parts, told, strict=True))
-
-
-def test_an_object_that_holds_items_is_read_again_without_reading_all_of_it(tmp_path: Path) -> None:
-    rows = [{"id": str(number), "prompt": "x" * 1_000} for number in range(20_000)]
-    path = written(tmp_path, json.dumps({"version": 1, "data": rows, "more": "y" * 100_000}), "items.json")
-    items = read_dataset(path, held_chars=0).items
-    started = time.process_time()
-    assert [items[each].id for each in range(0, 20_000, 400)] == [str(each) for each in range(0, 20_000, 400)]
-    assert time.process_time() - started < 1.0  # reading the file for each would take twenty seconds
-
-
-def test_a_file_too_long_to_be_converted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_files, "_UTF16_BYTES", 20)
-    (found,) = refusal(written(tmp_path, "id,prompt\na,Größe größer als\n".encode("cp1252")))
-    assert "more than 20 bytes of text that is not UTF-8; accepted: a file of this size in UTF-8" in found
-    (found,) = refusal(written(tmp_path, "id,prompt\ra,much longer than this\r"))
-    assert "more than 20 bytes of lines without line feeds; accepted: a file of this size in UTF-8" in found
 
 
 def test_files_of_a_folder_in_windows_1252_are_warned_of_once_each_and_then_counted(tmp_path: Path) -> None:

@@ -10,24 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
-from tfgrpo.pipelines.datasets.items import StoredItems
-from tfgrpo.pipelines.mix.config import load_mix_config
-from tfgrpo.pipelines.mix.items import LearningMix, learning_mix, mix_advice, used_datasets
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.pipelines.plan.plan import Plan, build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.pipelines.settings.learning import LearningSettings
-from tfgrpo.pipelines.settings.tree import DatasetSettings
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import ConfigError, DatasetError, PipelineError, SettingsError
-
-
-def learning(**changes: Any) -> LearningSettings:
-    return LearningSettings(**{"enabled": True, "epochs": 5, "sample_size": 6, "batch_size": 4, **changes})
-
-
-def mix_at(path: Path, *, stride: int = 1, **changes: Any) -> LearningMix:
-    dataset = DatasetSettings(mix=str(path), mix_stride=stride)
-    return learning_mix(load_mix_config(path), dataset, learning(**changes))
 
 
 def make_plan(tmp_path: Path, mix: Path, **options: str) -> Plan:
@@ -35,58 +22,60 @@ def make_plan(tmp_path: Path, mix: Path, **options: str) -> Plan:
     return build_plan(resolve_settings(cli=given, env={}), {})
 
 
+def plan_at(path: Path, *, stride: int = 1, **changes: Any) -> Plan:
+    options = {"epochs": 5, "sample_size": 6, "batch_size": 4, **changes}
+    given = {f"tfgrpo.{name}": str(value).lower() for name, value in options.items()}
+    return make_plan(path.parent, path, **given, **{"dataset.mix_stride": str(stride)})
+
+
+def ids(plan: Plan, epoch: int = 1) -> list[str]:
+    return [item.id for item in plan.cohort(epoch).items]
+
+
 def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path: Path) -> None:
-    mix = mix_at(write_mix(tmp_path), stride=4)
-    told = [mix.draw(epoch=epoch, settings=learning()).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
-    assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in told] == [
+    plan = plan_at(write_mix(tmp_path), stride=4)
+    records = [plan.cohort(epoch).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
+    assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in records] == [
         [(0, "warm-up"), (4, "warm-up")],
         [(8, "warm-up"), (12, "mixed")],
         [(16, "mixed"), (20, "mixed")],
     ]
-    for draws in told:
+    for draws in records:
         assert [sum(draw["datasets"].values()) for draw in draws] == [4, 2]
-        assert all(draw["datasets"] == {"a": 4} for draw in draws if draw["step"] < 8 and draw["step"] % 8 == 0)
+    assert [draw["datasets"] for draw in (*records[0], records[1][0])] == [{"a": 4}, {"a": 2}, {"a": 4}]
 
 
 def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path: Path) -> None:
     path = write_mix(tmp_path, seed=9)
-    cohort = mix_at(path).draw(epoch=2, settings=learning(seed=1))
-    told = json.loads(json.dumps(cohort.metadata))
-    assert told["item_ids"] == [item.id for item in cohort.items]
-    assert [len(batch) for batch in cohort.batches] == told["batch_sizes"] == [4, 2]
-    assert list(cohort.draws) == [told["item_ids"][:place].count(name) for place, name in enumerate(told["item_ids"])]
-    assert told["with_replacement"] is True
-    assert {name: told["mix"][name] for name in ("path", "seed")} == {"path": str(path), "seed": 9}
-    assert len(told["mix"]["sha256"]) == 64
+    cohort = plan_at(path, seed=1).cohort(2)
+    record = json.loads(json.dumps(cohort.metadata))
+    assert record["item_ids"] == [item.id for item in cohort.items]
+    assert [len(batch) for batch in cohort.batches] == record["batch_sizes"] == [4, 2]
+    assert list(cohort.draws) == [record["item_ids"][:at].count(name) for at, name in enumerate(record["item_ids"])]
+    assert record["with_replacement"] is True
+    assert {name: record["mix"][name] for name in ("path", "seed")} == {"path": str(path), "seed": 9}
+    assert len(record["mix"]["sha256"]) == 64
     counts = Counter(item.id.partition(":")[0] for item in cohort.batches[0])
-    assert told["mix"]["draws"][0]["datasets"] == dict(counts)
+    assert record["mix"]["draws"][0]["datasets"] == dict(counts)
 
 
 def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path: Path) -> None:
-    mix = mix_at(write_mix(tmp_path))
-
-    def ids(epoch: int, **changes: Any) -> list[str]:
-        return [item.id for item in mix.draw(epoch=epoch, settings=learning(**changes)).items]
-
-    assert (
-        ids(1) == ids(1) == [item.id for item in mix_at(write_mix(tmp_path)).draw(epoch=1, settings=learning()).items]
-    )
-    assert len({tuple(ids(epoch)) for epoch in (1, 2, 3)}) == 3
-    assert ids(1) != ids(1, seed=1)
-    assert ids(1) != ids(1, night=1)
-    other = mix_at(write_mix(tmp_path, seed=5)).draw(epoch=1, settings=learning())
-    assert [item.id for item in other.items] != ids(1)
+    plan = plan_at(write_mix(tmp_path))
+    assert ids(plan) == ids(plan) == ids(plan_at(write_mix(tmp_path)))
+    assert len({tuple(ids(plan, epoch)) for epoch in (1, 2, 3)}) == 3
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path), seed=1))
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path), night=1))
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path, seed=5)))
 
 
 def test_held_out_items_are_those_of_the_hash_and_are_never_drawn(tmp_path: Path) -> None:
-    mix = mix_at(write_mix(tmp_path))
-    held_out = {item.id for item in mix.split.held_out}
-    everything = [*mix.split.learn, *mix.split.held_out]
+    plan = plan_at(write_mix(tmp_path), sample_size=2000, batch_size=500)
+    learn, held_out = ({item.id for item in side} for side in (plan.data.split.learn, plan.data.split.held_out))
+    everything = [*plan.data.split.learn, *plan.data.split.held_out]
     assert held_out == {item.id for item in split_items(everything, 0.3).held_out}
     assert len(everything) == 40
-    drawn = {item.id for item in mix.draw(epoch=3, settings=learning(sample_size=2000, batch_size=500)).items}
-    assert drawn == {item.id for item in mix.split.learn}
-    assert not drawn & held_out
+    assert {*ids(plan, 3)} == learn
+    assert not learn & held_out
 
 
 def test_items_say_what_their_records_say(tmp_path: Path) -> None:
@@ -97,78 +86,49 @@ def test_items_say_what_their_records_say(tmp_path: Path) -> None:
     ]
     records[6]["expected_category"] = records[7]["expected_category"] = "cat"
     write_rows(tmp_path / "data" / "a.jsonl", [*records[:3], "", *records[3:], {"answer": "no prompt"}])
-    mix = mix_at(path)
-    items = {item.id: item for item in (*mix.split.learn, *mix.split.held_out)}
-    assert [items[f"a:{n}"].answer for n in range(9)] == [
-        "x",
-        "4",
-        "2.5",
-        '["a", "ü"]',
-        "true",
-        "",
-        "cat",
-        "0",
-        "false",
-    ]
+    split = plan_at(path).data.split
+    items = {item.id: item for item in (*split.learn, *split.held_out)}
+    answers = ["x", "4", "2.5", '["a", "ü"]', "true", "", "cat", "0", "false"]
+    assert [items[f"a:{n}"].answer for n in range(9)] == answers
     assert (items["a:0"].system_prompt, items["a:1"].system_prompt, items["a:1"].metadata) == ("", "s", {"n": 1})
     assert items["a:3"].source == f"{tmp_path / 'data' / 'a.jsonl'}:5"
     assert "a:9" not in items
-
-
-def test_a_large_mix_is_indexed_and_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_mix(tmp_path)
-    held = mix_at(path)
-    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets._MAX_CHARS", 0)
-    monkeypatch.setattr("tfgrpo.pipelines.datasets.datasets.read_source.__kwdefaults__", {"held_chars": 0})
-    stored = mix_at(path)
-    assert isinstance(stored.split.learn, StoredItems)
-    for epoch in (1, 4):
-        one, two = (mix.draw(epoch=epoch, settings=learning()) for mix in (held, stored))
-        assert one == two
-    (tmp_path / "data" / "a.jsonl").write_bytes((b'{"x": 1}' + b" " * 60 + b"\n") * 20)
-    with pytest.raises(DatasetError, match="accepted: a"):
-        list(stored.split.learn)
 
 
 def test_datasets_that_no_stage_draws_from_play_no_part(tmp_path: Path) -> None:
     changed = document()
     changed["datasets"]["c"] = {"path": "a.jsonl"}
     changed["stages"][1]["datasets"] = [{"id": "b", "weight": 1}, {"id": "c", "weight": 0}]
-    mix = mix_at(write_mix(tmp_path, changed))
-    assert used_datasets(mix.config) == ("a", "b")
-    assert mix.data.name == str(mix.config.path)
-    assert {item.id[0] for item in (*mix.split.learn, *mix.split.held_out)} == {"a", "b"}
+    split = plan_at(write_mix(tmp_path, changed)).data.split
+    assert {item.id[0] for item in (*split.learn, *split.held_out)} == {"a", "b"}
 
 
 def test_a_step_without_items_to_learn_on_is_refused_before_the_run(tmp_path: Path) -> None:
     path = write_mix(tmp_path)
     write_rows(tmp_path / "data" / "sub" / "b.jsonl", [])
-    assert mix_at(path).learnable["b"] == range(14, 14)
+    assert plan_at(path)
     with pytest.raises(DatasetError) as caught:
-        mix_at(path, stride=5)
+        plan_at(path, stride=5)
     assert str(caught.value) == (
         f"{tmp_path / 'data' / 'sub' / 'b.jsonl'}: got none; accepted: records that can be served and are not held out"
     )
 
 
 def test_stages_that_the_run_never_reaches_are_warned_of(tmp_path: Path) -> None:
-    path = write_mix(tmp_path)
-    assert list(mix_advice(mix_at(path), learning())) == [
+    def advice(**options: Any) -> list[str]:
+        return [each for each in plan_at(write_mix(tmp_path), **options).warnings if "never in force" in each]
+
+    assert advice() == [
         (
             "the run goes from step 0 to 7 of the 30 of its mix, one batch after another: never in force are mixed; "
             "dataset.mix_stride makes the steps longer"
         )
     ]
-    assert list(mix_advice(mix_at(path, stride=4), learning())) == []
-    assert len(list(mix_advice(mix_at(path, stride=10), learning(enabled=False)))) == 0
-    assert len(list(mix_advice(mix_at(path, stride=4), learning(enabled=False)))) == 1
-
-
-def test_a_stage_that_no_run_can_reach_is_warned_of_once(tmp_path: Path) -> None:
+    assert advice(stride=4) == []
     changed = document()
     changed["stages"].insert(0, {"name": "never", "until_step": 0, "datasets": [{"id": "b", "weight": 1}]})
-    advice = list(mix_advice(mix_at(write_mix(tmp_path, changed), stride=4), learning()))
-    assert advice == ["never in force, because until_step is not above 0: 'never'"]
+    (told,) = (each for each in plan_at(write_mix(tmp_path, changed), stride=4).warnings if "never in force" in each)
+    assert told == "never in force, because until_step is not above 0: 'never'"
 
 
 def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Path) -> None:
@@ -189,8 +149,6 @@ def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Pat
 
 
 def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path: Path) -> None:
-    from tfgrpo.pipelines.settings.pipeline_file import find_pipeline  # noqa: PLC0415
-
     given = {"dataset.mix": str(write_mix(tmp_path))}
     shipped = find_pipeline("tfgrpo-learning")
     own = tmp_path / "own.yaml"

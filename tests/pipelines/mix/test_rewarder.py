@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.pipelines.mixes import document, write_mix, write_rows
+from tests.support.pipelines.mixes import document, write_mix
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.mix.items import dataset_graders
 from tfgrpo.pipelines.plan.rewarders import build_scorers, close_scorers, mix_of, scorers_of
@@ -125,8 +125,6 @@ def test_processes_that_grade_build_the_same_rewarders(folder: Path) -> None:
     assert [(each.scorer.rewarder_id, each.weight, each.timeout_s) for each in planned] == [
         (each.scorer.rewarder_id, each.weight, each.timeout_s) for each in working
     ]
-    write_rows(folder / "data" / "a.jsonl", ["{"])
-    assert len(scorers_of(settings)) == 2
     plain: Any = scorers_of(Settings())
     assert [each.scorer.rewarder_id for each in plain] == ["gt", "relative"]
 

@@ -8,11 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.pipelines.mixes import ROWS, document, rows, write_mix, write_rows
-from tfgrpo.pipelines.mix.config import MixConfig, MixStage, load_mix_config
+from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
 from tfgrpo.pipelines.mix.sampling import MixSampler, locate, record_of, sample_id
 from tfgrpo.stores.errors import DatasetError
 
@@ -27,14 +25,6 @@ def test_the_stage_is_the_first_whose_boundary_lies_above_the_step_and_the_last_
     assert names == {-5: "warm-up", 0: "warm-up", 9: "warm-up", 10: "mixed", 29: "mixed", 30: "mixed", 10**9: "mixed"}
 
 
-@given(bounds=st.lists(st.integers(-50, 50), min_size=1, max_size=6, unique=True), step=st.integers(-60, 60))
-def test_stages_cover_every_step_once(bounds: list[int], step: int) -> None:
-    stages = tuple(MixStage.model_construct(name=str(bound), until_step=bound, datasets=()) for bound in sorted(bounds))
-    config = MixConfig(Path("x"), None, stages, {}, "")
-    above = [stage for stage in stages if step < stage.until_step]
-    assert config.stage_at(step) is (above[0] if above else stages[-1])
-
-
 def test_frequencies_are_weights_times_evenness(config: MixConfig) -> None:
     drawn = MixSampler(config).sample(20, 20_000)
     shares = Counter(sample.dataset_id for sample in drawn)
@@ -43,15 +33,6 @@ def test_frequencies_are_weights_times_evenness(config: MixConfig) -> None:
     assert len(counts) == 2 * ROWS
     for name, count in counts.items():
         assert count / 20_000 == pytest.approx((0.75 if name[0] == "b" else 0.25) / ROWS, abs=0.006)
-
-
-def test_a_stage_draws_from_its_own_datasets_with_replacement(config: MixConfig) -> None:
-    drawn = MixSampler(config).sample(0, 100)
-    assert {sample.dataset_id for sample in drawn} == {"a"}
-    assert len({sample.sample_id for sample in drawn}) <= ROWS < len(drawn)
-    for sample in drawn:
-        number = int(sample.sample_id.removeprefix("a:"))
-        assert sample.record == rows("a")[number]
 
 
 def test_a_seed_repeats_the_whole_stream_and_every_draw_advances_it(config: MixConfig, tmp_path: Path) -> None:
@@ -95,19 +76,6 @@ def test_threads_share_one_stream(config: MixConfig) -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == sorted(MixSampler(config).draw(20, 8 * 50 * 4))
-
-
-def test_records_that_cannot_be_served_are_never_drawn(tmp_path: Path) -> None:
-    path = write_mix(tmp_path, seed=1)
-    write_rows(tmp_path / "data" / "a.jsonl", ['{"answer": "1"}', *rows("a", 2), "[]"])
-    config = load_mix_config(path)
-    assert {number for _, number in MixSampler(config).draw(0, 200)} == {1, 2}
-    assert config.warnings == (
-        (
-            "dataset 'a': 2 of 4 records can be graded but not served; the first: "
-            f"{tmp_path / 'data' / 'a.jsonl'}:1: no 'prompt'"
-        ),
-    )
 
 
 def test_an_empty_dataset_loads_and_cannot_be_drawn_from(tmp_path: Path) -> None:

@@ -101,17 +101,6 @@ async def test_slow_graders_do_not_delay_samples(tmp_path):
         await asyncio.gather(*grading, return_exceptions=True)
 
 
-async def test_requests_for_a_slow_grader_do_not_delay_those_for_another(tmp_path):
-    async with in_process(rogue(tmp_path, "Dozing")) as (client, _):
-        waiting = [asyncio.create_task(graded(client, item(f"{RIGHT} hang"))) for _ in range(60)]
-        await asyncio.sleep(0.05)
-        assert (await graded(client, item(RIGHT, "plain:0")))[0]["reward"] == 1.0
-        assert not any(task.done() for task in waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-
 @pytest.mark.parametrize("name", ["Hanging", "Dozing"])
 async def test_what_is_being_graded_when_the_server_ends_is_answered_without_a_traceback(tmp_path, name, caplog):
     served = Served(rogue(tmp_path, name), timeout_s=20.0)

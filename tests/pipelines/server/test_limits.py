@@ -129,24 +129,6 @@ def turn(queue, *chunks):
     return queue.turn(arriving())
 
 
-async def test_no_more_are_let_in_than_the_limit_and_a_failure_gives_its_turn_back():
-    queue = BodyQueue(Limits(concurrency=2, queue=50))
-    inside = most = 0
-
-    async def one(number):
-        nonlocal inside, most
-        async with turn(queue, 10):
-            inside += 1
-            most = max(most, inside)
-            await asyncio.sleep(0)
-            inside -= 1
-            if number % 3 == 0:
-                raise ValueError
-
-    await asyncio.gather(*(one(number) for number in range(20)), return_exceptions=True)
-    assert (most, queue.present) == (2, 0)
-
-
 async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
     """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
     queue = BodyQueue(Limits(concurrency=50, max_held=100))

@@ -93,6 +93,12 @@ ROGUES = """
                 re.match(r"(a+)+$", "a" * 45 + "b")
             return _results(inputs, [1.0] * len(inputs))
 
+    class Echoing:
+        per_item = True
+
+        def grade_batch(self, inputs):
+            raise ValueError(inputs[0].completion)
+
     class Slow:
         '''Computes for half a second.'''
         def grade_batch(self, inputs):

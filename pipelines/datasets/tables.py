@@ -1,34 +1,31 @@
-"""Read tables as rows: Parquet files in small batches, and Hugging Face datasets by name or from a saved folder.
+"""Read tables as rows: Parquet files, and Hugging Face datasets by name or from a saved folder.
 
-The extra ``parquet`` installs pyarrow, the extra ``hf`` installs ``datasets``, which keeps the data memory-mapped, so that
-only the rows in use are in memory. Positions are row numbers from 0.
+The extra ``parquet`` installs pyarrow, the extra ``hf`` installs ``datasets``.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from tfgrpo.pipelines.datasets.sources.base import PREFIX, Row, RowSource, row_changed, unreadable
-from tfgrpo.pipelines.datasets.sources.json_text import strict_json
+from tfgrpo.pipelines.datasets.json_text import strict_json
+from tfgrpo.pipelines.datasets.rows import PREFIX, Row, RowSource, unreadable
 from tfgrpo.pipelines.settings.tree import FieldMap, first_part
 from tfgrpo.stores.errors import DatasetError, Problem
 from tfgrpo.stores.text import quoted_names
 
-_BATCH = 1024
-_HUB_NAME = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
-_NOT_TEXT = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
+_BATCH: Final = 1024
+_HUB_NAME: Final = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
+_NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
 """Types of columns that are read only for a field: decoding them takes other libraries, and much memory."""
-_HUB_ACCEPTED = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
+_HUB_ACCEPTED: Final = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 
 class ParquetSource(RowSource):
@@ -42,22 +39,11 @@ class ParquetSource(RowSource):
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row. Raise ``DatasetError`` if pyarrow or a required column is missing."""
         with self._opened() as file:
-            yield from _rows(self._records(file, None), self.name, self.fields)
-
-    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Yield rows by number; row groups without any of them are not read."""
-        wanted = set(positions)
-        values: dict[int, Mapping[str, Any]] = {}
-        with self._opened() as file:
-            groups = range(file.num_row_groups)
-            starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in groups)]
-            for group in {bisect(starts, position) - 1 for position in wanted} & {*groups}:
-                for number, record in enumerate(self._records(file, [group]), start=starts[group]):
-                    if number in wanted:
-                        values[number] = _values(record, self.fields)
-        if len(values) < len(wanted):
-            raise row_changed(self.name)
-        yield from (values[position] for position in positions)
+            schema = file.schema_arrow
+            types = dict(zip(schema.names, map(str, schema.types), strict=True))
+            columns = _read_columns(self.name, types, self.fields)
+            batches = file.iter_batches(batch_size=_BATCH, columns=columns)
+            yield from _rows((record for batch in batches for record in batch.to_pylist()), self.name, self.fields)
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -72,41 +58,24 @@ class ParquetSource(RowSource):
         except arrow_error as error:
             raise DatasetError.one(self.name, " ".join(str(error).split())[:200], "a Parquet file") from None
 
-    def _records(self, file: Any, groups: Sequence[int] | None) -> Iterator[Mapping[str, Any]]:
-        schema = file.schema_arrow
-        types = dict(zip(schema.names, map(str, schema.types), strict=True))
-        columns = _read_columns(self.name, types, self.fields)
-        for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups, columns=columns):
-            yield from batch.to_pylist()
-
 
 class HubSource(RowSource):
     """One split of a Hugging Face dataset."""
 
     def columns(self) -> list[str]:
         """Return the names of all columns."""
-        return list(self._whole.column_names)
+        return list(self._table.column_names)
 
     def rows(self) -> Iterator[Row | Problem]:
         """Yield every row. Raise ``DatasetError`` if the library, the dataset or a required column is missing."""
-        batches = self._table.iter(batch_size=_BATCH)  # row by row takes twenty times as long
+        types = {name: str(feature) for name, feature in self._table.features.items()}
+        # Row by row takes twenty times as long.
+        batches = self._table.select_columns(_read_columns(self.name, types, self.fields)).iter(batch_size=_BATCH)
         records = (dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True))
         yield from _rows(records, self.name, self.fields)
 
-    def values_at(self, positions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-        """Yield rows by number."""
-        for position in positions:
-            if position >= len(self._table):
-                raise row_changed(self.name)
-            yield _values(self._table[position], self.fields)
-
     @cached_property
     def _table(self) -> Any:
-        types = {name: str(feature) for name, feature in self._whole.features.items()}
-        return self._whole.select_columns(_read_columns(self.name, types, self.fields))
-
-    @cached_property
-    def _whole(self) -> Any:
         match = _HUB_NAME.fullmatch(self.name)
         if match is None:
             raise DatasetError.one("dataset.path", repr(self.name), _HUB_ACCEPTED)
@@ -150,11 +119,11 @@ def _loaded(library: Any, path: str, config: str | None, split: str) -> Any:
 
 
 def _rows(records: Iterable[Mapping[str, Any]], name: str, fields: FieldMap) -> Iterator[Row | Problem]:
-    for number, record in enumerate(records):
+    for number, record in enumerate(records, start=1):
         try:
-            yield Row(number + 1, _values(record, fields), number)
+            yield Row(f"{name}:{number}", _values(record, fields))
         except ValueError as error:
-            yield Problem(f"{name}:{number + 1}", str(error), f"a JSON object in the field {fields.metadata!r}")
+            yield Problem(f"{name}:{number}", str(error), f"a JSON object in the field {fields.metadata!r}")
 
 
 def _values(record: Mapping[str, Any], fields: FieldMap) -> dict[str, Any]:
