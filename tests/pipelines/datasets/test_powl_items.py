@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import pytest
@@ -49,15 +48,6 @@ def test_every_reference_is_a_valid_model_that_reads_back(item):
     assert sorted(labels_of(model)) == named == sorted(named) == item.metadata["labels"]
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.id)
-def test_every_description_is_prose_of_two_to_five_sentences(item):
-    prose = item.prompt.split(LABELS_LINE)[0]
-    assert 2 <= len(re.findall(r"[.!?](?:\s|$)", prose)) <= 5
-    assert "\n" not in prose
-    assert not any(operator in prose for operator in OPERATORS)
-    assert 3 <= len(item.metadata["labels"]) <= 9
-
-
 def test_all_operators_silent_steps_and_nesting_are_there_on_both_sides():
     for items in (LEARN, HELD_OUT):
         models = [parse_text(item.answer) for item in items]
@@ -74,18 +64,3 @@ def test_the_pipeline_pairs_both_files_wherever_it_is_started(tmp_path, monkeypa
     plan = build_plan(resolved, {})
     assert [item.id for item in plan.learn_items] == [item.id for item in LEARN]
     assert {item.id for item in plan.eval_items} == {item.id for item in HELD_OUT}
-
-
-def test_a_dataset_of_ones_own_is_not_measured_on_the_worlds_items(tmp_path):
-    path = str(shipped_dataset("powl"))
-    cli = {"dataset.path": path, "out": str(tmp_path)}
-    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("powl")), {})
-    assert {item.id for item in (*plan.learn_items, *plan.eval_items)} == {item.id for item in LEARN}
-    assert shipped_held_out("arithmetic") is None
-
-
-def test_the_pipeline_makes_a_plan_without_a_warning(tmp_path):
-    cli = {"out": str(tmp_path)}
-    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("powl")), {})
-    assert plan.warnings == ()
-    assert plan.simulated

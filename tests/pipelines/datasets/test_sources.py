@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tfgrpo.pipelines.datasets.datasets import load_dataset, read_dataset
-from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.datasets.sources import open_source
 from tfgrpo.pipelines.settings.tree import FieldMap
 from tfgrpo.stores.errors import DatasetError
@@ -157,11 +156,6 @@ def test_fields_may_lie_within_objects_and_ids_may_be_made_up(tmp_path: Path, wr
     found = read_dataset(write(tmp_path, rows), fields)
     assert said(found.items) == [(str(n), f"Q{n}?", str(n), {"n": n}) for n in range(5)]
     assert found.warnings == ()
-
-
-def test_a_path_that_leads_nowhere_is_an_absent_field(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path, [{"id": "a", "prompt": "x", "ask": "flat"}, {"id": "b", "prompt": "y", "ask": {}}])
-    assert [item.answer for item in load_dataset(path, FieldMap(answer="ask.gold"))] == ["", ""]
 
 
 def test_values_outside_json_become_text_or_are_refused(tmp_path: Path) -> None:
@@ -325,13 +319,3 @@ def test_name_config_and_split_reach_the_library(monkeypatch: pytest.MonkeyPatch
     for name in ("hf:owner/name:main#test", "hf:owner/name", "hf:name#train[:10%]"):
         assert len(load_dataset(name)) == len(ROWS)
     assert asked == [("owner/name", "main", "test"), ("owner/name", None, "train"), ("name", None, "train[:10%]")]
-
-
-def test_an_item_is_what_it_was(tmp_path: Path) -> None:
-    assert load_dataset(write_jsonl(tmp_path, ROWS[:1]))[0] == Item(
-        id="q-0",
-        prompt="Question 0?\nAnd “why”?",
-        answer="0",
-        metadata={"level": 0},
-        source=f"{tmp_path / 'items.jsonl'}:2",
-    )

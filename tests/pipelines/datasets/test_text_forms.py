@@ -69,11 +69,6 @@ def test_lines_that_end_in_a_carriage_return_alone_are_read(tmp_path: Path, name
     assert items[1].source in {f"{path}:{line}" for line in (2, 3, 4)}
 
 
-def test_a_header_that_lacks_a_name_is_shown_in_its_columns(tmp_path: Path) -> None:
-    (told,) = refusal(written(tmp_path, "id;question, if any;answer\na;x;1\n"))
-    assert "a header without 'prompt': 'id', 'question, if any', 'answer'" in told
-
-
 def test_a_bad_row_is_reported_with_the_separator_of_its_file(tmp_path: Path) -> None:
     (told,) = refusal(written(tmp_path, 'id;prompt\na;"x"y\n'))
     assert told.endswith("accepted: semicolon-separated values, in quotes where needed")
@@ -114,13 +109,6 @@ def test_an_array_of_objects_is_read_from_both_endings(tmp_path: Path, name: str
     rows = [{"id": str(number), "prompt": "x]},\n" * 999 + "\ue000😀" * number} for number in range(40)]
     path = written(tmp_path, f"\n {json.dumps(rows, indent=indent, ensure_ascii=False)}\n", name)
     assert prompts(path) == [row["prompt"] for row in rows]
-
-
-def test_json_lines_are_read_from_a_json_file(tmp_path: Path) -> None:
-    assert prompts(written(tmp_path, '{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "y"}\n', "items.json")) == [
-        "x",
-        "y",
-    ]
 
 
 ARRAY = "accepted: a JSON array of objects"

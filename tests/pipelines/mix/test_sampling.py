@@ -57,11 +57,6 @@ def test_the_stream_is_that_of_independent_choices(config: MixConfig) -> None:
     assert MixSampler(config).draw(15, 50) == expected
 
 
-@pytest.mark.parametrize("size", [0, -3])
-def test_no_samples_are_none(config: MixConfig, size: int) -> None:
-    assert MixSampler(config).sample(0, size) == []
-
-
 def test_threads_share_one_stream(config: MixConfig) -> None:
     sampler = MixSampler(config)
     found: list[tuple[str, int]] = []

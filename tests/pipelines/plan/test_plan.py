@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.support.pipelines.mixes import write_mix
-from tfgrpo.pipelines.datasets.datasets import load_dataset, shipped_dataset
 from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -69,10 +68,6 @@ def test_a_plan_loads_all_and_writes_no_file(make_plan: MakePlan, tmp_path: Path
     assert plan.sources["dataset.path"] == "command line --dataset"
     assert plan.cohort(1) == plan.cohort(1) != plan.cohort(2)
     assert plan.forecast.simulated
-
-
-def test_the_sweep_takes_at_most_a_sample(make_plan: MakePlan) -> None:
-    assert len(make_plan(tfgrpo__sample_size="5").eval_items) == 5
 
 
 def test_with_an_evaluation_dataset_every_item_is_learned_on(
@@ -302,12 +297,6 @@ def test_the_pack_of_a_plan_lets_in_no_longer_lessons_than_the_settings_allow(ma
     assert make_plan().pack.max_words == 32
 
 
-def test_held_out_items_that_are_learned_on_are_refused(make_plan: MakePlan, dataset: Path) -> None:
-    copy = dataset.with_name("copy.jsonl")
-    copy.write_bytes(dataset.read_bytes())
-    assert isinstance(refusal(make_plan, dataset__eval_path=str(copy)), DatasetError)
-
-
 @pytest.mark.parametrize(
     ("options", "warning"),
     [
@@ -331,12 +320,6 @@ def test_items_of_another_domain_than_the_pack_are_warned_of(
     )
 
 
-def test_a_file_smaller_than_the_sample_is_no_warning(make_plan: MakePlan) -> None:
-    plan = make_plan()
-    assert len(plan.learn_items) < plan.settings.tfgrpo.sample_size
-    assert not any("sample" in warning for warning in plan.warnings)
-
-
 def test_caps_that_suffice_are_not_warned_of(make_plan: MakePlan) -> None:
     plan = make_plan(budget__max_calls="100000", budget__max_tokens="100000000", budget__max_usd="1000")
     assert not any("it will stop early" in text for text in plan.warnings)
@@ -346,31 +329,6 @@ def test_with_the_flag_off_one_cohort_is_measured_without_a_comparison(make_plan
     plan = make_plan(tfgrpo__enabled="off")
     assert (plan.group_size, plan.learns) == (1, False)
     assert plan.forecast.calls.low == plan.forecast.calls.high == len(plan.cohort(1).items)
-
-
-@pytest.mark.parametrize("world", ["arithmetic", "ledger-tools", "unlearnable"])
-def test_shipped_items_read_without_a_complaint_but_equal_prompts(world: str) -> None:
-    assert len(load_dataset(shipped_dataset(world))) >= 100
-
-
-def test_the_shipped_learning_pipeline_makes_a_plan(tmp_path: Path) -> None:
-    resolved = resolve_settings(cli={"out": str(tmp_path)}, env={}, pipeline_path=find_pipeline("tfgrpo-learning"))
-    plan = build_plan(resolved, {})
-    assert plan.simulated
-    assert len(plan.learn_items) >= plan.settings.tfgrpo.sample_size
-    assert not any("sample" in warning for warning in plan.warnings)
-    assert not plan.paths.root.exists()
-
-
-def test_the_template_for_real_tasks_makes_a_plan(tmp_path: Path, dataset: Path) -> None:
-    cli = {
-        "dataset.path": str(dataset),
-        "model.name": "m",
-        "model.base_url": "http://localhost:1/v1",
-        "out": str(tmp_path),
-    }
-    plan = build_plan(resolve_settings(cli=cli, env={}, pipeline_path=find_pipeline("general")), {})
-    assert (plan.simulated, plan.pack.manifest.id, plan.group_size) == (False, "general", 4)
 
 
 def test_settings_survive_the_manifest() -> None:

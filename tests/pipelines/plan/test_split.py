@@ -42,11 +42,6 @@ def test_about_the_share_asked_for_is_held_out(make_items: Callable[..., tuple[I
     assert len(split_items(make_items(5000), share).held_out) / 5000 == pytest.approx(share, abs=0.02)
 
 
-def test_a_larger_share_keeps_what_a_smaller_one_held_out(make_items: Callable[..., tuple[Item, ...]]) -> None:
-    small = {item.id for item in split_items(make_items(100), 0.2).held_out}
-    assert small < {item.id for item in split_items(make_items(100), 0.4).held_out}
-
-
 def test_items_with_the_same_text_go_to_the_same_side() -> None:
     items = [Item(id=f"{n}-{copy}", prompt=f"Q {n} \n?", answer="") for n in range(50) for copy in range(3)]
     split = split_items(items, 0.4)
@@ -60,11 +55,6 @@ def test_too_few_items_are_refused_with_the_numbers(make_items: Callable[..., tu
         split_items(make_items(1), 0.3)
     with pytest.raises(DatasetError, match="got 3 items to learn on and 1 held out"):
         pair_datasets(make_items(3), make_items(1, "e"))
-
-
-def test_two_datasets_are_taken_as_they_are(make_items: Callable[..., tuple[Item, ...]]) -> None:
-    split = pair_datasets(make_items(3), make_items(4, "e"))
-    assert (split.learn, split.held_out) == (make_items(3), make_items(4, "e"))
 
 
 def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(
@@ -82,12 +72,3 @@ def test_held_out_items_that_are_learned_on_are_refused_by_id_and_by_text(
         "e.jsonl:1: got the id 'q-1', also at q.jsonl:2; accepted: held-out items that are not learned on",
         "e.jsonl:2: got the text of item 'q-2' at q.jsonl:3; accepted: held-out items that are not learned on",
     ]
-
-
-def test_many_overlaps_are_one_line_with_their_count(make_items: Callable[..., tuple[Item, ...]]) -> None:
-    with pytest.raises(DatasetError) as caught:
-        pair_datasets(make_items(80), make_items(80))
-    assert str(caught.value) == (
-        "q.jsonl: lines 1, 2, 3 and 77 more: got the id 'q-0', also at q.jsonl:1 (the first); "
-        "accepted: held-out items that are not learned on"
-    )
