@@ -42,7 +42,9 @@ class RecordCounts:
         """Raise ``PipelineError`` for scorers of these names that can use no record at all."""
         useless = [count for count in self._counts if count.name in names and 0 < count.total == count.unusable]
         if useless:
-            raise PipelineError([Problem(f"rewarders: {each.name}", str(each), _fitting(answers)) for each in useless])
+            column = read_column(answers)
+            fitting = f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"
+            raise PipelineError([Problem(f"rewarders: {each.name}", str(each), fitting) for each in useless])
 
 
 class _Count:
@@ -81,8 +83,3 @@ class _Count:
             which = ", ".join(names[:_KEYWORDS]) + (" and more" if len(names) > _KEYWORDS else "")
             where = f"in {self._partly:,} of {self.total:,} schemas, the first at {self._first}"
             yield f"{self.name} does not look at {which} {where}; json_conforms validates against the whole schema"
-
-
-def _fitting(answers: Sequence[str]) -> str:
-    column = read_column(answers)
-    return f"a rewarder that can; for gt `match: {MATCH_OF.get(column.kind, 'auto')}` fits: {column}"

@@ -148,40 +148,38 @@ def read_data(settings: Settings, config: MixConfig | None) -> RunData:
 
 def read_every(settings: Settings, config: MixConfig | None) -> tuple[Dataset, ...]:
     """Return the datasets of a run whole, sealed ones last. Raise ``DatasetError`` with the problems of all."""
-    if config is not None:
-        from tfgrpo.pipelines.mix.items import mix_data  # noqa: PLC0415 - a run on a dataset needs no mix
-
-        read = [mix_data(config)]
-    else:
-        checks, sealed = ProblemCollector(), settings.dataset.sealed_path
-        paths = [*_paths(settings), *([] if sealed is None else [sealed])]
-        read = [data for path in paths for data in checks.run(read_dataset, path, settings.dataset.fields)]
-        checks.raise_problems()
-    return tuple(read)
+    sealed = settings.dataset.sealed_path
+    return tuple(_read(settings, config, *([] if sealed is None else [sealed])))
 
 
 def _open_data(settings: Settings, config: MixConfig | None) -> RunData:
-    """Return the data of a run on a staged mix, or without one on one or two datasets.
-
-    Raise ``DatasetError`` with the problems of all.
-    """
-    if config is not None:
-        from tfgrpo.pipelines.mix.items import LearningMix, mix_data  # noqa: PLC0415 - a run on a dataset needs no mix
-
-        data = mix_data(config)
-        split = split_items(data.items, settings.dataset.held_out)
-        mix = LearningMix(config, settings.dataset.mix_stride, split.learn)
-        mix.refuse_empty(settings.tfgrpo)
-        _refuse_without_answers(settings, [data])
-        return RunData(split, (*mix.advice(settings.tfgrpo), *data.warnings), data.domains, mix)
-    checks = ProblemCollector()
-    fields, share = settings.dataset.fields, settings.dataset.held_out
-    read = [data for path in _paths(settings) for data in checks.run(read_dataset, path, fields)]
-    checks.raise_problems()
+    """Return the data of a run on a staged mix, or without one on one or two datasets. Raise ``DatasetError``."""
+    read = _read(settings, config)
     _refuse_without_answers(settings, read)
-    split = split_items(read[0].items, share) if len(read) == 1 else pair_datasets(*(each.items for each in read))
+    one, *other = (dataset.items for dataset in read)
+    split = pair_datasets(one, *other) if other else split_items(one, settings.dataset.held_out)
+    domains = frozenset().union(*(each.domains for each in read))
     warnings = tuple(warning for each in read for warning in each.warnings)
-    return RunData(split, warnings, frozenset().union(*(each.domains for each in read)), None)
+    if config is None:
+        return RunData(split, warnings, domains, None)
+    from tfgrpo.pipelines.mix.items import LearningMix  # noqa: PLC0415 - a run on a dataset needs no mix
+
+    mix = LearningMix(config, settings.dataset.mix_stride, split.learn)
+    mix.refuse_empty(settings.tfgrpo)
+    return RunData(split, (*mix.advice(settings.tfgrpo), *warnings), domains, mix)
+
+
+def _read(settings: Settings, config: MixConfig | None, *more: str) -> list[Dataset]:
+    """Return the data of a mix, or one or two datasets and ``more`` of them. Raise ``DatasetError`` with all problems."""
+    if config is not None:
+        from tfgrpo.pipelines.mix.items import mix_data  # noqa: PLC0415 - as above
+
+        return [mix_data(config)]
+    checks = ProblemCollector()
+    paths = (*_paths(settings), *more)
+    read = [data for path in paths for data in checks.run(read_dataset, path, settings.dataset.fields)]
+    checks.raise_problems()
+    return read
 
 
 def _paths(settings: Settings) -> list[str]:

@@ -154,8 +154,13 @@ def build_plan(
     reading = ReferenceReading.of(settings, rewarders[0], every, named=named)
     settings = reading.settings
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
-    evaluation = _evaluation(data[0], settings, saturated=saturated, sealed=sealed)
-    groups = 0 if measuring is None else max(1, measuring // settings.tfgrpo.measuring_size)
+    learning, sweep_size = settings.tfgrpo, settings.gate.group_size
+    if sealed:
+        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=sweep_size)
+    else:
+        held_out = data[0].split.held_out
+        evaluation = draw_evaluation(held_out, settings=learning, actors=sweep_size, saturated=saturated)
+    groups = 0 if measuring is None else max(1, measuring // learning.measuring_size)
     ahead = _ahead(base, data[0], evaluation, groups=groups, saturated=saturated, sealed=sealed)
     if measuring is None and not sealed:
         ahead = _corrected(ahead, paths[0], base.models)
@@ -180,14 +185,6 @@ def build_plan(
         paths=paths[0],
         opens_sealed=sealed,
     )
-
-
-def _evaluation(data: RunData, settings: Settings, *, saturated: bool, sealed: bool) -> Cohort:
-    """Return the items of the sweep."""
-    learning, actors = settings.tfgrpo, settings.gate.group_size
-    if sealed:
-        return sealed_cohort(data.sealed, settings=learning, actors=actors)
-    return draw_evaluation(data.split.held_out, settings=learning, actors=actors, saturated=saturated)
 
 
 def _ahead(

@@ -118,7 +118,14 @@ class ReferenceReading:
         known = [*islice(items, _COUNTED)]
         answers = [answer for item in known for answer in item.accepted]
         proposal = None if named or not known else proposed_rewards(known)
-        entries = proposal.entries if proposal is not None else _with_options(settings.rewarders, answers)
+        entries = settings.rewarders
+        if proposal is not None:
+            entries = proposal.entries
+        elif answers:
+            options = (options_for_references(entry.name, entry.options, answers) for entry in entries)
+            entries = tuple(
+                entry.model_copy(update={"options": each}) for entry, each in zip(entries, options, strict=True)
+            )
         if entries != settings.rewarders:
             settings = settings.model_copy(update={"rewarders": entries})
             rewarders = build_scorers(settings, None)
@@ -134,12 +141,3 @@ class ReferenceReading:
         missing = [f"{gt.rewarder_id}: {text}" for gt in comparing if (text := gt.missing(answers))]
         chosen = "" if proposal is None else f"{entries[0].name}, chosen by what the dataset holds: {proposal.reason}"
         return cls(settings, rewarders, lines, (*missing, *counts.warnings), chosen)
-
-
-def _with_options(entries: tuple[RewarderSettings, ...], answers: Sequence[str]) -> tuple[RewarderSettings, ...]:
-    return tuple(
-        entry.model_copy(update={"options": options_for_references(entry.name, entry.options, answers)})
-        if answers
-        else entry
-        for entry in entries
-    )

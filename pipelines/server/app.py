@@ -109,10 +109,7 @@ _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": Refusal, "description": "No sample has such an id, or the stage has no records to draw from."},
     408: {"model": Refusal, "description": "The body does not arrive in time."},
     413: {"model": Refusal, "description": "The body is too large."},
-    503: {
-        "model": Refusal,
-        "description": "Too many wait, graders failed, or the server is being stopped; come again.",
-    },
+    503: {"model": Refusal, "description": "Too many wait, graders failed, or the server stops; come again."},
 }
 
 
@@ -132,17 +129,14 @@ def data_app(
     With a ``token`` every path but ``/healthz`` requires it. ``local_only``: serve clients only that address loopback.
     """
     handlers = _Handlers(service, limits, telemetry, GradeTally(telemetry), say if verbose else None, say)
-    refused: dict[int | type[Exception], Any] = {
-        HTTPException: _refused,
-        RequestValidationError: _bad_body,
-        Exception: _internal_error,
-    }
     about = "Samples of a staged data mix, and rewards for completions of them."
-    app = FastAPI(title="tfgrpo data server", description=about, version=version, exception_handlers=refused)
+    app = FastAPI(title="tfgrpo data server", description=about, version=version)
+    app.exception_handler(HTTPException)(_refused)
+    app.exception_handler(RequestValidationError)(_bad_body)
+    app.exception_handler(Exception)(_internal_error)
     with_token = {} if token is None else _WRONG_TOKEN
-    guards = (
-        [] if token is None else [Security(HTTPBearer(auto_error=False))]
-    )  # described here, checked by ``_refusal``
+    # Described here, checked by ``_refusal``.
+    guards = [] if token is None else [Security(HTTPBearer(auto_error=False))]
     app.get("/healthz", response_model=Health)(handlers.health)
     app.get("/meta", response_model=MetaReply, responses=with_token, dependencies=guards)(handlers.meta)
     posted: dict[str, Any] = {"responses": {**with_token, **_REFUSALS}, "dependencies": guards}

@@ -35,32 +35,12 @@ def write_jsonl(folder: Path, rows: list[dict[str, Any]], name: str = "items.jso
     return str(path)
 
 
-def write_csv(
-    folder: Path, rows: list[dict[str, Any]], name: str = "items.csv", *, form: str = "utf-8-sig", delimiter: str = ","
-) -> str:
+def write_csv(folder: Path, rows: list[dict[str, Any]], name: str = "items.csv") -> str:
     path = folder / name
-    with path.open("w", encoding=form, newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), delimiter=delimiter)
+    with path.open("w", encoding="utf-8-sig", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
         writer.writeheader()
         writer.writerows({**row, "metadata": json.dumps(row["metadata"])} for row in rows)
-    return str(path)
-
-
-def write_semicolons(folder: Path, rows: list[dict[str, Any]]) -> str:
-    return write_csv(folder, rows, delimiter=";")
-
-
-def write_tabs(folder: Path, rows: list[dict[str, Any]]) -> str:
-    return write_csv(folder, rows, "items.TSV", delimiter="\t")
-
-
-def write_utf16(folder: Path, rows: list[dict[str, Any]]) -> str:
-    return write_csv(folder, rows, form="utf-16", delimiter="\t")
-
-
-def write_utf16_jsonl(folder: Path, rows: list[dict[str, Any]]) -> str:
-    path = Path(write_jsonl(folder, rows))
-    path.write_bytes(b"\xfe\xff" + path.read_text(encoding="utf-8-sig").encode("utf-16-be"))
     return str(path)
 
 
@@ -108,10 +88,9 @@ def write_hub(folder: Path, rows: list[dict[str, Any]]) -> str:
     return f"hf:{folder / 'repo'}"
 
 
-TEXTS: list[Write] = [
-    write_jsonl, write_csv, write_semicolons, write_tabs, write_utf16, write_utf16_jsonl, write_array,
+KINDS: list[Write] = [
+    write_jsonl, write_csv, write_array, write_parquet, write_folder, write_saved, write_splits, write_hub
 ]  # fmt: skip
-KINDS: list[Write] = [*TEXTS, write_parquet, write_folder, write_saved, write_splits, write_hub]
 
 
 @pytest.fixture(autouse=True)

@@ -286,23 +286,6 @@ def test_an_absolute_path_needs_no_root_and_a_bad_root_is_reported_once(tmp_path
     assert len(refusal(write_mix(tmp_path, changed))) == 2
 
 
-def test_merge_keys_are_not_taken_for_duplicates(tmp_path: Path) -> None:
-    write_mix(tmp_path)
-    path = tmp_path / "rl_data_config.yaml"
-    path.write_text(
-        """
-paths: {data_root: data}
-datasets:
-  a: &a {path: a.jsonl, graders: []}
-  b: &b {<<: *a, path: sub/b.jsonl}
-  c: {<<: *b, graders: [math_exact], grader_weights: [1]}
-stages: [{name: s, until_step: 1, datasets: [{id: c, weight: 1}]}]
-""",
-        encoding="utf-8",
-    )
-    assert load_mix_config(path).datasets["c"].records.path.name == "b.jsonl"
-
-
 @pytest.mark.parametrize("token", ["sk-abc", 12345678, [12345678], 1.5])
 def test_a_token_in_place_of_its_variable_is_refused_and_never_shown(tmp_path: Path, token: object) -> None:
     remote = {"type": "remote_http", "url": "http://127.0.0.1:9/g", "token_env": token}

@@ -25,21 +25,6 @@ def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(t
     assert f"{tmp_path / 'data' / 'a.jsonl'}:21: '3, 7' is no single number" in warning
 
 
-def test_keywords_that_json_schema_does_not_look_at_are_counted_when_a_mix_is_loaded(tmp_path: Path) -> None:
-    changed = document()
-    changed["datasets"]["a"] = {"path": "a.jsonl", "graders": ["json_schema"], "grader_weights": [1.0]}
-    path = write_mix(tmp_path, changed)
-    assert load_mix_config(path).warnings == ()
-    schemas = ['{"required": ["a"]}', '{"required": ["a"], "enum": [1]}', {"required": ["a"]}]
-    own = [{"prompt": "p", "answer": "1", "metadata": {"schema": schema}} for schema in schemas]
-    write_rows(tmp_path / "data" / "a.jsonl", [*rows("a"), *own])
-    (warning,) = load_mix_config(path).warnings
-    assert warning == (
-        "dataset 'a': json_schema does not look at enum, anything (no JSON text of an object) in 2 of 23 schemas, the first "
-        f"at {tmp_path / 'data' / 'a.jsonl'}:22; json_conforms validates against the whole schema"
-    )
-
-
 NO_GRADERS = """
     import re
 

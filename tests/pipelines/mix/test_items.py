@@ -148,19 +148,6 @@ def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Pat
     assert any("the graders of the data mix are not used" in warning for warning in listed.warnings)
 
 
-def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path: Path) -> None:
-    given = {"dataset.mix": str(write_mix(tmp_path))}
-    shipped = find_pipeline("tfgrpo-learning")
-    own = tmp_path / "own.yaml"
-    own.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
-    first = {
-        path: resolve_settings(cli=given, env={}, pipeline_path=path).settings.rewarders[0].name
-        for path in (shipped, own)
-    }
-    assert first == {shipped: "dataset_graders", own: "gt"}
-    assert resolve_settings(cli={}, env={}, pipeline_path=shipped).settings.rewarders[0].name == "gt"
-
-
 @pytest.mark.parametrize("key", ["dataset.path", "dataset.eval_path"])
 def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -208,3 +195,16 @@ def test_ground_truth_without_any_answer_in_the_mix_is_refused(tmp_path: Path) -
     make_plan(tmp_path, path)
     with pytest.raises(DatasetError, match="no answer in any item"):
         make_plan(tmp_path, path, rewarders='[{"name": "gt"}]')
+
+
+def test_rewarders_of_a_shipped_pipeline_give_way_to_the_mix_and_those_of_an_own_file_do_not(tmp_path: Path) -> None:
+    given = {"dataset.mix": str(write_mix(tmp_path))}
+    shipped = find_pipeline("tfgrpo-learning")
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    first = {
+        path: resolve_settings(cli=given, env={}, pipeline_path=path).settings.rewarders[0].name
+        for path in (shipped, own)
+    }
+    assert first == {shipped: "dataset_graders", own: "gt"}
+    assert resolve_settings(cli={}, env={}, pipeline_path=shipped).settings.rewarders[0].name == "gt"
