@@ -45,7 +45,8 @@ def csv_rows(stream: BinaryIO, path: str, fields: FieldMap, order: Sequence[str]
     try:
         header = _stripped(next(reader, []))
     except csv.Error as error:
-        yield Problem(f"{path}:{form.line}", _explained(error), f"a header of {separated} names")
+        where = f"{path}:{reader.line_num + form.line - 1}"
+        yield Problem(where, _explained(error), f"a header of {separated} names")
         return
     if problem := _header_problem(header, f"{path}:{form.line}", fields):
         yield problem

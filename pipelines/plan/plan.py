@@ -73,7 +73,7 @@ class Plan(BasePlan):
     sources: Mapping[str, str]
     """Source of each setting by dotted key."""
     data: RunData
-    """Items to learn on and held-out items; a large dataset is not in memory."""
+    """Items to learn on and held-out items."""
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
