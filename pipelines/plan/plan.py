@@ -150,16 +150,16 @@ def build_plan(
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
     every = chain(data[0].split.learn, data[0].split.held_out) if data[0].mix is None else ()
-    named = resolved.sources["rewarders"] != "default"
-    reading = ReferenceReading.of(settings, rewarders[0], every, named=named)
+    reading = ReferenceReading.of(settings, rewarders[0], every, named=resolved.sources["rewarders"] != "default")
     settings = reading.settings
+    guards = guard_warnings(settings, env, resolved.sources)
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
     learning, sweep_size = settings.tfgrpo, settings.gate.group_size
-    if sealed:
-        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=sweep_size)
-    else:
-        held_out = data[0].split.held_out
-        evaluation = draw_evaluation(held_out, settings=learning, actors=sweep_size, saturated=saturated)
+    evaluation = (
+        sealed_cohort(data[0].sealed, settings=learning, actors=sweep_size)
+        if sealed
+        else draw_evaluation(data[0].split.held_out, settings=learning, actors=sweep_size, saturated=saturated)
+    )
     groups = 0 if measuring is None else max(1, measuring // learning.measuring_size)
     ahead = _ahead(base, data[0], evaluation, groups=groups, saturated=saturated, sealed=sealed)
     if measuring is None and not sealed:
@@ -174,12 +174,7 @@ def build_plan(
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=(
-            *guard_warnings(settings, env, resolved.sources),
-            *data[0].warnings,
-            *reading.warnings,
-            *_advice(base, data[0], ahead),
-        ),
+        warnings=(*guards, *data[0].warnings, *reading.warnings, *_advice(base, data[0], ahead)),
         references=reading.lines,
         chosen_rewards=reading.chosen,
         paths=paths[0],

@@ -132,7 +132,7 @@ def turn(queue, *chunks):
 async def test_bodies_together_are_bounded_and_a_large_one_is_read_to_its_end():
     """Beyond the limit there is one chunk of each body at most, and the one body that goes on when all of them wait."""
     queue = BodyQueue(Limits(concurrency=50, max_held=100))
-    sizes = (60, 30, 30, 300, 10, 90, 1, 99, 2)
+    sizes = (90, 90, 90, 90, 90, 90, 90, 300, 1)
     most = 0
 
     async def one(size):
