@@ -34,14 +34,14 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
             read += 1
             yield b" " * 1000
 
-    async with in_process(mix(tmp_path), limits=Limits(max_body=50_000)) as (client, _):
-        announced = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 60_000)]})
+    async with in_process(mix(tmp_path), limits=Limits(max_body=100_000)) as (client, _):
+        announced = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 110_000)]})
         streamed = await client.post("/grade", content=endless(), headers={"content-type": "application/json"})
         small = await client.post("/sample", json={"iteration": 0, "batch_size": 1, "more": "x" * 70_000})
-        fits = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 40_000)]})
+        fits = await client.post("/grade", json={"iteration": 0, "items": [item("x" * 80_000)]})
     assert [reply.status_code for reply in (announced, streamed, small, fits)] == [413, 413, 413, 200]
-    assert "50000 bytes" in announced.json()["detail"]
-    assert read < 60
+    assert "100000 bytes" in announced.json()["detail"]
+    assert read < 110
 
 
 async def test_a_body_that_never_arrives_releases_its_slot(tmp_path):

@@ -195,10 +195,10 @@ async def test_an_empty_dataset_and_one_with_a_colon_in_its_name_are_served(tmp_
 
 async def test_half_a_surrogate_pair_is_graded_logged_and_answered_like_any_text(tmp_path):
     async with in_process(rogue(tmp_path, "Echoing"), verbose=True) as (client, served):
-        body = json.dumps({"iteration": 0, "items": [item("<think>\ud800</think>\n42 é")]})
+        body = json.dumps({"iteration": 0, "items": [item("<think>\ud800</think>\n42 é", completion_index=7)]})
         response = await client.post("/grade", content=body, headers=JSON)
     (result,) = response.json()["results"]
-    assert (response.status_code, "\ud800" in result["error"], "é" in result["error"]) == (200, True, True)
+    assert (response.status_code, "\ud800" in result["error"], "é #7" in result["error"]) == (200, True, True)
     assert "\ud800" in served.messages[-1]
 
 
@@ -235,6 +235,9 @@ async def test_the_reply_has_the_reward_of_every_grader_on_request(tmp_path):
         {"reasoning_format": 1.0},
     ]
     assert results == silent
+    async with in_process(rogue(tmp_path, "Fine", multiplicative=True)) as (client, _):
+        answer = await client.post("/grade", json={"iteration": 0, "items": [item()], "parts": True})
+    assert list(answer.json()["results"][0]["parts"]) == ["reasoning_format", "Fine"], "the parts of the sum come first"
 
 
 async def test_an_internal_error_is_answered_without_details(path, monkeypatch):

@@ -97,7 +97,7 @@ ROGUES = """
         per_item = True
 
         def grade_batch(self, inputs):
-            raise ValueError(inputs[0].completion)
+            raise ValueError(f"{inputs[0].completion} #{inputs[0].completion_index}")
 
     class Slow:
         '''Computes for half a second.'''
