@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
+from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.functions import named_problems
-from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
     UNIT,

@@ -156,7 +156,7 @@ class GroundTruth(Options, ItemScorer):
             number = reference_number(text, self.decimal)
             if number is None:
                 raise RewardError(f"the reference {shown(text)} is no single number")
-            return NumberReference(number, text, self.decimal, tolerance)
+            return NumberReference(text, number, self.decimal, tolerance)
         return self._textual(bare_reference(text), options)
 
     def _textual(self, bare: str, options: Mapping[str, str]) -> Reference:

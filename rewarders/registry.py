@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast, get_args
 
+from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, bound, constructed, fits, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
-from tfgrpo.rewarders.matching import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.scorer import (
     Abstained,
     GraderInput,

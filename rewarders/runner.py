@@ -15,9 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import Work, all_of, late, outcome_of, perform, size
+from tfgrpo.rewarders.calling import Work, all_of, failed, group_verdicts, late, outcome_of, perform, size
 from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, walk, weighted_mean
-from tfgrpo.rewarders.matching import failed, group_verdicts
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,

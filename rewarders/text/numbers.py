@@ -221,19 +221,22 @@ class Number:
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
-    r"""Return the number that an output states; None when it states none.
+    """Return the number that an output states, as ``number_of`` does; None when it states none."""
+    stated = stated_answer(text)
+    return None if stated is None else number_of(stated, decimal)
 
-    It is the one in the part that ``stated_answer`` finds. Without a mark it is the only number of the text, else the one
-    that the last line concludes with. A part of something else, as in ``12\pi``, is none, and neither is one of several, as
-    in ``Answer: 12 or 13``. Raises ``RewardError`` where several numbers are stated and no line concludes with one.
+
+def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
+    r"""Return the number of what an output states; None for none.
+
+    Without a mark it is the only number of the text, else the one that the last line concludes with. A part of something
+    else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
+    several numbers are stated and no line concludes with one.
     """
     # Most answers of a dataset of numbers are plain integers, which need no search.
-    integer = _integer(text)
+    integer = _integer(stated.whole)
     if integer is not None:
         return integer
-    stated = stated_answer(text)
-    if stated is None:
-        return None
     if not stated.is_marked:
         return _concluded_number(stated, decimal)
     read = boxed_number if stated.source == "box" else stated_number

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
-from tfgrpo.rewarders.faults import each_alone
+from tfgrpo.rewarders.faults import caught, described
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutStatus, RolloutUsage, Sampling
 from tfgrpo.stores.errors import RewardError, ShapeError, ShapeProblem
 from tfgrpo.stores.frozen_json import EMPTY, Json, frozen
@@ -214,7 +213,8 @@ def rewards_of(returned: object, expected: int, *, allow_nan: bool) -> list[Roll
 
 def checked_rewards(values: Sequence[object], *, allow_nan: bool) -> list[RolloutReward | str]:
     """Return each value as a reward, or the reason why it is invalid."""
-    return each_alone(values, partial(_reward, allow_nan=allow_nan), "reward: {}".format)
+    found = [caught(_reward, value, allow_nan=allow_nan) for value in values]
+    return [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in found]
 
 
 def _reward(value: object, *, allow_nan: bool) -> RolloutReward:

@@ -71,7 +71,7 @@ class NumberMatch(Options, ItemScorer):
             given = shown(reference) if isinstance(reference, str) else f"of type {type(reference).__name__}"
             raise RewardError(f"the reference {given} is no single number")
         # By way of the text, which makes the tolerance 0.1 one tenth exactly.
-        compared = NumberReference(gold, text, self.decimal, Fraction(str(self.tolerance)))
+        compared = NumberReference(text, gold, self.decimal, Fraction(str(self.tolerance)))
         return answer is not None and compared.compare(answer).right
 
     def unusable(self, record: Mapping[str, Any]) -> str | None:
