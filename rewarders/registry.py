@@ -49,8 +49,8 @@ class _BuiltIn(NamedTuple):
 
 _BUILTIN: Final = "graders.builtin"
 _TABLE: Final[Mapping[str, _BuiltIn]] = {
-    "category_match": _BuiltIn(f"{_BUILTIN}.labels", "CategoryMatch", needs_answer=True),
-    "choice": _BuiltIn(f"{_BUILTIN}.texts", "Choice", needs_answer=True, parses=False),
+    "category_match": _BuiltIn(f"{_BUILTIN}.answers", "CategoryMatch", needs_answer=True),
+    "choice": _BuiltIn(f"{_BUILTIN}.answers", "Choice", needs_answer=True, parses=False),
     "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
     "completion_length_cap": _BuiltIn(f"{_BUILTIN}.formats", "CompletionLengthCap"),
     "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost", parses=False),
@@ -67,14 +67,14 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "json_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "JsonSchema"),
     "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
     "judge": _BuiltIn("judge.judge", "judge", parses=False),
-    "label_match": _BuiltIn(f"{_BUILTIN}.labels", "LabelMatch", needs_answer=True),
+    "label_match": _BuiltIn(f"{_BUILTIN}.answers", "LabelMatch", needs_answer=True),
     "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency", parses=False),
     "latex_only": _BuiltIn(f"{_BUILTIN}.formats", "LatexOnly"),
     "math-verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "math_exact": _BuiltIn(f"{_BUILTIN}.number_match", "MathExact", needs_answer=True),
+    "math_exact": _BuiltIn(f"{_BUILTIN}.answers", "MathExact", needs_answer=True),
     "math_verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "number_match": _BuiltIn(f"{_BUILTIN}.number_match", "NumberMatch", needs_answer=True),
-    "number_only": _BuiltIn(f"{_BUILTIN}.number_match", "NumberOnly"),
+    "number_match": _BuiltIn(f"{_BUILTIN}.answers", "NumberMatch", needs_answer=True),
+    "number_only": _BuiltIn(f"{_BUILTIN}.answers", "NumberOnly"),
     "powl_equal": _BuiltIn("powl.scoring", "powl_equal", place="process", parses=False),
     "powl_footprint": _BuiltIn("powl.scoring", "powl_footprint", place="process", parses=False),
     "powl_group_consensus": _BuiltIn("powl.scoring", "powl_group_consensus", place="process", parses=False),
@@ -282,10 +282,10 @@ def _of_object(name: str, found: object, where: str) -> Scorer:
         score_range = declared_range(found)
     except OptionError as error:
         raise PipelineError.one(where, error.given, error.accepted) from error
-    traits: dict[str, Any] = {
-        each: getattr(found, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
-    }
+    traits: dict[str, Any] = {each: getattr(found, each, None) for each in ("unusable", "overlooked", "judge_loads")}
     traits |= {"place": "thread", "score_range": score_range, "made_from": found}
+    if isinstance(found, ItemScorer) and type(found).wanted is ItemScorer.wanted:
+        traits["unusable"] = None  # it compares with nothing
     if callable(call := getattr(found, "score_one", None)):
         return Scorer(name, call, **traits)
     if callable(call := getattr(found, "grade_batch", None)):

@@ -121,7 +121,7 @@ KINDS = """
     from __future__ import annotations
     from dataclasses import dataclass
     from typing import ClassVar
-    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput, grader
+    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput
     from tfgrpo.rewarders.scorer import Abstained
     from tfgrpo.stores.errors import OptionError, PipelineError, Problem
     from tfgrpo.stores.outcomes import RewardScore
@@ -195,10 +195,6 @@ KINDS = """
 
     async def later_lengths(context):
         return lengths(context)
-
-    @grader
-    def decorated(item: GraderInput) -> float:
-        return 0.5
 
     number = 7
 
@@ -282,7 +278,7 @@ OBJECTS = [
     ("Outer.Inner", {}), ("Group", {}), ("Group", {"worth": 0.5}), ("Called", {}), ("Called", {"reward": 0.5}),
     ("CalledLater", {}), ("instance", {}), ("group_instance", {}), ("factory", {}), ("factory", {"reward": 0.5}),
     ("loose_factory", {"reward": 0.5}), ("score", {}), ("scaled", {"scale": 2.0}), ("same", {}),
-    ("same", {"least": 2, "most": 3}), ("later_score", {}), ("lengths", {}), ("later_lengths", {}), ("decorated", {}),
+    ("same", {"least": 2, "most": 3}), ("later_score", {}), ("lengths", {}), ("later_lengths", {}),
 ]  # fmt: skip
 
 
@@ -298,7 +294,7 @@ def test_objects_classes_factories_and_functions_are_scorers(folder, module, att
 
 
 async def test_a_worker_process_makes_each_of_them_again(folder):
-    kinds = [each for each in OBJECTS if each[0] in ("Plain", "Called", "later_lengths", "decorated", "scaled")]
+    kinds = [each for each in OBJECTS if each[0] in ("Plain", "Called", "later_lengths", "scaled")]
     for attr, options in kinds[-3:]:
         scorer = built(f"my_kinds.py:{attr}", **options)
         assert scorer.place == "process"
@@ -335,7 +331,6 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
         ("my_kinds.py:Refuses", {}, "options: got a is 1; accepted: 2"),
         ("my_kinds.py:leaves", {}, "got SystemExit: 2; accepted: values that leaves takes"),
         ("my_kinds.py:instance", {"reward": 1}, "got reward; accepted: no options: it is an object already"),
-        ("my_kinds.py:decorated", {"reward": 1}, "accepted: no options: it is an object already"),
         ("my_kinds.py:score", {"scale": 1}, "options: got scale; accepted: the options of score("),
         ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
         ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),

@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program, reason_of
+from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
@@ -62,7 +62,7 @@ class CodeTests(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the share, and the first test that failed."""
-        tests = _tests_of(item)
+        tests = self.wanted(item)
         code = _solution(item)
         if not code.strip():
             return RewardScore("", 0.0, "no code in the output")
@@ -79,9 +79,19 @@ class CodeTests(Options, ItemScorer):
         score = float(passed == len(tests)) if self.all else passed / len(tests)
         return RewardScore("", score, f"{passed} of {len(tests)} tests passed{first}")
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no code can be tested; None if it can."""
-        return reason_of(lambda: _tests_of(GraderInput.of("", record, "")))
+    def wanted(self, item: GraderInput) -> Sequence[_Test]:
+        """Return the tests of a record. Raise ``RewardError`` without any."""
+        cases = column(item, "cases")
+        if cases is not None:
+            tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
+        else:
+            given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
+            imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
+            before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
+            tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
+        if not tests:
+            raise RewardError(_NO_TESTS)
+        return tests
 
     def _failure(self, code: str, test: _Test) -> str | None:
         """Return why a test fails; None if it passes."""
@@ -137,21 +147,6 @@ def _solution(item: GraderInput) -> str:
     if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None:
         return f"{prompt}\n{code}"  # HumanEval: imports and helpers are in the prompt, or only a body was asked for
     return code
-
-
-def _tests_of(item: GraderInput) -> Sequence[_Test]:
-    """Return the tests of a record. Raise ``RewardError`` without any."""
-    cases = column(item, "cases")
-    if cases is not None:
-        tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
-    else:
-        given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
-        imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
-        before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
-        tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
-    if not tests:
-        raise RewardError(_NO_TESTS)
-    return tests
 
 
 def _case(case: Any) -> _Test:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer, metadata, reason_of
+from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import Options, refusal
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 from tfgrpo.rewarders.text.json_values import json_in, load_json
@@ -55,13 +55,8 @@ class JsonConforms(Options, ItemScorer):
         violation = self._violation(item)
         return RewardScore("json_conforms", float(violation is None), violation or "conforms to the schema")
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be validated; None if one can."""
-        reason = reason_of(lambda: self._validators(GraderInput.of("", record, "")))
-        return None if reason is None else reason.removeprefix("json_conforms: ")
-
     def _violation(self, item: GraderInput) -> str | None:
-        validators = self._validators(item)
+        validators = self.wanted(item)
         text = _answer(item)
         if text is None:
             return "no answer after the reasoning"
@@ -73,19 +68,20 @@ class JsonConforms(Options, ItemScorer):
             try:
                 found = next(iter(validator.iter_errors(value)), None)
             except RecursionError:
-                raise RewardError("json_conforms: the schema or the answer is nested too deep") from None
+                raise RewardError("the schema or the answer is nested too deep") from None
             if found is not None:
                 return f"{found.json_path}: {_shortened(found.message)}"
         return None
 
-    def _validators(self, item: GraderInput) -> list[Validator]:
+    def wanted(self, item: GraderInput) -> list[Validator]:
+        """Return the validators of the schemas."""
         own = metadata(item, "schema")
         if own is None and self.schema is None:
-            raise RewardError("json_conforms: the item has no metadata.schema")
+            raise RewardError("the item has no metadata.schema")
         try:
             return [validator_of(schema) for schema in (self.schema, own) if schema is not None]
         except ValueError as error:
-            raise RewardError(f"json_conforms: metadata.schema is no schema: {error}") from None
+            raise RewardError(f"metadata.schema is no schema: {error}") from None
 
 
 def validator_of(schema: object) -> Validator:

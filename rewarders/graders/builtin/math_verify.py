@@ -7,7 +7,7 @@ ends the worker when an item takes too long, and the item has no score.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import final_answer
@@ -42,11 +42,11 @@ class MathVerify(ItemScorer):
             return 0.0
         return 1.0 if verified(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with a record; None if one can. A look at the signs of LaTeX suffices."""
-        reference = record.get("answer")
-        has_formula = isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))
-        return None if has_formula else f"{reference!r:.60} has no LaTeX formula"
+    def wanted(self, item: GraderInput) -> None:
+        """Raise ``RewardError`` for a record without a formula. A look at the signs of LaTeX suffices."""
+        reference = field_of(item, "answer")
+        if not (isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))):
+            raise RewardError(f"{reference!r:.60} has no LaTeX formula")
 
 
 class GroundTruthOfFormulas(GroundTruth):

@@ -18,7 +18,7 @@ from xml.etree.ElementTree import ParseError, XMLParser
 
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import answer_or_completion, metadata
+from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
 from tfgrpo.stores.errors import RewardError
@@ -53,7 +53,7 @@ class SchemaGrader(Options, ItemScorer):
         schema = _schema_of(item)
         if schema is None:
             return self.reward_if_no_schema
-        text = answer_or_completion(item, require_answer=self.require_answer)
+        text = final_answer(item, or_completion=not self.require_answer)
         return 0.0 if text is None else self.fit(text, schema)
 
     @abstractmethod

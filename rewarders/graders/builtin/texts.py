@@ -7,15 +7,13 @@ import string
 import unicodedata
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import described, reason_of
-from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
 from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict, answer_text, references
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
@@ -38,18 +36,15 @@ class TextScorer(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Return the best score. Raise ``RewardError`` when no reference is usable."""
-        usable = self._usable(item)
+        usable = self.wanted(item)
         stated = stated_answer(item.completion)
         if stated is None:
             return RewardScore("", 0.0, "answered nothing")
         compared = (self._compare(part, each) for each in usable for part in stated.candidates)
         return max(compared, key=lambda each: each.score)
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with the references of a record; None if one can."""
-        return reason_of(lambda: self._usable(GraderInput.of("", record, "")))
-
-    def _usable(self, item: GraderInput) -> list[str]:
+    def wanted(self, item: GraderInput) -> list[str]:
+        """Return the references of a record that have text to compare."""
         accepted = references(item)
         texts = [bare_reference(answer_text(each)) for each in accepted if not isinstance(each, dict | list)]
         usable = [text for text in texts if text and self._reads(text)]
@@ -142,25 +137,6 @@ def _squad_words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Options, ItemScorer):
-    """1.0 when the answer states the right option of a multiple-choice question, by its letter or its text, else 0.0.
-
-    The reference is a letter, the text of an option or its number. Options are lines of the prompt, else in the metadata.
-    """
-
-    first: Annotated[Literal[0, 1], accepts("0 or 1")] = 0
-    """Number of the first option where references are numbers."""
-
-    def score_one(self, item: GraderInput) -> Verdict:
-        """Return the verdict on one attempt."""
-        return GroundTruth("choice", first=self.first).score_one(item)
-
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with the references of a record; None if one can."""
-        return GroundTruth("choice", first=self.first).unusable(record)
-
-
-@dataclass(frozen=True, slots=True)
 class Regex(Options, ItemScorer):
     """1.0 when a regular expression matches the output behind its reasoning, else 0.0; in linear time, by RE2.
 
@@ -180,21 +156,20 @@ class Regex(Options, ItemScorer):
     def __post_init__(self) -> None:
         """Check the pattern, so that a bad one costs nothing."""
         require("re2", "google-re2", "re2")
-        if reason := reason_of(lambda: self._compiled(self.pattern or "")):
-            raise PipelineError.one("pattern", reason, "a regular expression without lookaround and backreferences")
+        try:
+            self._compiled(self.pattern or "")
+        except RewardError as error:
+            accepted = "a regular expression without lookaround and backreferences"
+            raise PipelineError.one("pattern", str(error), accepted) from None
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Return the score of one attempt. Raise ``RewardError`` without a usable pattern or reference."""
-        return max((self._score(item, *each) for each in self._patterns(item)), key=lambda each: each.score)
+        return max((self._score(item, *each) for each in self.wanted(item)), key=lambda each: each.score)
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be matched beside a record; None if one can."""
-        return reason_of(lambda: self._patterns(GraderInput.of("", record, "")))
-
-    def _patterns(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
+    def wanted(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
         """Return the patterns of an item, each with the accepted texts of its group; none without a group."""
         by_answer = self.pattern is None and self.field == "answer"
-        own = references(item) if by_answer else [self.pattern or described(item, self.field)]
+        own = references(item) if by_answer else [self.pattern or column(item, self.field)]
         compiled = [self._compiled(each) for each in own if isinstance(each, str) and each]
         if not compiled:
             raise RewardError(f"the item has no regular expression in its field {self.field!r}")
