@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfgrpo.rewarders.calling import all_of
+from tfgrpo.rewarders.judge.judge import Vote, Voter, distinct, reply_rows
 from tfgrpo.rewarders.judge.model import JudgeLoad
 from tfgrpo.rewarders.judge.options import PAIR_FORM, JudgeOptions
 from tfgrpo.rewarders.judge.reading import Preference, ReadPreference, read_preference
-from tfgrpo.rewarders.judge.voting import Vote, Voter, distinct, reply_rows
 from tfgrpo.rewarders.relative import Variant, relative_values
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdict
 from tfgrpo.stores.errors import RewardError
@@ -150,7 +150,7 @@ class PairwiseRewarder:
         """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""
         if len(context.outputs) < 2:
             raise RewardError(f"{self.rewarder_id}: {len(context.outputs)} attempt(s); comparing needs at least two")
-        voter = Voter(self.rewarder_id, self.options, self.instructions, PAIR_FORM, read_preference, context)
+        voter = Voter(self.options, self.instructions, PAIR_FORM, read_preference, context)
         firsts = distinct(context.outputs)
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
