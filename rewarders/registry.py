@@ -219,10 +219,11 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
         problems += error.problems
     if problems:
         raise PipelineError(problems)
-    place = "inline" if getattr(made, "quick", False) else traits.place
+    scorer = _of_object(own, made, where)
+    place = "loop" if scorer.asks_model else "inline" if getattr(made, "quick", False) else traits.place
     return replace(
-        _of_object(own, made, where),
-        place="loop" if getattr(made, "asks_model", False) else place,
+        scorer,
+        place=place,
         source=_source(name, options) if place == "process" else None,
         second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
@@ -286,15 +287,16 @@ def _of_object(name: str, found: object, where: str) -> Scorer:
     traits |= {"place": "thread", "score_range": score_range, "made_from": found}
     if isinstance(found, ItemScorer) and type(found).wanted is ItemScorer.wanted:
         traits["unusable"] = None  # it compares with nothing
-    if callable(call := getattr(found, "score_one", None)):
+    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
+    if flags["asks_model"]:
+        traits["place"] = "loop"
+    elif callable(call := getattr(found, "score_one", None)):
         return Scorer(name, call, **traits)
-    if callable(call := getattr(found, "grade_batch", None)):
+    elif callable(call := getattr(found, "grade_batch", None)):
         return Scorer(name, call, scope="batch", per_item=getattr(found, "per_item", False) is True, **traits)
-    own = getattr(found, "rewarder_id", None)
+    own = getattr(found, "rewarder_id", name if isinstance(found, ItemScorer) else None)
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
-    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
-    traits["place"] = "loop" if flags["asks_model"] else "thread"
     return Scorer(own, cast("Any", found).score, scope="group", **flags, **traits)
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import builtins
 import importlib.util
+import json
 import time
 from dataclasses import replace
 
 import pytest
 
+from tests.support.rewards.judges import FakeJudge
+from tests.support.rewards.scoring import built, group, numbers
+from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardContext, Weighted
-from tfgrpo.stores.errors import PipelineError, RewardError
+from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
 CITIES = "Which is the capital of France?\nA) Rome\nB) Paris\nC) Paris, Texas"
 
@@ -173,3 +177,40 @@ def test_a_runaway_output_costs_time_in_proportion(unit):
         except RewardError as error:
             assert "1,000" in str(error) or "options" in str(error), (name, unit)  # noqa: PT017 - some are ungraded
         assert time.process_time() - began < 1.5, (name, unit)
+
+
+def embedder(vectors):
+    """Return a model that embeds, by words."""
+    return FakeJudge(lambda question: json.dumps([vectors[text] for _, text in question.messages]))
+
+
+async def alike(model, *outputs, **more):
+    scorer = built("similarity", metric="embeddings", model="embedder")
+    with ScoreRunner() as runner:
+        ((*found,),) = await runner.score(scorer, [group(*outputs, judge=model, **more)])
+    return found
+
+
+async def test_similarity_by_embeddings_asks_once_for_the_texts_of_a_group():
+    model = embedder({"cat": [3.0, 0.0], "kitten": [4.0, 3.0], "dog": [0.0, 2.0], "no cat": [-1.0, 0.0]})
+    outputs = ("Answer: cat", "Answer: kitten", "Answer: dog", "Answer: no cat", "<think>", "Answer: cat")
+    found = await alike(model, *outputs, answer="cat")
+    assert numbers(found) == pytest.approx([1.0, 0.8, 0.0, 0.0, 0.0, 1.0])
+    assert found[1].evidence.startswith("embeddings 0.800: answered 'kitten' ~ reference 'cat'")
+    (question,) = model.asked
+    assert (question.embeds, question.model, question.schema) == (True, "embedder", None)
+    assert sorted(text for _, text in question.messages) == ["cat", "dog", "kitten", "no cat"]
+    assert numbers(await alike(model, "Answer: kitten", answer="dog", alternatives=("cat",))) == pytest.approx([0.8])
+
+
+async def test_embeddings_that_are_lost_leave_the_attempts_ungraded_and_a_cap_ends_the_run():
+    assert numbers(await alike(embedder({}), "Answer: cat", answer="")) == [None]
+    assert numbers(await alike(None, "Answer: cat", answer="cat")) == [None]
+    lost = await alike(FakeJudge(lambda _: ModelServerFault("503")), "Answer: cat", answer="cat")
+    assert "503" in lost[0].reason
+    capped = group("Answer: cat", answer="cat", judge=FakeJudge(lambda _: BudgetRefused("cap")))
+    with pytest.raises(BudgetRefused):
+        await built("similarity", metric="embeddings", model="embedder").call(capped)
+    (load,) = judge_loads(built("similarity", metric="embeddings", model="embedder"), 4)
+    assert (load.options.model, load.calls_high) == ("embedder", 1)
+    assert judge_loads(built("similarity"), 4) == []
