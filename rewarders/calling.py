@@ -231,7 +231,7 @@ def _read(name: str, value: object) -> Verdict:
         return _checked(name, reward)
     if reward is None:
         return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
-    number = unless_it_raises(None, float, reward)  # type: ignore[arg-type]
+    number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
         return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
     reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]

@@ -82,7 +82,7 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "powl_valid": _BuiltIn("powl.scoring", "powl_valid", place="process", parses=False),
     "reasoning_format": _BuiltIn(f"{_BUILTIN}.formats", "ReasoningFormat"),
     "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex", parses=False),
-    "relative": _BuiltIn("relative", "relative", parses=False),
+    "relative": _BuiltIn("judge.relative", "relative", parses=False),
     "remote": _BuiltIn("graders.remote", "RemoteGrader", place="loop"),
     "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process", parses=False),
     "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
@@ -283,7 +283,9 @@ def _of_object(name: str, found: object, where: str) -> Scorer:
         score_range = declared_range(found)
     except OptionError as error:
         raise PipelineError.one(where, error.given, error.accepted) from error
-    traits: dict[str, Any] = {each: getattr(found, each, None) for each in ("unusable", "overlooked", "judge_loads")}
+    traits: dict[str, Any] = {
+        each: getattr(found, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
+    }
     traits |= {"place": "thread", "score_range": score_range, "made_from": found}
     if isinstance(found, ItemScorer) and type(found).wanted is ItemScorer.wanted:
         traits["unusable"] = None  # it compares with nothing

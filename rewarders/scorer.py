@@ -308,6 +308,7 @@ class Scorer:
     """Returns what a record asks for and the scorer does not look at; None for a scorer that overlooks nothing."""
     judge_loads: Callable[[int], Sequence[JudgeLoad]] | None = None
     """Its questions to a model for one group of a size."""
+    close: Callable[[], Any] | None = None
     made_from: object = None
     """The object that ``call`` is a method of."""
 

@@ -92,7 +92,7 @@ class Voter(Generic[T]):
             again = question
             if refused:
                 reply, reason = refused[-1]
-                complaint = canonical_json({"error": reason, "schema": dict(question.schema)})
+                complaint = canonical_json({"error": reason, "schema": dict(self._form.schema)})
                 dialogue = (*question.messages, ("assistant", reply), ("user", complaint))
                 again = replace(question, messages=dialogue, attempt=len(refused))
             # Never below zero: the call is made all the same, so that a replay finds it under the same name.
