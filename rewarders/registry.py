@@ -64,7 +64,7 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process", parses=False),
     "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True, parses=False),
     "json_conforms": _BuiltIn(f"{_BUILTIN}.json_conforms", "JsonConforms", place="process"),
-    "json_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "JsonSchema"),
+    "json_schema": _BuiltIn(f"{_BUILTIN}.formats", "JsonSchema"),
     "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
     "judge": _BuiltIn("judge.judge", "judge", parses=False),
     "label_match": _BuiltIn(f"{_BUILTIN}.answers", "LabelMatch", needs_answer=True),
@@ -88,7 +88,7 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
     "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens", parses=False),
     "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls", parses=False),
-    "xml_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "XmlSchema"),
+    "xml_schema": _BuiltIn(f"{_BUILTIN}.formats", "XmlSchema"),
 }
 GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.module.startswith(_BUILTIN) and " " not in name)
 COMPARING: Final = frozenset(name for name, each in _TABLE.items() if each.needs_answer)

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from tests.support.rewards.graders import answered, score, with_schema
-from tfgrpo.rewarders.graders.builtin import schema_grader
+from tfgrpo.rewarders.graders.builtin import formats
 
 WANTS = with_schema(root_tag="answer")
 
@@ -33,8 +33,8 @@ def test_entities_that_multiply_cost_neither_time_nor_memory():
 
 
 def test_where_the_parser_does_not_stop_them_declared_entities_are_refused(monkeypatch):
-    assert schema_grader.ENTITIES_ARE_LIMITED
-    monkeypatch.setattr(schema_grader, "ENTITIES_ARE_LIMITED", False)
+    assert formats.ENTITIES_ARE_LIMITED
+    monkeypatch.setattr(formats, "ENTITIES_ARE_LIMITED", False)
     assert score("xml_schema", answered(bomb(3, 3)), WANTS) == 0.0
     assert score("xml_schema", answered("<answer/>"), WANTS) == 1.0
 
