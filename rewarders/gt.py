@@ -166,7 +166,8 @@ class GroundTruth(Options, Comparing):
             return self
         column = read_column(references)
         if self.match == "label":
-            return replace(self, labels=column.labels or _distinct(references))
+            distinct = {plain(text): text for text in reversed(references) if text.strip()}
+            return replace(self, labels=column.labels or tuple(distinct.values()))
         match = MATCH_OF.get(column.kind, "auto")
         tolerance = self.tolerance if match in ("numeric", "auto") else 0.0
         return replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
@@ -274,7 +275,3 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
     elif name == "label_match" and (labels := read_column(references).labels):
         decided.setdefault("labels", list(labels))
     return decided
-
-
-def _distinct(references: Sequence[str]) -> tuple[str, ...]:
-    return tuple({plain(text): text for text in reversed(references) if text.strip()}.values())

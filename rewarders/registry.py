@@ -260,7 +260,8 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
         if inspect.iscoroutine(made):
             made.close()
         if not _scores(made) and not callable(made):
-            raise PipelineError.one(where, f"something that makes {_kind(made)}", _ACCEPTED)
+            kind = "nothing" if made is None else f"a {type(made).__name__}"
+            raise PipelineError.one(where, f"something that makes {kind}", _ACCEPTED)
         found, options = made, {}
     elif isinstance(found, type):
         found, options = constructed(found, options, where, key), {}  # raises: its options do not fit
@@ -269,12 +270,8 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
             raise PipelineError.one(where + key, ", ".join(sorted(options)), "no options: it is an object already")
         return _of_object(name, found, where)
     if not callable(found):
-        raise PipelineError.one(where, _kind(found), _ACCEPTED)
+        raise PipelineError.one(where, "nothing" if found is None else f"a {type(found).__name__}", _ACCEPTED)
     return _of_function(name, found, options, where, key)
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:

@@ -94,9 +94,9 @@ def same_text(one: str, other: str) -> bool:
     return len({*folded}) == 1
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = SHOWN) -> str:
     """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
-    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
 
 
 def nothing(output: str) -> Compared:

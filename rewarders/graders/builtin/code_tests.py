@@ -25,6 +25,7 @@ from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
+from tfgrpo.rewarders.text.words import shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -33,6 +34,7 @@ _BY_THE_CLOCK: Final = 3
 """Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever."""
 _MOST_ENDLESS: Final = 3
 """Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
+_SHOWN: Final = 200
 _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"
 
 
@@ -118,7 +120,11 @@ class CodeTests(Options, ItemScorer):
                 return f"its process ended{' before the test did' if test.code is not None else ''} (exit code {exit_code})"
             printed = (folder / "output").read_bytes().decode(errors="replace")
             same = _lines(printed) == _lines(test.expected)
-            return None if same else f"expected {_cut(test.expected.strip())}, got {_cut(printed.strip())}"
+            return (
+                None
+                if same
+                else f"expected {shown(test.expected.strip(), _SHOWN)}, got {shown(printed.strip(), _SHOWN)}"
+            )
 
 
 def _run(folder: Path, limit_s: float) -> int:
@@ -152,7 +158,7 @@ def _solution(item: GraderInput) -> str:
 def _case(case: Any) -> _Test:
     match case:
         case {"input": str() | int() | float() as given, "output": str() | int() | float() as expected}:
-            return _Test(f"input {_cut(str(given))}", None, str(given), str(expected))
+            return _Test(f"input {shown(str(given), _SHOWN)}", None, str(given), str(expected))
     raise RewardError(f"a case of the record is no input and output, as text: {case!r:.100}")
 
 
@@ -181,7 +187,7 @@ def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:
             acts = (each.value if isinstance(each, ast.Expr) else each for each in tree.body)
             if not any(isinstance(each, ast.Call | ast.For | ast.While | ast.With | ast.Try) for each in acts):
                 raise RewardError(f"a test of the record calls nothing: {code!r:.100}")
-            yield _Test(_cut(code), "\n".join(kept))
+            yield _Test(shown(code, _SHOWN), "\n".join(kept))
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -194,8 +200,3 @@ def _parsed(code: str) -> ast.Module | None:
 def _lines(text: str) -> list[str]:
     """Return the lines without white space at their ends, and without empty ones at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
-
-
-def _cut(text: str) -> str:
-    folded = repr(text)
-    return folded if len(folded) <= 200 else f"{folded[:199]}…"

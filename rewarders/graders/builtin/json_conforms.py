@@ -70,7 +70,7 @@ class JsonConforms(Options, ItemScorer):
             except RecursionError:
                 raise RewardError("the schema or the answer is nested too deep") from None
             if found is not None:
-                return f"{found.json_path}: {_shortened(found.message)}"
+                return f"{found.json_path}: {found.message:.{_LONGEST}}"
         return None
 
     def wanted(self, item: GraderInput) -> list[Validator]:
@@ -101,7 +101,7 @@ def _validator(text: str) -> Validator:
 
     schema = load_json(text)
     if not isinstance(schema, dict):
-        raise ValueError(f"{_shortened(text)}, which is no object")
+        raise ValueError(f"{text:.{_LONGEST}}, which is no object")
     named = schema.get("$schema", "")
     kind = validator_for(schema, default=Draft202012Validator) if isinstance(named, str) else Draft202012Validator
     if named and isinstance(named, str) and kind is Draft202012Validator and "2020-12" not in named:
@@ -109,7 +109,7 @@ def _validator(text: str) -> Validator:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"{error.json_path}: {_shortened(error.message)}") from None
+        raise ValueError(f"{error.json_path}: {error.message:.{_LONGEST}}") from None
     _refuse_unresolvable(schema, kind.META_SCHEMA["$schema"])
     # The library's own registry would fetch what is not in it.
     validator: Validator = kind(schema, registry=Registry())
@@ -149,7 +149,3 @@ def _answer(item: GraderInput) -> str | None:
         return answer
     _, close, rest = item.completion.rpartition(CLOSE)
     return rest if close else None if OPEN in item.completion else item.completion
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -82,24 +82,25 @@ def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
 def parsed(text: str) -> list[Any]:
     """Return what the library reads in a text; nothing for text without a formula."""
     math_verify, wanted = _library()
-    try:
-        # Without the library's own limits, which are by the clock and count as no formula.
-        return list(math_verify.parse(text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
-    except (MemoryError, RecursionError) as error:
-        raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
-    except Exception:  # noqa: BLE001 - the library raises many types for what it cannot read
-        return []
+    # Without the library's own limits, which are by the clock and count as no formula.
+    return list(
+        _tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True)
+    )
 
 
 def verified(gold: list[Any], found: list[Any]) -> bool:
     """Return whether two parsed formulas are equal."""
     math_verify, _ = _library()
+    return bool(_tried(False, math_verify.verify, gold, found, timeout_seconds=None, raise_on_error=True))
+
+
+def _tried(default: object, call: Callable[..., Any], *args: object, **options: object) -> Any:
     try:
-        return bool(math_verify.verify(gold, found, timeout_seconds=None, raise_on_error=True))
+        return call(*args, **options)
     except (MemoryError, RecursionError) as error:
         raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
-    except Exception:  # noqa: BLE001 - as above
-        return False
+    except Exception:  # noqa: BLE001 - the library raises many types for what it cannot read
+        return default
 
 
 def _library() -> tuple[Any, list[Any]]:
