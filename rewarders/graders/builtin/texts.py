@@ -248,11 +248,6 @@ async def embeddings(texts: Iterable[str], model: str | None, context: RewardCon
     return dict(zip(sent, ([each / length for each in vector] for vector, length in lengths), strict=True))
 
 
-def sumproduct(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the sum of the products of two vectors."""
-    return math.fsum(map(mul, one, other))
-
-
 @dataclass(frozen=True, slots=True)
 class Similarity(TextScorer):
     """How alike the answer and the reference are, from 0 to 1. Raises ``PipelineError`` without the library, or the model.
@@ -308,18 +303,14 @@ class Similarity(TextScorer):
         wanted, stated = self.wanted(items[0]), [stated_answer(item.completion) for item in items]
         answers = [[part for part in each.candidates if part.strip()] if each else [] for each in stated]
         vectors = await embeddings([*wanted, *chain.from_iterable(answers)], self.model, context)
-        return [
-            max(
-                (
-                    self._shown(sumproduct(vectors[part], vectors[each]), part, each)
-                    for part in parts
-                    for each in wanted
-                ),
-                key=lambda compared: compared.score,
-                default=RewardScore("", 0.0, "answered nothing"),
-            )
-            for parts in answers
-        ]
+        found: list[Verdict] = []
+        for parts in answers:
+            pairs = [(part, each) for part in parts for each in wanted]
+            compared = [
+                self._shown(math.fsum(map(mul, vectors[one], vectors[other])), one, other) for one, other in pairs
+            ]
+            found.append(max(compared, key=lambda each: each.score, default=RewardScore("", 0.0, "answered nothing")))
+        return found
 
     def _reads(self, text: str) -> bool:
         return self.metric != "rouge_l" or bool(self._rouge_words(text))
