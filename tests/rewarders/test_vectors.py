@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.rewards.graders import verdict
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.judge.reading import read_preference, read_score
+from tfgrpo.rewarders.judge.reading import read_preference, read_score, read_verdict
 from tfgrpo.rewarders.scorer import Abstained, parse_completion
 from tfgrpo.rewarders.text.numbers import answered_number, reference_number
 from tfgrpo.rewarders.text.words import options_of
@@ -58,12 +58,18 @@ def test_options_are_read_in_the_forms_that_people_write():
         assert options_of(row["prompt"], row["metadata"]) == row["options"], row
 
 
-@pytest.mark.parametrize("asked", ["score", "preference"])
+READERS = {
+    "score": lambda row: read_score(row["text"], row.get("scale", "unit")).score,
+    "preference": lambda row: read_preference(row["text"]).better,
+    "verdict": lambda row: read_verdict(row["text"]).score,
+}
+
+
+@pytest.mark.parametrize("asked", READERS)
 def test_replies_of_judges_are_read_or_refused(asked):
     for row in (row for row in read_vectors("judgements") if row["asked"] == asked):
         try:
-            score = read_score(row["text"], row.get("scale", "unit")).score if asked == "score" else None
-            found = score if asked == "score" else read_preference(row["text"]).better
+            found = READERS[asked](row)
         except ValueError:
             found = None
         assert found == (pytest.approx(row["read"]) if isinstance(row["read"], float) else row["read"]), row

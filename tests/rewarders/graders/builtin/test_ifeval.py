@@ -6,8 +6,6 @@ The known answers are those of google-research/instruction_following_eval and of
 from __future__ import annotations
 
 import asyncio
-import inspect
-import time
 
 import pytest
 
@@ -35,51 +33,6 @@ def scored(instructions, output, *, flat=False, **options):
     except RewardError as error:
         return None, str(error)
     return verdict.score, verdict.evidence
-
-
-KNOWN = [
-    ("keywords:existence", {"keywords": ["Cat", "dog"]}, "DOGS and concatenation", "a cat"),
-    ("keywords:existence", {"keywords": ["c++"]}, "I like C++.", "I like c"),
-    ("keywords:frequency", {"keyword": " cat ", "frequency": 2, "relation": "at least"}, "cat CATS", "cat"),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"}, "cat", "cat cat"),
-    ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "concatenate", "A Cat!"),
-    ("keywords:letter_frequency", {"letter": "E", "let_frequency": 3, "let_relation": "at least"}, "Eel eve", "eel"),
-    ("keywords:letter_frequency", {"letter": "#", "let_frequency": 2, "let_relation": "at least"}, "#a #b", "#a"),
-    ("language:response_language", {"language": "fr"}, FRENCH, ENGLISH),
-    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "at least"},
-     "It rains here. Everybody stays inside! Why not?", "It rains. We stay inside"),
-    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "less than"},
-     "Mr. Smith likes 3.5 apples", "We came! We saw! We left!"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "one\n***\ntwo\n***\n", "one\n\n***\n\n***\n\ntwo"),
-    (WORDS, {"num_words": 3, "relation": "at least"}, "one-two three", "one two"),
-    (WORDS, {"num_words": 3, "relation": "less than"}, "one two", "one two three"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Then"},
-     "First.\n\n\"then, later", "First.\n\nLater"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 1, "first_word": "a"},
-     "A!\n\nb", "A!\n\nb\n\nc"),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "Dear [name], [[date]]", "[name\n] [x"),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.\nP. s. Thanks", "Bye. PS: Thanks"),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "p.p. s see", "P.S. see"),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n\n  - b\n**c**", "* a\n* b\n- c"),
-    ("detectable_format:constrained_response", {}, "Well: My answer is no.", "My answer is: no."),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and *b*", "*a* and * *"),
-    ("detectable_format:multiple_sections", {"section_spliter": "SECTION", "num_sections": 2},
-     "SECTION 1\na\nSECTION2", "Section 1 SECTION 2"),
-    ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{'a': 1}"),
-    ("detectable_format:title", {}, "x\n<<Joy>> y", "<<  >>"),
-    ("combination:two_responses", {}, "a\n******\nb", "a\n******\n a "),
-    ("combination:two_responses", {}, "******a******b", "a****** ******b"),
-    ("combination:repeat_prompt", {"prompt_to_repeat": "Say hi. "}, " say HI. Hi!", "Hi!"),
-    ("startend:end_checker", {"end_phrase": "Bye now."}, 'So "BYE NOW."\n', "Bye now. Or not"),
-    ("startend:quotation", {}, ' "a" ', '"a'),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"},
-     "STOP and LOOK", "STOP and look"),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "less than"},
-     "STOP", "STOP and LOOK"),
-    ("change_case:english_capital", {}, ENGLISH.upper(), ENGLISH),
-    ("change_case:english_lowercase", {}, ENGLISH, ENGLISH.title()),
-    ("punctuation:no_comma", {}, "a; b", "a, b"),
-]  # fmt: skip
 
 
 def test_all_25_instructions_have_samples():
@@ -151,16 +104,3 @@ def test_in_a_run_it_needs_no_reference_answer_and_works_in_a_process():
     assert (right.score, wrong.score) == (1.0, 0.0)
     assert isinstance(unclear, Abstained)
     assert not unclear.broke
-
-
-SETTINGS = {name: value for _, given, *_ in KNOWN for name, value in given.items()}
-
-
-@pytest.mark.parametrize("unit", ["a", "A ", "<", ">>", "[", "{", "*", '"', "-", "\n", ". ", "!", "\n\n", "1 ", "<<a"])
-def test_a_runaway_output_costs_time_in_proportion(unit):
-    body = (unit * 100_000)[:100_000]
-    for name, check in _CHECKS.items():
-        given = {each: SETTINGS[each] for each in [*inspect.signature(check).parameters][1:]}
-        began = time.process_time()
-        scored([(name, given)], body, strict=False)
-        assert time.process_time() - began < 1.5, (name, unit)

@@ -6,7 +6,6 @@ import asyncio
 import builtins
 import importlib.util
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,8 +17,6 @@ from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardContext, Weighted
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
-
-CITIES = "Which is the capital of France?\nA) Rome\nB) Paris\nC) Paris, Texas"
 
 
 def scored(name, answer, output, prompt="", metadata=None, **options):
@@ -155,28 +152,6 @@ def test_in_a_run_they_score_groups_with_evidence_and_abstain():
     assert all(verdict.evidence for row in verdicts for verdict in row if not isinstance(verdict, Abstained))
     bare = asyncio.run(run(replace(context, answer="", alternatives=())))
     assert {verdict.reason for row in bare for verdict in row} == {"the item has no reference answer"}
-
-
-@pytest.mark.parametrize(
-    "unit", ["a", "a ", "<", "`", "*", "\n", "1,", "Answer: ", "<think>", "\\boxed{", "A) ", "é", "\uff0c"]
-)
-def test_a_runaway_output_costs_time_in_proportion(unit):
-    record = {"answer": "a b c", "prompt": CITIES, "metadata": {}}
-    body = (unit * 100_000)[:100_000]
-    asked = [(name, {}) for name in ("choice", "em", "exact", "f1", "includes", "similarity")]
-    asked += [
-        ("regex", {"pattern": "(a+)+$"}),
-        ("regex", {"pattern": "(a.*b|a|<)"}),
-        ("similarity", {"metric": "rouge_l"}),
-    ]
-    for name, options in asked:
-        call = build_scorer(name, options).call
-        began = time.process_time()
-        try:
-            call(GraderInput.of("s:0", record, body))
-        except RewardError as error:
-            assert "1,000" in str(error) or "options" in str(error), (name, unit)  # noqa: PT017 - some are ungraded
-        assert time.process_time() - began < 1.5, (name, unit)
 
 
 def embedder(vectors):
