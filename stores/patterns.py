@@ -65,9 +65,6 @@ class PatternStats:
     text: str
     count: int
     mean: float
-    m2: float
-    """Sum of squared deviations from the mean (Welford 1962)."""
-    best: float
     weight: float
     """Observations, the older ones counting less, as of ``round``."""
     weighted: float
@@ -88,20 +85,16 @@ class PatternStats:
 def with_observation(before: PatternStats | None, seen: Observation, now: int) -> PatternStats:
     """Return the statistics after one more observation in round ``now``."""
     if before is None:
-        none_yet = PatternStats(seen.structure, seen.label, "", 0, 0.0, 0.0, -math.inf, 0.0, 0.0, now, 0, 0.0)
+        none_yet = PatternStats(seen.structure, seen.label, "", 0, 0.0, 0.0, 0.0, now, 0, 0.0)
         return with_observation(none_yet, seen, now)
     faded = before.faded(now)
     success = seen.reward >= SUCCESS
     count = before.count + 1
-    deviation = seen.reward - before.mean
-    mean = before.mean + deviation / count
     return replace(
         faded,
         text=seen.text or before.text,
         count=count,
-        mean=mean,
-        m2=before.m2 + deviation * (seen.reward - mean),
-        best=max(before.best, seen.reward),
+        mean=before.mean + (seen.reward - before.mean) / count,
         weight=faded.weight + 1.0,
         weighted=faded.weighted + seen.reward,
         hits=before.hits + int(success),

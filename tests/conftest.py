@@ -69,7 +69,7 @@ UNTRACED_PATHS = (
     "tests/pipelines/mix/test_sampling.py",
     "tests/pipelines/server/test_access.py",
     "tests/pipelines/settings/test_layers.py",
-    "tests/rewarders/advantages/test_estimator_invariants.py",
+    "tests/rewarders/advantages/test_estimators.py",
     "tests/rewarders/graders/test_robustness.py",
     "tests/rewarders/test_isolation.py",
     "tests/rewarders/text/test_fences.py",

@@ -12,16 +12,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
 from benchmarks.table import Row, table
 from tfgrpo.rewarders.advantages.batch import batch_advantages
-from tfgrpo.rewarders.advantages.estimators import ESTIMATORS
-from tfgrpo.rewarders.advantages.group import group_advantage, normal_score
+from tfgrpo.rewarders.advantages.estimators import ESTIMATORS, Estimator, Kind
+from tfgrpo.rewarders.advantages.group import group_advantage
 
 GROUPS, SIZE, REPEATS, CALLS = 100_000, 8, 5, 20_000
-ONE_GROUP_US, SHARE_OF_LOOP, NAMED = 2.0, 0.2, 5.0
+ONE_GROUP_US, SHARE_OF_LOOP = 2.0, 0.2
+_QUANTILE = lru_cache(statistics.NormalDist().inv_cdf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,14 @@ def batch(groups: int = GROUPS, size: int = SIZE) -> Batch:
     return Batch(rewards.tolist(), rng.integers(1, 500, (groups, size)).astype(float).tolist(), [0.5] * groups)
 
 
-# --- the shortest loops
+# --- the shortest loops, of groups that all have several rewards and no floor of their variance
+
+Rows: TypeAlias = list[list[float]]
 
 
-def _centred(group: Sequence[float]) -> list[float]:
-    mean = sum(group) / len(group)
-    return [reward - mean for reward in group]
+def _centred(rewards: Rows) -> Rows:
+    means = [sum(group) / len(group) for group in rewards]
+    return [[reward - mean for reward in group] for group, mean in zip(rewards, means, strict=True)]
 
 
 def _deviation(values: Sequence[float], ddof: int) -> float:
@@ -53,100 +58,83 @@ def _deviation(values: Sequence[float], ddof: int) -> float:
     return math.sqrt(sum([value * value for value in values]) / (len(values) - ddof))
 
 
-def _by_group(formula: Callable[[list[float]], list[float]]) -> Callable[[Batch], list[list[float]]]:
-    return lambda batch: [formula(group) for group in batch.rewards]
-
-
-def _normalised(ddof: int, epsilon: float, floor: float = 0.0) -> Callable[[Batch], list[list[float]]]:
-    def formula(group: list[float]) -> list[float]:
-        values = _centred(group)
-        scale = max(_deviation(values, ddof), floor) + epsilon
-        return [value / scale for value in values]
-
-    return _by_group(formula)
-
-
-def _leave_one_out(group: list[float]) -> list[float]:
-    factor = len(group) / (len(group) - 1)
-    return [value * factor for value in _centred(group)]
-
-
-def _top_gap(group: list[float], *, divide: bool = False) -> list[float]:
-    second, best = sorted(group)[-2:]
-    gap = best - second
-    if divide:
-        gap /= _deviation(_centred(group), 1) + 1e-6
-    values = [0.0] * len(group)
-    values[group.index(best)] = gap
-    return values
-
-
-def _ranks(group: list[float]) -> list[float]:
-    ordered = sorted(group)
-    return [
-        (ordered.index(reward) + (ordered.index(reward) + group.count(reward) - 1)) / (2 * len(group) - 2)
-        for reward in group
-    ]
-
-
-def _batch_scaled(batch: Batch) -> list[list[float]]:
-    mean = statistics.fmean([reward for group in batch.rewards for reward in group])
-    scale = _deviation([reward - mean for group in batch.rewards for reward in group], 1) + 1e-4
-    return [[value / scale for value in _centred(group)] for group in batch.rewards]
-
-
-def _batch_whitened(batch: Batch) -> list[list[float]]:
-    values = [_centred(group) for group in batch.rewards]
-    scale = _deviation([value for row in values for value in row], 0) + 1e-8
+def _over(values: Rows, scale: float) -> Rows:
     return [[value / scale for value in row] for row in values]
 
 
-def _token_whitened(values: list[list[float]], batch: Batch) -> list[list[float]]:
+def _group_std(given: Batch, by: Estimator) -> Rows:
+    rows = []
+    for values in _centred(given.rewards):
+        scale = max(_deviation(values, by.ddof), by.variance_floor) + by.epsilon
+        rows.append([value / scale for value in values])
+    return rows
+
+
+def _over_batch(given: Batch, by: Estimator) -> Rows:
+    values = _centred(given.rewards)
+    mean = statistics.fmean([reward for group in given.rewards for reward in group]) if by.kind == "batch_std" else 0.0
+    flat = [value - mean for row in (values if by.kind == "batch_whiten" else given.rewards) for value in row]
+    return _over(values, _deviation(flat, by.ddof) + by.epsilon)
+
+
+def _token_whitened(given: Batch, by: Estimator) -> Rows:
+    values = _centred(given.rewards) if by.centred else given.rewards
     pairs = [
-        pair for row, lengths in zip(values, batch.lengths, strict=True) for pair in zip(row, lengths, strict=True)
+        pair for row, lengths in zip(values, given.lengths, strict=True) for pair in zip(row, lengths, strict=True)
     ]
     tokens = sum([length for _, length in pairs])
     mean = sum([value * length for value, length in pairs]) / tokens
-    scale = math.sqrt(sum([(value - mean) ** 2 * length for value, length in pairs]) / (tokens - 1) + 1e-8)
+    scale = math.sqrt(sum([(value - mean) ** 2 * length for value, length in pairs]) / (tokens - 1) + by.epsilon)
     return [[(value - mean) / scale for value in row] for row in values]
 
 
-def _length_weighted(batch: Batch) -> list[list[float]]:
+def _length_weighted(given: Batch, _: Estimator) -> Rows:
     rows = []
-    for group, lengths in zip(batch.rewards, batch.lengths, strict=True):
+    for group, lengths in zip(given.rewards, given.lengths, strict=True):
         base = sum([reward * length for reward, length in zip(group, lengths, strict=True)]) / sum(lengths)
         rows.append([reward - base for reward in group])
     return rows
 
 
-def _gpg(batch: Batch) -> list[list[float]]:
-    count = sum([len(group) for group in batch.rewards])
-    factor = count / sum([reward != 0.0 for group in batch.rewards for reward in group])
-    return [[value * factor for value in _centred(group)] for group in batch.rewards]
+def _gpg(given: Batch, _: Estimator) -> Rows:
+    nonzero = sum([reward != 0.0 for group in given.rewards for reward in group])
+    return _over(_centred(given.rewards), nonzero / sum(map(len, given.rewards)))
 
 
-LOOPS: dict[str, Callable[[Batch], list[list[float]]]] = {
-    "grpo_population_eps1e-8": _normalised(0, 1e-8),
-    "grpo_sample_eps1e-4": _normalised(1, 1e-4),
-    "grpo_sample_eps1e-6": _normalised(1, 1e-6),
-    "grpo_sample_eps1e-6_variance_floor": _normalised(1, 1e-6, 1e-3),
-    "grpo_sample_eps1e-9": _normalised(1, 1e-9),
-    "mean_only": _by_group(_centred),
-    "batch_std_sample_eps1e-4": _batch_scaled,
-    "group_center_then_batch_whiten_population_eps1e-8": _batch_whitened,
-    "rloo": _by_group(_leave_one_out),
-    "rloo_keep_single": _by_group(_leave_one_out),
-    "reinforce_plus_plus": lambda batch: _token_whitened(batch.rewards, batch),
-    "reinforce_plus_plus_baseline": lambda batch: _token_whitened([_centred(group) for group in batch.rewards], batch),
-    "opo_length_weighted": _length_weighted,
-    "remax": lambda batch: [
-        [reward - base for reward in group] for group, base in zip(batch.rewards, batch.greedy, strict=True)
+def _top_gap(given: Batch, by: Estimator) -> Rows:
+    rows = []
+    for group in given.rewards:
+        second, best = sorted(group)[-2:]
+        values = [0.0] * len(group)
+        scale = _deviation(_centred([group])[0], by.ddof) + by.epsilon if by.normalised else 1.0
+        values[group.index(best)] = (best - second) / scale
+        rows.append(values)
+    return rows
+
+
+def _ranked(given: Batch, by: Estimator) -> Rows:
+    rows = []
+    for group in given.rewards:
+        ordered, size = sorted(group), len(group)
+        places = [ordered.index(reward) + (group.count(reward) - 1) / 2 for reward in group]
+        rows.append([_QUANTILE((at + 1) / (size + 1)) if by.normalised else at / (size - 1) - 0.5 for at in places])
+    return rows
+
+
+LOOPS: dict[Kind, Callable[[Batch, Estimator], Rows]] = {
+    "group_std": _group_std,
+    "mean_only": lambda given, _: _centred(given.rewards),
+    "leave_one_out": lambda given, _: _over(_centred(given.rewards), (SIZE - 1) / SIZE),
+    "length_baseline": _length_weighted,
+    "greedy_baseline": lambda given, _: [
+        [reward - base for reward in group] for group, base in zip(given.rewards, given.greedy, strict=True)
     ],
+    "rank": _ranked,
+    "top_gap": _top_gap,
+    "batch_std": _over_batch,
+    "batch_whiten": _over_batch,
+    "token_whiten": _token_whitened,
     "gpg": _gpg,
-    "pass_at_k_top1_minus_top2": _by_group(_top_gap),
-    "pass_at_k_normalised": _by_group(lambda group: _top_gap(group, divide=True)),
-    "centered_rank": _by_group(lambda group: [rank - 0.5 for rank in _ranks(group)]),
-    "normal_score": _by_group(lambda group: [normal_score(rank, len(group)) for rank in _ranks(group)]),
 }
 
 
@@ -155,7 +143,7 @@ def compared(given: Batch) -> Iterator[Row]:
     rewards, lengths, greedy = (np.array(values) for values in (given.rewards, given.lengths, given.greedy))
     for name, estimator in ESTIMATORS.items():
         start = time.process_time()
-        looped = LOOPS[name](given)
+        looped = LOOPS[estimator.kind](given, estimator)
         loop_s = time.process_time() - start
         seconds = []
         for _ in range(REPEATS):
@@ -168,32 +156,21 @@ def compared(given: Batch) -> Iterator[Row]:
         yield Row(f"advantages: arrays / loop, {name}", median / loop_s, "x", SHARE_OF_LOOP, note)
 
 
-def alone() -> Iterator[Row]:
-    """One group under the house estimator, in microseconds of CPU, as it is called in a run; the others as its multiple."""
-    given = batch(64)
-    house = _microseconds(given, "grpo", REPEATS * 3)
-    yield Row(f"advantages: one group of {SIZE}", house, "µs", ONE_GROUP_US, "group_advantage")
-    for name, estimator in ESTIMATORS.items():
-        if "batch" not in estimator.needs:
-            each = _microseconds(given, name, REPEATS)
-            yield Row(f"advantages: one group / the default, {name}", each / house, "x", NAMED, f"{each:.1f} µs")
-
-
-def _microseconds(given: Batch, name: str, repeats: int) -> float:
-    rounds = CALLS // len(given.rewards)
-    each = []
-    for _ in range(repeats):
+def alone() -> Row:
+    """One group under the default estimator, in microseconds of CPU, as it is called in a run."""
+    given, rounds, each = batch(64), CALLS // 64, []
+    for _ in range(REPEATS * 3):
         start = time.process_time()
         for _ in range(rounds):
-            for group, lengths in zip(given.rewards, given.lengths, strict=True):
-                group_advantage(group, name, token_lengths=lengths, greedy=0.5)
-        each.append((time.process_time() - start) / (rounds * len(given.rewards)) * 1e6)
-    return statistics.median(each)
+            for group in given.rewards:
+                group_advantage(group)
+        each.append((time.process_time() - start) / (rounds * 64) * 1e6)
+    return Row(f"advantages: one group of {SIZE}", statistics.median(each), "µs", ONE_GROUP_US, "group_advantage")
 
 
 def measure() -> list[Row]:
-    """One group alone, then every estimator over the batch."""
-    return [*alone(), *compared(batch())]
+    """Measure one group alone, then every estimator over the batch."""
+    return [alone(), *compared(batch())]
 
 
 def main() -> None:

@@ -1,26 +1,24 @@
-"""Compute advantages of many groups as arrays.
-
-The rewards that are present are one row of numbers, group after group: ragged groups and masks need no path of their own.
-"""
+"""Compute advantages of many groups as arrays: one row a group, masked where a reward is absent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, zip_longest
 from math import nan
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from statistics import NormalDist
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tfgrpo.rewarders.advantages.estimators import Estimator, estimator_of
-from tfgrpo.rewarders.advantages.group import normal_score
+from tfgrpo.rewarders.advantages.estimators import Estimator, Kind, estimator_of
 from tfgrpo.stores.outcomes import MAX_SCORE
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-_Line: TypeAlias = tuple[Floats | float, Floats | float]
 RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
 """An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
@@ -53,21 +51,18 @@ def batch_advantages(
         truth, _ = _matrix("mask", mask, matrix.shape)
         _require("mask", truth, (truth == 0) | (truth == 1) | (np.isnan(truth) & ~present), "true or false, 1 or 0")
         present = np.asarray(truth == 1)
-    groups = _grouped(_used("reward", matrix, present), present)
-    lengths = outside = None
+    values = _used("reward", matrix, present)
+    filled = np.asarray(present.any(axis=1, keepdims=True))
+    tokens = outside = np.zeros((1, 1))
     if "token_lengths" in chosen.needs:
-        lengths = _used("token length", _matrix("token_lengths", token_lengths, matrix.shape)[0], present, 0.0)
+        tokens = _used("token length", _matrix("token_lengths", token_lengths, matrix.shape)[0], present, 0.0)
     if "greedy" in chosen.needs:
-        filled = np.isin(np.arange(len(matrix)), groups.rows)[:, np.newaxis]
         column, _ = _matrix("greedy", np.reshape(np.asarray(greedy), (-1, 1)), filled.shape)
         outside = _used("greedy reward", column, filled)
-    advantages = np.full(matrix.shape, fill, dtype=np.float64)
-    if groups.values.size:
-        baseline, scale = _baseline_and_scale(chosen, groups, lengths, outside)
-        # A flat group without epsilon has a scale of 0, and by the leave-one-out formula a group of one.
-        scale = np.where(np.equal(scale, 0.0), np.inf, scale)
-        advantages[present] = (_points(chosen, groups) - groups.spread(baseline)) / groups.spread(scale)
-    return advantages
+    if not present.any():
+        return np.full(matrix.shape, fill, dtype=np.float64)
+    advantages = _advantages(chosen, _Groups(values, present, tokens, outside))
+    return np.where(present, advantages, fill)
 
 
 def multi_reward_advantages(
@@ -96,6 +91,9 @@ def multi_reward_advantages(
     return batch_advantages(np.nansum(scores, axis=0), ~np.isnan(scores).all(axis=0), whitened, fill=fill)
 
 
+# --- reading
+
+
 def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[Floats, Bools]:
     """Return numbers ``[B, G]`` with NaN for None and behind shorter groups, and False at both."""
     rows: Any = np.asarray(given) if hasattr(given, "__array__") else given
@@ -122,10 +120,10 @@ def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tupl
 
 
 def _used(name: str, matrix: Floats, used: Bools, least: float = -MAX_SCORE) -> Floats:
-    """Return the numbers that are used as one row. Raises ``ValueError`` unless they are from ``least`` to 1e100."""
+    """Return 0 for what is not used. Raises ``ValueError`` unless the rest is from ``least`` to 1e100."""
     in_range = (matrix >= least) & (matrix <= MAX_SCORE)
     _require(name, matrix, in_range | ~used, f"finite numbers from {least:g} to {MAX_SCORE:g}")
-    return matrix[used]
+    return matrix if used.all() else np.where(used, matrix, 0.0)
 
 
 def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
@@ -135,103 +133,144 @@ def _require(name: str, matrix: Floats, valid: Bools, accepted: str) -> None:
         raise ValueError(f"{name} {index} of group {group} is {matrix[group, index]:g}{more}; accepted: {accepted}")
 
 
-class _Groups(NamedTuple):
-    """Rewards of the groups that have any, one after the other, with the statistics of each group."""
+# --- formulas
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Rewards ``[B, G]``, 0 where there is none, and what the estimators need of them; columns ``[B, 1]`` are of groups."""
 
     values: Floats
-    deviations: Floats
-    rows: npt.NDArray[np.intp]
-    """Index of each group in the batch; ``starts``: of its first value."""
-    sizes: npt.NDArray[np.intp]
-    starts: npt.NDArray[np.intp]
-    means: Floats
+    present: Bools
+    tokens: Floats
+    greedy: Floats
 
-    def sums(self, values: Floats) -> Floats:
-        """Return the sum over each group."""
-        return np.add.reduceat(values, self.starts)
+    @cached_property
+    def sizes(self) -> Floats:
+        return np.count_nonzero(self.present, axis=1, keepdims=True).astype(np.float64)
 
-    def spread(self, statistic: Floats | float) -> Floats:
-        """Return the statistic of its group for each reward."""
-        return np.repeat(np.broadcast_to(statistic, self.sizes.shape), self.sizes)
+    @cached_property
+    def others(self) -> Floats:
+        """Rewards beside one of the group; 1 when there is none, to divide by."""
+        return np.maximum(self.sizes - 1.0, 1.0)
+
+    @cached_property
+    def best(self) -> Floats:
+        return np.where(self.sizes > 0.0, self.with_absent(-np.inf).max(axis=1, keepdims=True), 0.0)
+
+    @cached_property
+    def deviations(self) -> Floats:
+        """From the mean of the group, relative to its best: equal rewards then differ from it by exactly 0."""
+        below = (self.values - self.best) * self.present
+        return (below - _sums(below) / np.maximum(self.sizes, 1.0)) * self.present
+
+    def with_absent(self, value: float) -> Floats:
+        """Return the rewards, with this value where there is none."""
+        return self.values if self.present.all() else np.where(self.present, self.values, value)
+
+    def std(self, estimator: Estimator) -> Floats:
+        """Return the standard deviations with the estimator's constants."""
+        variances = _sums(self.deviations**2) / (self.others if estimator.ddof else np.maximum(self.sizes, 1.0))
+        return np.sqrt(np.maximum(variances, estimator.variance_floor)) + estimator.epsilon
 
 
-def _grouped(values: Floats, present: Bools) -> _Groups:
-    rows = np.flatnonzero(counts := np.count_nonzero(present, axis=1))
-    sizes = counts[rows]
-    starts = np.cumsum(sizes) - sizes
-    # Relative to the first reward: equal rewards then differ from their mean by exactly 0.
-    first = values[starts]
-    means = first + np.add.reduceat(values - np.repeat(first, sizes), starts) / sizes
-    return _Groups(values, values - np.repeat(means, sizes), rows, sizes, starts, means)
+def _sums(values: Floats) -> Floats:
+    sums: Floats = np.einsum("ij->i", values)
+    return sums[:, np.newaxis]
 
 
-def _baseline_and_scale(estimator: Estimator, groups: _Groups, lengths: Floats | None, outside: Floats | None) -> _Line:
-    if "batch" in estimator.needs:
-        baseline, scale = _over_batch(estimator, groups, lengths)
-    else:
-        if lengths is not None:
-            tokens = groups.sums(lengths)
-            if not tokens.all():
-                row = groups.rows[tokens == 0.0][0]
-                raise ValueError(f"{estimator.name}: the completions of group {row} have no tokens to weigh by")
-            outside = groups.means + groups.sums(lengths * groups.deviations) / tokens
-        variances = groups.sums(groups.deviations**2) / np.maximum(groups.sizes - estimator.ddof, 1)
-        stds: Floats = np.sqrt(np.maximum(variances, estimator.variance_floor))
-        baseline, scale = estimator.baseline_and_scale(
-            groups.sizes.astype(np.float64), groups.means, stds, groups.means if outside is None else outside
+def _over(values: Floats, scale: Floats | float) -> Floats:
+    """Divide; a flat group without epsilon has a scale of 0 and advantages of 0."""
+    return np.divide(values, scale, out=np.zeros_like(values), where=np.not_equal(scale, 0.0))
+
+
+def _advantages(estimator: Estimator, groups: _Groups) -> Floats:
+    alone = groups.sizes == 1.0
+    if estimator.singleton == "refuse" and alone.any():
+        group = np.flatnonzero(alone)[0]
+        raise ValueError(
+            f"{estimator.name}: group {group} has a single reward, which cannot be compared; omit the group"
         )
-    alone = groups.sizes == 1
-    if estimator.singleton == "zero" or not alone.any():
-        return baseline, scale
-    single_baseline, single_scale = estimator.alone(groups.rows[alone][0])
-    return np.where(alone, single_baseline, baseline), np.where(alone, single_scale, scale)
+    advantages = _FORMULAS[estimator.kind](estimator, groups)
+    if estimator.singleton == "reward":
+        # As in the trainers that keep the reward: mean 0 and standard deviation 1 are assumed.
+        scale = 1.0 + estimator.epsilon if estimator.kind == "group_std" else 1.0
+        advantages = np.where(alone, groups.values / scale, advantages)
+    return advantages
 
 
-def _over_batch(estimator: Estimator, groups: _Groups, lengths: Floats | None) -> _Line:
-    """Return baseline and scale of an estimator that looks at all groups together."""
-    if estimator.kind == "gpg":
-        return groups.means, max(1, int(np.count_nonzero(groups.values))) / groups.values.size
-    centred = estimator.centred and estimator.kind != "batch_std"
-    values, weights = groups.deviations if centred else groups.values, lengths
-    if weights is not None:
-        values, weights = values[weights > 0.0], weights[weights > 0.0]
+def _mean_and_variance(estimator: Estimator, values: Floats, weights: Floats | None = None) -> tuple[float, float]:
+    """Return both over the whole batch, relative to its first value as those of a group are to its best."""
     count = float(len(values) if weights is None else weights.sum())
-    if weights is not None and count <= estimator.ddof:
+    mean = values[0] + np.average(values - values[0], weights=weights)
+    variance = np.average((values - mean) ** 2, weights=weights) * count / (count - estimator.ddof or 1.0)
+    return float(mean), float(variance)
+
+
+def _batch_scaled(estimator: Estimator, groups: _Groups) -> Floats:
+    over = groups.values if estimator.kind == "batch_std" else groups.deviations
+    _, variance = _mean_and_variance(estimator, over[groups.present])
+    return _over(groups.deviations, variance**0.5 + estimator.epsilon)
+
+
+def _token_whitened(estimator: Estimator, groups: _Groups) -> Floats:
+    values, counted = groups.deviations if estimator.centred else groups.values, groups.tokens > 0.0
+    if groups.tokens.sum() <= estimator.ddof:
         raise ValueError(f"{estimator.name} needs a batch with more than {estimator.ddof} token(s)")
-    mean = float(values[0]) + np.average(values - values[0], weights=weights)
-    variance = float(np.average((values - mean) ** 2, weights=weights)) * count / (count - estimator.ddof or 1.0)
-    if lengths is None:
-        return groups.means, variance**0.5 + estimator.epsilon
-    return groups.means + mean if centred else mean, (variance + estimator.epsilon) ** 0.5
+    mean, variance = _mean_and_variance(estimator, values[counted], groups.tokens[counted])
+    return _over(values - mean, (variance + estimator.epsilon) ** 0.5)
 
 
-def _points(estimator: Estimator, groups: _Groups) -> Floats:
-    """Return what the baseline is subtracted from: the rewards, their ranks, or how far the best is above the second."""
-    values, starts = groups.values, groups.starts
-    if estimator.kind == "rank":
-        return _ranks(groups, normalised=estimator.normalised)
-    if estimator.kind != "top_gap":
-        return values
-    best = np.maximum.reduceat(values, starts)
-    leads = values == groups.spread(best)
-    second = np.maximum.reduceat(np.where(leads, -np.inf, values), starts)
-    alone = (groups.sums(leads.astype(np.float64)) == 1.0) & (groups.sizes > 1)
-    return np.where(leads, groups.spread(np.where(alone, best - second, 0.0)), 0.0)
+def _length_weighted(estimator: Estimator, groups: _Groups) -> Floats:
+    tokens = _sums(groups.tokens)
+    if (empty := (tokens == 0.0) & (groups.sizes > 0.0)).any():
+        group = np.flatnonzero(empty)[0]
+        raise ValueError(f"{estimator.name}: the completions of group {group} have no tokens to weigh by")
+    return groups.deviations - _over(_sums(groups.tokens * groups.deviations), tokens)
 
 
-def _ranks(groups: _Groups, *, normalised: bool) -> Floats:
+def _lead(estimator: Estimator, groups: _Groups) -> Floats:
+    """Return by how much the best exceeds the second best, and 0 for all others."""
+    if groups.values.shape[1] == 1:
+        return np.zeros_like(groups.values)
+    second = np.partition(groups.with_absent(-np.inf), -2, axis=1)[:, -2:-1]
+    lead = np.where(groups.sizes > 1.0, groups.best - second, 0.0)
+    lead = np.where((groups.values == groups.best) & groups.present, lead, 0.0)
+    return _over(lead, groups.std(estimator)) if estimator.normalised else lead
+
+
+def _ranked(estimator: Estimator, groups: _Groups) -> Floats:
     """Return centred ranks, or their quantiles of the normal distribution; ties share the mean of their ranks."""
-    ranks = np.zeros(groups.values.shape)
-    for size in np.unique(groups.sizes[groups.sizes > 1]).tolist():
-        index = groups.starts[groups.sizes == size, np.newaxis] + np.arange(size)
-        order = (index[:, :1] + np.argsort(groups.values[index], axis=1)).ravel()
-        ordered = groups.values[order]
-        differs = np.append(True, ordered[1:] != ordered[:-1])
-        differs[::size] = True
-        runs = np.flatnonzero(differs)
-        lengths = np.diff(runs, append=len(order))
-        doubled = np.repeat(2 * (runs % size) + lengths - 1, lengths)
-        share = np.arange(2 * size - 1) / (2 * size - 2)
-        table = np.array([normal_score(each, size) for each in share.tolist()]) if normalised else share - 0.5
-        ranks[order] = table[doubled]
-    return ranks
+    values = groups.with_absent(np.inf)
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    places, edge = np.arange(values.shape[1]), np.ones((len(values), 1), dtype=np.bool_)
+    differs = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(np.hstack((edge, differs)), places, 0), axis=1)
+    ends = np.where(np.hstack((differs, edge)), places, places.size)
+    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+    doubled = np.empty_like(order)
+    np.put_along_axis(doubled, order, first + last, axis=1)
+    if not estimator.normalised:
+        return np.where(groups.sizes > 1.0, doubled / (2.0 * groups.others) - 0.5, 0.0)
+    scores = np.zeros_like(values)
+    for size in np.unique(groups.sizes[groups.sizes > 0.0]).astype(int).tolist():
+        rows = groups.sizes[:, 0] == size
+        quantiles = [NormalDist().inv_cdf((twice / 2 + 1) / (size + 1)) for twice in range(2 * size - 1)]
+        scores[rows] = np.take(quantiles, doubled[rows], mode="clip")
+    return scores
+
+
+_FORMULAS: Final[Mapping[Kind, Callable[[Estimator, _Groups], Floats]]] = {
+    "group_std": lambda estimator, groups: _over(groups.deviations, groups.std(estimator)),
+    "mean_only": lambda _, groups: groups.deviations,
+    "leave_one_out": lambda _, groups: groups.deviations * (groups.sizes / groups.others),
+    "length_baseline": _length_weighted,
+    "greedy_baseline": lambda _, groups: groups.values - groups.greedy,
+    "rank": _ranked,
+    "top_gap": _lead,
+    "batch_std": _batch_scaled,
+    "batch_whiten": _batch_scaled,
+    "token_whiten": _token_whitened,
+    "gpg": lambda _, groups: groups.deviations * groups.sizes.sum() / max(1, np.count_nonzero(groups.values)),
+}

@@ -1,7 +1,4 @@
-"""Define advantage estimators: ``(point - baseline) / scale`` for each reward, with presets in ``estimators.jsonl``.
-
-A point is the reward itself, its rank or its lead. Baseline and scale are written once, for numbers and for arrays.
-"""
+"""Name advantage estimators and their constants; the presets are in ``estimators.jsonl``."""
 
 from __future__ import annotations
 
@@ -9,19 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import NonNegative
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-T = TypeVar("T", float, "npt.NDArray[np.float64]")
-EPSILON: Final = 1e-8
-"""Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 
 Kind: TypeAlias = Literal[
     "group_std", "mean_only", "leave_one_out", "length_baseline", "greedy_baseline", "rank", "top_gap", "batch_std",
@@ -64,30 +53,6 @@ class Estimator:
     def needs(self) -> tuple[str, ...]:
         """Required inputs other than the rewards of the group. ``batch``: all groups together."""
         return _NEEDS.get(self.kind, ())
-
-    def baseline_and_scale(self, count: T, mean: T, std: T, outside: T) -> tuple[T | float, T | float]:
-        """Return both for groups by their own statistics. ``std``: with this divisor. ``outside``: another baseline."""
-        match self.kind:
-            case "group_std":
-                return mean, std + self.epsilon
-            case "leave_one_out":
-                return mean, (count - 1.0) / count
-            case "length_baseline" | "greedy_baseline":
-                return outside, 1.0
-            case "rank":
-                return 0.0, 1.0
-            case "top_gap":
-                return 0.0, std + self.epsilon if self.normalised else 1.0
-        return mean, 1.0
-
-    def alone(self, group: int) -> tuple[float, float]:
-        """Return baseline and scale of a group of one whose ``singleton`` is not ``zero``. Raises ``ValueError`` if refused."""
-        if self.singleton == "refuse":
-            raise ValueError(
-                f"{self.name}: group {group} has a single reward, which cannot be compared; omit the group"
-            )
-        # As in the trainers that keep the reward: mean 0 and standard deviation 1 are assumed.
-        return 0.0, 1.0 + self.epsilon if self.kind == "group_std" else 1.0
 
 
 _ROWS: Final = Path(__file__).with_suffix(".jsonl").read_text("utf-8").splitlines()

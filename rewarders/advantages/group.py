@@ -1,25 +1,19 @@
-"""Compute advantages, ranks and the order of one group of rewards.
-
-Plain numbers, because an operation on arrays costs more than a whole group; many groups are
-``tfgrpo.rewarders.advantages.batch``.
-"""
+"""Compute advantages, ranks and the order of one group of rewards."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from math import dist, fsum, inf, isnan, sqrt
+from math import dist, fsum, inf, sqrt
 from numbers import Real
-from operator import mul
-from statistics import NormalDist
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tfgrpo.rewarders.advantages.estimators import EPSILON, Estimator, estimator_of
+from tfgrpo.rewarders.advantages.estimators import Estimator, estimator_of
 from tfgrpo.stores.numeric import is_finite
 from tfgrpo.stores.outcomes import MAX_SCORE
 
-_NORMAL: Final = NormalDist()
+EPSILON: Final = 1e-8
+"""Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 _PLAIN: Final = {float, int}
 
 
@@ -52,69 +46,49 @@ def group_advantage(
     Raises ``ValueError`` for an empty group, for what is no number up to 1e100 either way, for an unknown estimator or a
     missing input of it, and for an estimator that looks at the whole batch.
     """
-    if estimator == "grpo" and rewards.__class__ is list:
-        # Every group of a run. Its statistics also show that the rewards are in range and differ; other groups go on below.
-        try:
-            mean = fsum(rewards) / len(rewards)
-            distance = dist(rewards, (mean,) * len(rewards))
-            if 1e-9 * abs(mean) < distance <= MAX_SCORE - abs(mean) and sum(rewards).__class__ in _PLAIN:
-                std = distance / sqrt(len(rewards))
-                scale = std + EPSILON
-                advantages = tuple([(reward - mean) / scale for reward in rewards])
-                return GroupAdvantage(advantages, mean, std, rewards.index(max(rewards)))
-        except (ArithmeticError, TypeError, ValueError):
-            pass
-    chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
-    values = numbers("reward", rewards)
-    count, best = len(values), max(values)
-    flat = min(values) == best
-    mean = float(best) if flat else fsum(values) / count
-    std = 0.0 if flat else dist(values, (mean,) * count) / sqrt(count)
-    points, outside = values, mean
-    if chosen.kind == "rank":
-        points = [normal_score(rank, count) if chosen.normalised else rank - 0.5 for rank in relative_ranks(values)]
-    elif chosen.kind == "top_gap":
-        points = [0.0] * count
-        points[values.index(best)] = best - sorted([*values, min(values)])[-2]
-    elif chosen.kind == "length_baseline":
-        outside = _mean_by_length(chosen, values, mean, token_lengths or ())
-    elif chosen.kind == "greedy_baseline":
-        (outside,) = numbers("greedy reward", [greedy])
-    if count == 1 and chosen.singleton != "zero":
-        baseline, scale = chosen.alone(0)
+    # Plain numbers: an operation on arrays costs more than a whole group, and every group of a run is computed here.
+    try:
+        mean = fsum(rewards) / len(rewards)
+        distance = dist(rewards, (mean,) * len(rewards))
+        # These statistics show that the rewards are in range and differ; what is odd about others is looked at below.
+        plain = 1e-9 * abs(mean) < distance <= MAX_SCORE - abs(mean) and sum(rewards).__class__ in _PLAIN
+    except (ArithmeticError, TypeError, ValueError):
+        plain = False
+    if not plain:
+        rewards = _numbers(rewards)
+        is_flat = min(rewards) == max(rewards)
+        mean = rewards[0] if is_flat else fsum(rewards) / len(rewards)
+        distance = 0.0 if is_flat else dist(rewards, (mean,) * len(rewards))
+    std = distance / sqrt(len(rewards))
+    scale = std + EPSILON
+    if estimator == "grpo":
+        advantages = tuple([(reward - mean) / scale for reward in rewards])
     else:
-        spread = max(std * sqrt(count / max(count - chosen.ddof, 1)), sqrt(chosen.variance_floor))
-        baseline, scale = chosen.baseline_and_scale(count, mean, spread, outside)
-    advantages = tuple([(point - baseline) / (scale or inf) for point in points])  # a scale of 0: flat, or alone
-    return GroupAdvantage(advantages, mean, std, values.index(best))
+        advantages = _by_arrays(rewards, estimator, token_lengths, greedy)
+    return GroupAdvantage(advantages, mean, std, rewards.index(max(rewards)))
 
 
-def _mean_by_length(
-    estimator: Estimator, values: Sequence[float], mean: float, token_lengths: Sequence[float]
-) -> float:
-    lengths = numbers("token length", token_lengths, least=0.0)
-    if len(lengths) != len(values):
-        raise ValueError(f"token_lengths: expected {len(values)}, one for each reward, received {len(lengths)}")
-    if not (tokens := fsum(lengths)):
-        raise ValueError(f"{estimator.name}: the completions of the group have no tokens to weigh by")
-    return mean + fsum(map(mul, lengths, [value - mean for value in values])) / tokens
+def _by_arrays(
+    rewards: Sequence[float], estimator: str | Estimator, token_lengths: Sequence[float] | None, greedy: float | None
+) -> tuple[float, ...]:
+    from tfgrpo.rewarders.advantages.batch import batch_advantages  # noqa: PLC0415 - loads numpy, which no run needs here
+
+    chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
+    lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))
+    return tuple(batch_advantages([rewards], None, chosen, token_lengths=lengths, greedy=outside)[0].tolist())
 
 
-def numbers(name: str, given: Iterable[object], least: float = -MAX_SCORE) -> list[float]:
-    """Return numbers from ``least`` to 1e100. Raises ``ValueError`` for none, and for the first that is not one."""
-    values: list[Any] = [*given]
-    # The sum is NaN if any value is; minimum and maximum need not be.
-    plain = bool(values) and {*map(type, values)} <= _PLAIN
-    if plain and least <= min(values) and max(values) <= MAX_SCORE and not isnan(sum(values)):
-        return values
-    for index, value in enumerate(values):
-        if not isinstance(value, Real) or not is_finite(value) or not least <= float(value) <= MAX_SCORE:
-            raise ValueError(
-                f"{name} {index} is {value!r:.40}; accepted: finite numbers from {least:g} to {MAX_SCORE:g}"
-            )
+def _numbers(rewards: Iterable[object]) -> list[float]:
+    """Return the rewards as floats. Raises ``ValueError`` for none, and for the first that is no number up to 1e100."""
+    values: list[float] = []
+    for index, value in enumerate(rewards):
+        if not isinstance(value, Real) or not is_finite(value) or abs(number := float(value)) > MAX_SCORE:
+            accepted = f"finite numbers from {-MAX_SCORE:g} to {MAX_SCORE:g}"
+            raise ValueError(f"reward {index} is {value!r:.40}; accepted: {accepted}")
+        values.append(number)
     if not values:
-        raise ValueError(f"a group needs at least one {name}")
-    return [*map(float, values)]
+        raise ValueError("a group needs at least one reward")
+    return values
 
 
 def relative_ranks(rewards: Sequence[float]) -> tuple[float, ...]:
@@ -123,17 +97,11 @@ def relative_ranks(rewards: Sequence[float]) -> tuple[float, ...]:
     Equal rewards share the mean of their ranks, so a flat group, and a group of one, has 0.5 throughout. Raises
     ``ValueError`` as ``group_advantage`` does.
     """
-    values = numbers("reward", rewards)
+    values = _numbers(rewards)
     ordered, steps = sorted(values), 2 * len(values) - 2
     if not steps:
         return (0.5,)
     return tuple([(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / steps for value in values])
-
-
-@lru_cache(maxsize=4096)
-def normal_score(rank: float, count: int) -> float:
-    """Return the van der Waerden score of a rank from 0 to 1: the normal quantile of ``position / (count + 1)``."""
-    return 0.0 if rank == 0.5 else _NORMAL.inv_cdf((rank * (count - 1) + 1) / (count + 1))
 
 
 def best_first(rewards: Sequence[float], tokens: Sequence[int | None] | None = None) -> tuple[int, ...]:
@@ -141,7 +109,7 @@ def best_first(rewards: Sequence[float], tokens: Sequence[int | None] | None = N
 
     Raises ``ValueError`` as ``group_advantage`` does, and when ``tokens`` has another length.
     """
-    values = numbers("reward", rewards)
+    values = _numbers(rewards)
     costs = [0] * len(values) if tokens is None else [inf if count is None else count for count in tokens]
     if len(costs) != len(values):
         raise ValueError(f"{len(values)} rewards but {len(costs)} token counts")

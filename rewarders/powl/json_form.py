@@ -7,10 +7,9 @@ activity, an order of anything but a PARTIAL_ORDER. Of a repeated key the last v
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from tfgrpo.rewarders.powl.model import (
     MAX_DEPTH,
@@ -26,10 +25,6 @@ from tfgrpo.rewarders.powl.model import (
 )
 from tfgrpo.rewarders.powl.text import checked_text, error_at, json_line, parse_text, shortened, without_wrapping
 from tfgrpo.stores.errors import PowlError
-
-_NESTING: Final = 2 * MAX_DEPTH + 50
-"""Greatest nesting of brackets: two a level, and some for ignored fields."""
-_BRACKET_OR_STRING: Final = re.compile(r'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 def to_value(model: Model) -> dict[str, Any]:
@@ -75,16 +70,13 @@ def model_in(answer: str, *, aliases: bool = False) -> Model:
 
 
 def _loaded(text: str) -> Any:
-    depth = 0
-    for found in _BRACKET_OR_STRING.finditer(text):
-        depth += (found[0] in "[{") - (found[0] in "]}")
-        if depth > _NESTING:
-            raise error_at(text, found.start(), f"the model has more than {MAX_DEPTH} levels")
     try:
         return json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
+        raise PowlError(f"the model has more than {MAX_DEPTH} levels") from None
+    except ValueError as error:
         raise PowlError(f"this JSON cannot be read: {error}") from None
 
 

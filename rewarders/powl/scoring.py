@@ -7,14 +7,14 @@ AND, →, ×, ∧, ↺ and any case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias, get_args
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final, TypeAlias, get_args
 
+from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.options import Flag, Name, Options
-from tfgrpo.rewarders.powl.footprints import MODES, Footprint, Mode, footprint, footprint_of
+from tfgrpo.rewarders.options import Flag, Name, NonNegative, Options, accepts, refusal
+from tfgrpo.rewarders.powl.footprints import MODES, RELATIONS, Footprint, Mode, footprint, footprint_of
 from tfgrpo.rewarders.powl.json_form import model_in
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of
 from tfgrpo.rewarders.powl.similarity import (
@@ -27,7 +27,7 @@ from tfgrpo.rewarders.powl.similarity import (
 )
 from tfgrpo.rewarders.powl.validation import validate
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
-from tfgrpo.stores.errors import OptionError, PowlError
+from tfgrpo.stores.errors import PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
@@ -36,21 +36,23 @@ REFERENCE_KEYS: Final = ("reference", "footprint")
 """Metadata of an item without an answer that may be its reference: a model or a footprint."""
 _Measured: TypeAlias = tuple[float, str] | str
 """Score and evidence of one model, or the reason to abstain on it."""
-_Measure: TypeAlias = Callable[[RewardContext, Sequence[Model]], Sequence[_Measured]]
-"""Measures the models of a group. Raises ``PowlError`` with the reason to abstain on all attempts."""
+_Mode = Annotated[Mode, accepts(", ".join(MODES))]
+_Aggregate = Annotated[Aggregate, accepts(", ".join(get_args(Aggregate)))]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRewarder(Options):
-    """Scores the process model of each attempt by a measure."""
+class _ModelScorer(Options):
+    """Scores the process model of each attempt by its measure."""
 
-    rewarder_id: Name
-    aliases: Flag
-    measure: _Measure
-    quick: bool = False
+    aliases: Flag = False
+    rewarder_id: Name = "powl"
+
+    quick: ClassVar[bool] = False
     """Whether it is cheap enough for the event loop."""
-    compares: bool = False
-    """Whether it cannot score a single attempt."""
+
+    def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Measure the models of a group. Raises ``PowlError`` with the reason to abstain on all attempts."""
+        raise NotImplementedError
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Score every attempt. An output without a process model is wrong."""
@@ -73,41 +75,51 @@ class ModelRewarder(Options):
         return verdicts
 
 
-def powl_footprint(
-    *,
-    mode: Mode = "block",
-    aggregate: Aggregate = "pooled",
-    aliases: bool = False,
-    direct_succession: float = 1.0,
-    concurrency: float = 1.0,
-    exclusive: float = 1.0,
-    rewarder_id: str = "powl_footprint",
-) -> ModelRewarder:
+@dataclass(frozen=True, slots=True)
+class PowlFootprint(_ModelScorer):
     """Similarity of each model's footprint to the reference's, from 0 to 1.
 
     The reference is the item's answer, else ``reference`` or ``footprint`` of its metadata: a model as text or JSON, or a
-    footprint as JSON. Without one it abstains. ``mode``: reading of a footprint. ``aggregate``: ``pooled``, all relations
-    together, times the overlap of activities; ``macro``, the mean over relations. ``direct_succession``, ``concurrency``,
-    ``exclusive``: weight of a pair of this relation.
+    footprint as JSON. Without one it abstains.
     """
-    _check_reading(mode, aggregate)
-    weights = RelationWeights(direct_succession, concurrency, exclusive)
-    footprint_similarity(Silent(), Silent(), weights=weights)  # refuses unusable weights
 
-    def measure(context: RewardContext, models: Sequence[Model]) -> list[_Measured]:
-        reference = _reference(context, mode, aliases)
+    rewarder_id: Name = "powl_footprint"
+    mode: _Mode = "block"
+    """Reading of a footprint."""
+    aggregate: _Aggregate = "pooled"
+    """``pooled``: all relations together, times the overlap of activities; ``macro``: the mean over relations."""
+    direct_succession: NonNegative = 1.0
+    """Weight of a pair of this relation, as the next two."""
+    concurrency: NonNegative = 1.0
+    exclusive: NonNegative = 1.0
+
+    @field_validator("exclusive")
+    @classmethod
+    def _check_weights(cls, value: float, info: ValidationInfo) -> float:
+        if not value and not any(info.data.get(name, 1.0) for name in RELATIONS[:2]):
+            raise refusal(f"a number above 0 for one of {', '.join(RELATIONS)}")
+        return value
+
+    @property
+    def quick(self) -> bool:  # type: ignore[override]  # of the mode, where others have one answer
+        """Whether it is cheap enough for the event loop."""
+        return self.mode == "block"
+
+    def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Compare each model with the reference."""
+        reference = _reference(context, self.mode, self.aliases)
+        weights = RelationWeights(self.direct_succession, self.concurrency, self.exclusive)
         measured: list[_Measured] = []
-        for own in (footprint(model, mode) for model in models):
+        for own in (footprint(model, self.mode) for model in models):
             shared, known = len({*own.activities} & {*reference.activities}), len(reference.activities)
             counts = f"{shared} of {known} activities of the reference, {len(own.activities)} its own"
-            score = footprint_similarity(own, reference, aggregate, weights=weights)
-            measured.append((score, f"{mode}, {aggregate}: {counts}"))
+            score = footprint_similarity(own, reference, self.aggregate, weights=weights)
+            measured.append((score, f"{self.mode}, {self.aggregate}: {counts}"))
         return measured
 
-    return ModelRewarder(rewarder_id, aliases, measure, quick=mode == "block")
 
-
-def powl_equal(aliases: bool = False, rewarder_id: str = "powl_equal") -> ModelRewarder:
+@dataclass(frozen=True, slots=True)
+class PowlEqual(_ModelScorer):
     """1 when directly-follows relation, first and last activities are those of the reference, 0 otherwise.
 
     Two spellings of one behaviour are equal: a chain as SEQUENCE or as PARTIAL_ORDER, branches in another order. The
@@ -117,77 +129,71 @@ def powl_equal(aliases: bool = False, rewarder_id: str = "powl_equal") -> ModelR
     abstains.
     """
 
-    def measure(context: RewardContext, models: Sequence[Model]) -> list[_Measured]:
-        reference = _reference(context, "direct", aliases)
+    rewarder_id: Name = "powl_equal"
+
+    def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Name the first difference of each model from the reference."""
+        reference = _reference(context, "direct", self.aliases)
         differences = [_difference(footprint(model, "direct"), reference) for model in models]
         return [(float(each is None), each or "the behaviour of the reference") for each in differences]
 
-    return ModelRewarder(rewarder_id, aliases, measure)
+
+@dataclass(frozen=True, slots=True)
+class PowlValid(_ModelScorer):
+    """1 for a model without errors, 0 otherwise; usable as a gate."""
+
+    rewarder_id: Name = "powl_valid"
+    labels: Annotated[tuple[str, ...] | None, accepts("a list of labels")] = None
+    """The allowed ones; None: any."""
+
+    quick: ClassVar[bool] = True
+
+    def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Validate each model."""
+        measured: list[_Measured] = []
+        for model in models:
+            errors = validate(model, allowed_labels=self.labels).errors
+            evidence = "; ".join(map(str, errors[:3])) or f"valid, {len(labels_of(model))} activities"
+            measured.append((float(not errors), evidence))
+        return measured
 
 
-def powl_valid(
-    aliases: bool = False, labels: Sequence[str] | None = None, rewarder_id: str = "powl_valid"
-) -> ModelRewarder:
-    """1 for a model without errors, 0 otherwise; usable as a gate. ``labels``: the allowed ones; None: any."""
-    given: object = labels  # any value of a pipeline file
-    if given is not None and not (isinstance(given, list | tuple) and all(isinstance(label, str) for label in given)):
-        raise OptionError(f"labels is {given!r}", "a list of labels")
-
-    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
-        errors = [validate(model, allowed_labels=labels).errors for model in models]
-        return [
-            (0.0, "; ".join(map(str, found[:3]))) if found else (1.0, f"valid, {len(labels_of(model))} activities")
-            for model, found in zip(models, errors, strict=True)
-        ]
-
-    return ModelRewarder(rewarder_id, aliases, measure, quick=True)
-
-
-def powl_self_consistency(aliases: bool = False, rewarder_id: str = "powl_self_consistency") -> ModelRewarder:
+@dataclass(frozen=True, slots=True)
+class PowlSelfConsistency(_ModelScorer):
     """Share of related pairs that a model does not contradict, from 0 to 1; needs no reference.
 
     It measures coherence, not correctness: a single activity contradicts nothing.
     """
 
-    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+    rewarder_id: Name = "powl_self_consistency"
+
+    quick: ClassVar[bool] = True
+
+    def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Count the contradictions of each model."""
         evidence = "{} activities, pairs that are not contradicted".format
         return [(self_consistency(model), evidence(len(labels_of(model)))) for model in models]
 
-    return ModelRewarder(rewarder_id, aliases, measure, quick=True)
 
-
-def powl_group_consensus(
-    mode: Mode = "block",
-    aggregate: Aggregate = "pooled",
-    aliases: bool = False,
-    rewarder_id: str = "powl_group_consensus",
-) -> ModelRewarder:
+@dataclass(frozen=True, slots=True)
+class PowlGroupConsensus(_ModelScorer):
     """Mean similarity of each model to the others of its group, from 0 to 1; needs no reference.
 
     Outputs without a model score 0 and are not compared with. It abstains on the only model of a group.
     """
-    _check_reading(mode, aggregate)
 
-    def measure(_: RewardContext, models: Sequence[Model]) -> list[_Measured]:
+    rewarder_id: Name = "powl_group_consensus"
+    mode: _Mode = "block"
+    aggregate: _Aggregate = "pooled"
+
+    compares: ClassVar[bool] = True
+
+    def measure(self, _: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
+        """Compare each model with the others."""
         if len(models) < 2:
             return ["it is the only process model of its group" for _ in models]
-        evidence = f"{mode}, {aggregate}: mean similarity to {len(models) - 1} others"
-        return [(score, evidence) for score in group_consensus(models, aggregate, mode=mode)]
-
-    return ModelRewarder(rewarder_id, aliases, measure, compares=True)
-
-
-_ALL: Final = (powl_equal, powl_footprint, powl_group_consensus, powl_self_consistency, powl_valid)
-POWL_REWARDERS: Final[Mapping[str, Callable[..., ModelRewarder]]] = MappingProxyType(
-    {each.__name__: each for each in _ALL}
-)
-"""Constructors by name; options are their keyword arguments."""
-
-
-def _check_reading(mode: Any, aggregate: Any) -> None:
-    for name, given, accepted in (("mode", mode, MODES), ("aggregate", aggregate, get_args(Aggregate))):
-        if given not in accepted:
-            raise OptionError(f"{name} is {given!r}", ", ".join(accepted))
+        evidence = f"{self.mode}, {self.aggregate}: mean similarity to {len(models) - 1} others"
+        return [(score, evidence) for score in group_consensus(models, self.aggregate, mode=self.mode)]
 
 
 def _reference(context: RewardContext, mode: Mode, aliases: bool) -> Footprint:

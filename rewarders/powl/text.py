@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.powl.model import (
@@ -57,7 +58,8 @@ _WORD: Final = re.compile(r"(?P<name>[^\s,()]+)(?P<call>\s*\()?")
 _QUOTED: Final = re.compile(r'(?P<name>ACTIVITY)\s*\[\s*(?=")', re.IGNORECASE)
 _PARENTHESIS: Final = re.compile(r"[()]")
 _CALL: Final = re.compile(r"(?<!\w)([^\W\d]\w*)\s*\(")
-_STEP: Final = re.compile(r"\s*(?P<child>\d{1,6})\s*(?P<link>->|[,)])?")
+_CHAIN: Final = r"\s*\d{1,6}\s*(?:->\s*\d{1,6}\s*)+"
+_ORDER: Final = re.compile(rf"({_CHAIN}(?:,{_CHAIN})*)\)")
 
 _TAGS: Final = "think|thinking|thought|reasoning|reflection|scratchpad"
 _REASONING: Final = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -71,10 +73,8 @@ _HEAD: Final = re.compile(
 _PARAGRAPH: Final = re.compile(r"\n[ \t\r]*\n")
 _CLOSERS: Final = re.compile(r"[\s).;`]*")
 _SURPLUS: Final = re.compile(r"[\s,]*(?P<extra>\))[\s,)]*")
-_INDENT: Final = 80
-# What is before the closing parenthesis of a smiley, and of a list number.
-_DECORATED: Final = re.compile(r"(?:[:;=]-?|(?P<number>\n\s*\w{1,2}))\Z")
-_LIST_TEXT: Final = re.compile(r"\)[ \t]+\S")
+_DECORATION: Final = re.compile(r"[:;=]-?\)|\n\s*\w{1,2}\)(?=[ \t]+\S)")
+"""A smiley, or the number of a list."""
 _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
 
 
@@ -267,23 +267,11 @@ class _Parser:
 
     def _order(self, begin: int) -> frozenset[tuple[int, int]]:
         """Return the pairs of ``ORDER(0->1->2, 0->3)``."""
-        self.at = begin
-        if self._sign() == ")":
-            raise _Mistake(begin, "ORDER has no pairs; leave it out when nothing is ordered")
-        pairs: set[tuple[int, int]] = set()
-        before: int | None = None
-        while step := _STEP.match(self._text, begin):
-            begin, child, link = step.end(), int(step["child"]), step["link"]
-            if before is not None:
-                pairs.add((before, child))
-            if link is None or (before is None and link != "->"):
-                reason = "expected -> and the number of a child, as in ORDER(0->1, 0->2)"
-                raise _Mistake(begin - len(link or ""), reason)
-            if link == ")":
-                self.at = begin
-                return frozenset(pairs)
-            before = child if link == "->" else None
-        raise _Mistake(skip_space(self._text, begin), "expected the number of a child, from 0")
+        found = _ORDER.match(self._text, begin)
+        if found is None:
+            raise _Mistake(begin, "expected numbers of children, from 0, with -> between, as in ORDER(0->1->2, 0->3)")
+        self.at = found.end()
+        return frozenset(pair for chain in found[1].split(",") for pair in pairwise(map(int, chain.split("->"))))
 
 
 def _made(begin: int, make: Callable[[], Model]) -> Model:
@@ -363,15 +351,12 @@ def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> N
     if not others and _CLOSERS.fullmatch(text, chosen.end):
         return
     blank = _PARAGRAPH.search(text, chosen.end)
+    behind = _DECORATION.sub(lambda found: _spaces(found[0]), text[chosen.end : blank.start() if blank else len(text)])
     depth = max(0, text.count("(", 0, chosen.begin) - text.count(")", 0, chosen.begin))
-    for found in _PARENTHESIS.finditer(text, chosen.end, blank.start() if blank else len(text)):
+    for found in _PARENTHESIS.finditer(behind):
         depth += 1 if found[0] == "(" else -1
         if depth < 0:
-            depth, position = 0, found.start()
-            before = text[position - _INDENT : position] if position > _INDENT else f"\n{text[:position]}"
-            decoration = _DECORATED.search(before)
-            if not decoration or (decoration["number"] and not _LIST_TEXT.match(text, position)):
-                raise _Mistake(position, _CLOSES_NOTHING)
+            raise _Mistake(chosen.end + found.start(), _CLOSES_NOTHING)
 
 
 def _last_block(text: str, is_model: Callable[[str], bool]) -> str:

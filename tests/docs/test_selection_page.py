@@ -18,7 +18,7 @@ from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
-from tfgrpo.rewarders.powl.scoring import POWL_REWARDERS
+from tfgrpo.rewarders.powl import scoring
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.stores.errors import ModelCallError, ModelReplyMalformed
 from tfgrpo.tasks.models.wire import decode_reply
@@ -86,7 +86,8 @@ def test_the_tables_name_everything_there_is():
 
 
 def test_the_options_of_process_rewarders_are_those_on_the_page():
-    takes = {name: set(inspect.signature(build).parameters) for name, build in POWL_REWARDERS.items()}
+    classes = {name: name.title().replace("_", "") for name in known_scorers() if name.startswith("powl_")}
+    takes = {name: set(inspect.signature(getattr(scoring, each)).parameters) for name, each in classes.items()}
     assert {name for name in takes if {"mode", "aggregate"} <= takes[name]} == {
         "powl_footprint",
         "powl_group_consensus",

@@ -58,11 +58,7 @@ def test_every_observation_counts(rewards):
     assert pattern is not None
     assert pattern.count == len(rewards)
     assert pattern.mean == pytest.approx(statistics.fmean(rewards), abs=1e-9)
-    assert pattern.best == max(rewards)
     assert pattern.hits == sum(reward >= 0.5 for reward in rewards)
-    if len(rewards) > 1:
-        spread = math.sqrt(pattern.m2 / (pattern.count - 1))
-        assert spread == pytest.approx(statistics.stdev(rewards), rel=1e-6, abs=1e-6)
 
 
 def test_an_observation_has_half_its_weight_after_a_half_life():
@@ -101,6 +97,8 @@ def test_equal_structures_have_a_stable_order():
 
 
 def test_rounds_round_trip(tmp_path):
+    assert memory(tmp_path / "none").read() == memory(tmp_path / "none").observe([], "s1")
+    assert list(tmp_path.iterdir()) == []
     first = memory(tmp_path).observe([seen("a", 0.9), seen("b", 0.2)], "s1")
     second = memory(tmp_path).observe([seen("a", 0.1)], "s2")
     read = memory(tmp_path).read()
@@ -109,12 +107,6 @@ def test_rounds_round_trip(tmp_path):
     assert by_structure(read)["a"].count == 2
     assert by_structure(read)["a"].mean == pytest.approx(0.5)
     assert (tmp_path / "patterns.jsonl").stat().st_mode & 0o777 == 0o600
-
-
-def test_reading_without_a_file_is_empty_and_makes_no_file(tmp_path):
-    assert memory(tmp_path).read().patterns == ()
-    assert memory(tmp_path / "deep").observe([], "s1").patterns == ()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -268,16 +260,13 @@ def test_averages_of_a_memory_equal_those_of_its_rounds(tmp_path):
 
 def test_equal_averages_are_ordered_by_hits_then_latest_first(tmp_path):
     table = LabelAverages().remember([("once", 0.75), ("twice", 0.75), ("later", 0.75), ("twice", 0.75)])
+    assert len(LabelAverages().remember([("a", math.nan)])) == 0
     names = [line.split()[1] for line in table.hint(3).splitlines()[1:]]
     assert names == ["twice", "later", "once"]
     kept = memory(tmp_path)
     kept.observe([seen("s1", 0.75, "b")], "s1")
     after = kept.observe([seen("s2", 0.75, "a")], "s2")
     assert [line.split()[1] for line in after.averages().hint(2).splitlines()[1:]] == ["a", "b"]
-
-
-def test_nan_is_no_success():
-    assert len(LabelAverages().remember([("a", math.nan)])) == 0
 
 
 @pytest.mark.parametrize(

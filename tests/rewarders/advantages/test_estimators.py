@@ -1,32 +1,51 @@
-"""Every estimator gives the known values, names what it needs, and refuses what it cannot compare."""
+"""Every estimator gives the known values, keeps its invariants, names what it needs, and refuses what it cannot compare."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support.rewards.estimators import (
-    NAMES,
-    OF_ONE_GROUP,
-    arrays,
-    batches,
-    greedy_of,
-    lengths_of,
-    present_values,
-)
+from tests.support.cpu_time import cpu_seconds
 from tests.support.vectors import read_vectors
-from tfgrpo.rewarders.advantages.batch import batch_advantages
+from tfgrpo.rewarders.advantages.batch import batch_advantages, multi_reward_advantages
 from tfgrpo.rewarders.advantages.estimators import ALIASES, ESTIMATORS, Estimator, estimator_of
 from tfgrpo.rewarders.advantages.group import group_advantage
 
 CASES = read_vectors("advantage_estimators")
-NOT_ESTIMATORS = {"name", "rewards", "token_lengths"}
-KNOWN = [(case, name) for case in CASES for name in case if name not in NOT_ESTIMATORS]
+KNOWN = [(case, name) for case in CASES for name in case if name not in {"name", "rewards", "token_lengths"}]
+NAMES = sorted(ESTIMATORS)
+OF_ONE_GROUP = [name for name in NAMES if "batch" not in ESTIMATORS[name].needs]
+WITHIN = [name for name in NAMES if name != "remax"]
+"""Without ReMax, which compares with a reward from outside the group."""
+SCALES = {"mean_only", "rloo", "rloo_keep_single", "opo_length_weighted", "pass_at_k_top1_minus_top2", "gpg"}
 OUT_OF_RANGE = "accepted: finite numbers from"
+
+sane = st.floats(-100, 100).map(lambda value: round(value, 3))
+batches = st.lists(st.lists(sane, min_size=2, max_size=6), min_size=1, max_size=5)
+
+
+def lengths_of(rewards):
+    return [[1 + (7 * row + 3 * column) % 11 for column in range(len(group))] for row, group in enumerate(rewards)]
+
+
+def rows(rewards, name, mask=None, lengths=None):
+    """Return the advantages of each group, without those of absent rewards."""
+    more = {"token_lengths": lengths_of(rewards) if lengths is None else lengths, "greedy": [0.5] * len(rewards)}
+    values = batch_advantages(rewards, mask, name, **more)
+    return [[value for value in row if not math.isnan(value)] for row in values.tolist()]
+
+
+def near(expected, tolerance=1e-9):
+    return [pytest.approx(row, rel=tolerance, abs=tolerance) for row in expected]
+
+
+# --- values
 
 
 @pytest.mark.parametrize(("case", "name"), KNOWN, ids=lambda value: value if isinstance(value, str) else value["name"])
@@ -44,8 +63,7 @@ def test_the_estimator_gives_the_known_values_one_by_one_and_as_arrays(case, nam
 def test_arrays_give_the_known_values_of_hard_groups_and_refuse_those_beyond_the_range_of_scores(case):
     rewards = [float(reward) for reward in case["rewards"]]
     if all(abs(reward) <= 1e100 for reward in rewards):
-        values = batch_advantages([rewards, [0.0, 1.0]])[0, : len(rewards)]
-        np.testing.assert_allclose(values, case["advantages"], rtol=1e-9, atol=1e-9)
+        assert rows([rewards, [0.0, 1.0]], "grpo")[0] == pytest.approx(case["advantages"], rel=1e-9, abs=1e-9)
     else:
         with pytest.raises(ValueError, match=f"reward 0 of group 1 is .*{OUT_OF_RANGE}"):
             batch_advantages([[0.0, 1.0], rewards])
@@ -53,27 +71,135 @@ def test_arrays_give_the_known_values_of_hard_groups_and_refuse_those_beyond_the
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_greatest_rewards_have_finite_advantages_and_greater_ones_are_refused_by_group_and_index(name):
-    more = {"token_lengths": [[1, 2, 3], [9, 9, 9]], "greedy": [0.0, -1e100]}
-    assert np.isfinite(batch_advantages([[0.0, 1.0, 2.0], [1e100, -1e100, 1e100]], estimator=name, **more)).all()
+    assert np.isfinite(rows([[0.0, 1.0, 2.0], [1e100, -1e100, 1e100]], name)).all()
     for reward in (1.0001e100, -1.7e308, math.inf, math.nan):
         with pytest.raises(ValueError, match=rf"reward 1 of group 1 is .*{OUT_OF_RANGE} -1e\+100 to 1e\+100"):
-            batch_advantages([[0.0, 1.0, 2.0], [0.0, reward, 2.0]], estimator=name, **more)
+            rows([[0.0, 1.0, 2.0], [0.0, reward, 2.0]], name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ESTIMATORS[name].singleton != "refuse"])
+def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it(name):
+    kept = {"rloo_keep_single": 0.7, "remax": 0.2}
+    kept |= dict.fromkeys(("grpo_sample_eps1e-6", "grpo_sample_eps1e-6_variance_floor"), 0.7 / (1 + 1e-6))
+    if "token_lengths" not in ESTIMATORS[name].needs or name == "opo_length_weighted":
+        assert rows([[0.7], [1.0, 0.0]], name)[0] == pytest.approx([kept.get(name, 0.0)], abs=1e-12)
+    if name in OF_ONE_GROUP:
+        alone = group_advantage([0.7], name, token_lengths=[3], greedy=0.5)
+        assert alone.advantages == pytest.approx([kept.get(name, 0.0)], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "rewards", "expected"),
+    [
+        (
+            "verl_vectorized",
+            [[0.0, 1e-4]],
+            [[-5e-5 / (1e-3 + 1e-6), 5e-5 / (1e-3 + 1e-6)]],
+        ),  # the floor of the variance
+        ("gpg", [[0.0, 1.0], [0.0, 0.0]], [[-2.0, 2.0], [0.0, 0.0]]),  # one of four rewards is not zero
+    ],
+)
+def test_constants_that_no_vector_reaches_have_their_values_by_hand(name, rewards, expected):
+    assert rows(rewards, name) == near(expected)
+
+
+def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
+    with pytest.raises(ValueError, match="group 0 has a single reward"):
+        group_advantage([0.7], "openrlhf")
+    with pytest.raises(ValueError, match="group 2 has a single reward"):
+        batch_advantages([[1.0, 0.0], [None, None], [None, 0.2]], estimator="openrlhf")
+    assert np.isfinite(rows([[1.0, 0.0], []], "openrlhf")[0]).all()
+
+
+# --- invariants
+
+
+@given(batches, st.randoms(use_true_random=False))
+def test_a_group_has_alone_and_in_any_order_the_advantages_that_it_has_in_a_ragged_batch(rewards, random):
+    lengths = lengths_of(rewards)
+    order = [random.sample(range(len(group)), len(group)) for group in rewards]
+    shuffled, moved = (
+        [[group[at] for at in places] for group, places in zip(given_as, order, strict=True)][::-1]
+        for given_as in (rewards, lengths)
+    )
+    for name in NAMES:
+        found = rows(rewards, name)
+        wanted = [[row[at] for at in places] for row, places in zip(found, order, strict=True)][::-1]
+        assert rows(shuffled, name, lengths=moved) == near(wanted), name
         if name in OF_ONE_GROUP:
-            with pytest.raises(ValueError, match=rf"reward 1 is .*{OUT_OF_RANGE} -1e\+100 to 1e\+100"):
-                group_advantage([0.0, reward, 2.0], name, token_lengths=[1, 2, 3], greedy=0.0)
+            for row, group, tokens in zip(found, rewards, lengths, strict=True):
+                alone = group_advantage(group, name, token_lengths=tokens, greedy=0.5).advantages
+                assert row == pytest.approx(list(alone), rel=1e-9, abs=1e-9), name
+
+
+@given(batches, st.sampled_from([-3.0, 0.5, 40.0]), st.sampled_from([0.5, 2.0, 1024.0]))
+def test_advantages_follow_a_shift_and_a_change_of_scale_as_their_formula_does(rewards, shift, factor):
+    for name in WITHIN:
+        found = rows(rewards, name)
+        if name != "gpg":  # it counts rewards that are zero
+            assert rows([[reward + shift for reward in group] for group in rewards], name) == near(found, 1e-6), name
+        scaled = rows([[reward * factor for reward in group] for group in rewards], name)
+        if name in SCALES:
+            assert scaled == near([[value * factor for value in row] for row in found]), name
+        elif ESTIMATORS[name].kind == "rank":
+            assert scaled == near(found), name
 
 
 @given(batches)
-def test_a_group_has_alone_the_advantages_that_it_has_in_a_ragged_batch(rewards):
-    lengths, greedy = lengths_of(rewards), greedy_of(rewards)
-    for name in OF_ONE_GROUP:
-        rows = present_values(arrays(rewards, name))
-        for row, group, tokens, other in zip(rows, rewards, lengths, greedy, strict=True):
-            alone = group_advantage(group, name, token_lengths=tokens, greedy=other).advantages
-            assert row == pytest.approx(list(alone), rel=1e-9, abs=1e-9), name
+def test_a_batch_twice_over_gives_the_population_form_of_every_group_twice(rewards):
+    for name in ("grpo", "mean_only", "batch_whiten", "gpg"):
+        assert rows(rewards * 2, name) == near(rows(rewards, name) * 2)
 
 
-# --- names
+@given(batches)
+def test_equal_rewards_get_equal_advantages_and_greater_ones_no_smaller(rewards):
+    for name in NAMES:
+        kind = ESTIMATORS[name].kind
+        for group, values in zip(rewards, rows(rewards, name), strict=True):
+            pairs = sorted(zip(group, values, strict=True))
+            if kind == "top_gap":
+                second, best = sorted(group)[-2:]
+                assert sum(value != 0.0 for value in values) == (best != second)
+                assert max(values) == values[group.index(best)]
+                assert name == "pass_at_k_normalised" or max(values) == best - second
+            else:
+                assert all(a[1] == b[1] if a[0] == b[0] else a[1] <= b[1] for a, b in itertools.pairwise(pairs)), name
+            if kind in {"group_std", "mean_only", "batch_std", "leave_one_out", "gpg", "rank"}:
+                assert name == "normal_score" or math.fsum(values) == pytest.approx(0.0, abs=1e-6), name
+
+
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=4), sane)
+def test_groups_of_equal_rewards_have_advantages_of_zero_everywhere(sizes, reward):
+    for name in WITHIN:
+        bare = replace(estimator_of(name), epsilon=0.0)
+        for estimator in (name, bare):
+            values = rows([[reward] * size for size in sizes], estimator)
+            assert all(value == 0.0 for row in values for value in row), name
+
+
+@given(batches)
+def test_absent_rewards_are_ignored_at_any_index(rewards):
+    holes = [[None, *(value for reward in group for value in (reward, None))] for group in rewards]
+    width = max(map(len, holes))
+    filled = np.array(
+        [[9e9 if each is None else each for each in group] + [7e7] * (width - len(group)) for group in holes]
+    )
+    mask = np.array([[each is not None for each in group] + [False] * (width - len(group)) for group in holes])
+    for name in WITHIN:
+        wanted = near(rows(rewards, name, lengths=[[2] * len(group) for group in rewards]))
+        assert rows(holes, name, lengths=[[2] * len(group) for group in holes]) == wanted
+        assert rows(filled, name, mask, lengths=np.full(filled.shape, 2)) == wanted
+
+
+@pytest.mark.untraced
+def test_the_time_for_ranks_grows_with_the_rewards_and_not_with_their_pairs():
+    many, large = (np.random.default_rng(0).random(shape) for shape in ((1_024, 64), (16, 4_096)))
+    assert cpu_seconds(lambda: batch_advantages(large, estimator="rank")) < 20 * cpu_seconds(
+        lambda: batch_advantages(many, estimator="rank")
+    )
+
+
+# --- names and constants
 
 
 def test_every_alias_is_a_name_of_its_estimator():
@@ -81,14 +207,6 @@ def test_every_alias_is_a_name_of_its_estimator():
     assert not set(ALIASES) & set(ESTIMATORS)
     for alias, name in ALIASES.items():
         assert estimator_of(alias) is ESTIMATORS[name]
-        assert estimator_of(alias).alias == alias
-
-
-def test_every_estimator_has_its_formula():
-    assert all(estimator.formula for estimator in ESTIMATORS.values())
-
-
-def test_an_unknown_name_is_an_error_that_lists_those_there_are():
     for ask in (lambda: group_advantage([1.0, 0.0], "ppo"), lambda: batch_advantages([[1.0, 0.0]], estimator="ppo")):
         with pytest.raises(ValueError, match=r"unknown estimator 'ppo'; known: grpo, trl, .*centered_rank"):
             ask()
@@ -102,7 +220,7 @@ def test_an_unknown_name_is_an_error_that_lists_those_there_are():
         ("epsilon", -1.0),
         ("epsilon", math.nan),
         ("variance_floor", -1.0),
-        ("singleton", "keep"),
+        ("singleton", "x"),
     ],
 )
 def test_an_estimator_with_constants_that_make_no_sense_cannot_be_made(field, value):
@@ -110,173 +228,16 @@ def test_an_estimator_with_constants_that_make_no_sense_cannot_be_made(field, va
         replace(ESTIMATORS["mean_only"], **{field: value})
 
 
-def test_constants_are_parameters():
-    ours = replace(estimator_of("grpo"), name="ours", ddof=1, epsilon=0.5)
-    assert group_advantage([0.0, 1.0], ours).advantages == pytest.approx(
-        [-0.5 / (math.sqrt(0.5) + 0.5), 0.5 / (math.sqrt(0.5) + 0.5)]
-    )
-    np.testing.assert_allclose(
-        batch_advantages([[0.0, 1.0]], estimator=ours), [group_advantage([0.0, 1.0], ours).advantages]
-    )
+def test_constants_are_parameters_and_an_estimator_of_ones_own_goes_where_a_name_does():
+    own = Estimator("own", "group_std", "(r - m) / (s1 + 0.5)", 1, 0.5)
+    assert replace(estimator_of("grpo"), name="own", formula=own.formula, ddof=1, epsilon=0.5, alias=None) == own
+    expected = [-0.5 / (math.sqrt(0.5) + 0.5), 0.5 / (math.sqrt(0.5) + 0.5)]
+    assert rows([[0.0, 1.0]], own) == near([expected])
+    assert group_advantage([0.0, 1.0], own).advantages == pytest.approx(expected)
+    assert group_advantage([0.0, 1.0], own).std == 0.5
 
 
-def test_a_flat_group_without_epsilon_has_zero_advantages():
-    bare = replace(estimator_of("grpo"), epsilon=0.0)
-    assert group_advantage([1.0, 1.0], bare).advantages == (0.0, 0.0)
-    np.testing.assert_array_equal(batch_advantages([[1.0, 1.0], [0.0, 1.0]], estimator=bare), [[0, 0], [-1, 1]])
-    for name in ("trl_batch", "batch_whiten", "reinforce++", "pass_at_k_normalised"):
-        bare = replace(estimator_of(name), epsilon=0.0)
-        np.testing.assert_array_equal(batch_advantages([[1.0, 1.0]], estimator=bare, token_lengths=[[1, 1]]), [[0, 0]])
-
-
-# --- what an estimator needs
-
-
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [("opo", "token_lengths"), ("remax", "greedy"), ("gpg", "batch"), ("trl_batch", "batch"), ("reinforce++", "batch")],
-)
-def test_a_missing_input_of_an_estimator_is_named(name, missing):
-    with pytest.raises(ValueError, match=f"needs {missing}"):
-        group_advantage([0.0, 1.0], name)
-
-
-@pytest.mark.parametrize("name", ["opo", "reinforce++", "reinforce++_baseline"])
-def test_arrays_that_weigh_tokens_need_their_lengths(name):
-    with pytest.raises(ValueError, match="needs token_lengths"):
-        batch_advantages([[0.0, 1.0]], estimator=name)
-
-
-def test_arrays_for_remax_need_the_greedy_rewards_one_for_each_group():
-    with pytest.raises(ValueError, match="needs greedy"):
-        batch_advantages([[0.0, 1.0]], estimator="remax")
-    with pytest.raises(ValueError, match=r"greedy: expected shape \(1, 1\), received \(2, 1\)"):
-        batch_advantages([[0.0, 1.0]], estimator="remax", greedy=[0.0, 1.0])
-    with pytest.raises(ValueError, match=f"greedy reward 0 of group 0 is nan; {OUT_OF_RANGE}"):
-        batch_advantages([[0.0, 1.0]], estimator="remax", greedy=[math.nan])
-    with pytest.raises(ValueError, match=f"greedy reward 0 is inf; {OUT_OF_RANGE}"):
-        group_advantage([0.0, 1.0], "remax", greedy=math.inf)
-
-
-@pytest.mark.parametrize(
-    "lengths", [[[1.0]], [[1.0, -1.0]], [[1.0, math.nan]], [[1.0, None]], [[1.0, "x"]], [1.0, 2.0]]
-)
-def test_token_lengths_that_do_not_fit_are_refused(lengths):
-    with pytest.raises(ValueError, match=r"token.length(s:| 1 of group 0)"):
-        batch_advantages([[0.0, 1.0]], estimator="opo", token_lengths=lengths)
-    with pytest.raises(ValueError, match=r"token.length(s:| 1 is)"):
-        group_advantage([0.0, 1.0], "opo", token_lengths=lengths[0] if isinstance(lengths[0], list) else [1.0])
-
-
-def test_a_batch_without_tokens_cannot_be_weighed_by_them():
-    for name in ("opo", "reinforce++"):
-        with pytest.raises(ValueError, match="token"):
-            batch_advantages([[0.0, 1.0]], estimator=name, token_lengths=[[0, 0]])
-    with pytest.raises(ValueError, match="the completions of group 2 have no tokens"):
-        batch_advantages([[0.0, 1.0], [None], [0.0]], estimator="opo", token_lengths=[[1, 1], [None], [0]])
-    with pytest.raises(ValueError, match="no tokens to weigh by"):
-        group_advantage([0.0, 1.0], "opo", token_lengths=[0, 0])
-
-
-# --- groups of one
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"grpo_sample_eps1e-9"}))
-def test_a_reward_alone_in_its_group_gets_what_its_trainer_gives_it(name):
-    keep = {
-        "grpo_sample_eps1e-6": 0.7 / (1 + 1e-6),
-        "grpo_sample_eps1e-6_variance_floor": 0.7 / (1 + 1e-6),
-        "rloo_keep_single": 0.7,
-        "remax": 0.7 - 0.5,  # these two have no group baseline
-        "reinforce_plus_plus": (0.7 - 2.9 / 7) / math.sqrt((3 * 0.49 + 2 * 0.01 + 2 * 0.09 - 2.9**2 / 7) / 6 + 1e-8),
-    }
-    more = {"token_lengths": [[3], [2, 2]], "greedy": [0.5, 0.5]}
-    value = batch_advantages([[0.7], [0.1, 0.3]], estimator=name, **more)[0, 0]
-    assert value == pytest.approx(keep.get(name, 0.0), abs=1e-12)
-    if name in OF_ONE_GROUP:
-        alone = group_advantage([0.7], name, token_lengths=[3], greedy=0.5)
-        assert alone.advantages == pytest.approx([value], abs=1e-12)
-
-
-def test_openrlhf_refuses_a_group_of_one_as_the_trainer_does():
-    with pytest.raises(ValueError, match="group 0 has a single reward"):
-        group_advantage([0.7], "openrlhf")
-    with pytest.raises(ValueError, match="group 2 has a single reward"):
-        batch_advantages([[1.0, 0.0], [None, None], [None, 0.2]], estimator="openrlhf")
-    assert np.isfinite(batch_advantages([[1.0, 0.0], []], estimator="openrlhf")[0]).all()
-
-
-# --- ragged groups, masks, what is refused
-
-
-@given(batches)
-def test_absent_rewards_are_ignored_at_any_index(rewards):
-    holes = [[None, *(value for reward in group for value in (reward, None))] for group in rewards]
-    width = max(map(len, holes))
-    filled = np.array(
-        [[9e9 if value is None else value for value in group] + [7e7] * (width - len(group)) for group in holes]
-    )
-    mask = np.array([[value is not None for value in group] + [False] * (width - len(group)) for group in holes])
-    for name in ("grpo", "verl", "trl_batch", "batch_whiten", "rloo", "gpg", "pass_at_k", "rank", "normal_score"):
-        expected = [list(row) for row in present_values(batch_advantages(rewards, estimator=name))]
-        for values in (batch_advantages(holes, estimator=name), batch_advantages(filled, mask, name)):
-            assert present_values(values) == [pytest.approx(row, rel=1e-9, abs=1e-9) for row in expected]
-
-
-def test_absent_rewards_have_no_advantage_and_a_group_without_any_is_all_fill():
-    values = batch_advantages([[1.0, None, 0.0], [None, None], []])
-    np.testing.assert_array_equal(np.isnan(values), [[0, 1, 0], [1, 1, 1], [1, 1, 1]])
-    np.testing.assert_array_equal(batch_advantages([[1.0, None], [None]], fill=0.0)[1], [0.0, 0.0])
-    for name in NAMES:
-        got = batch_advantages(
-            [[1.0, 0.0], [None, None]], estimator=name, token_lengths=[[1, 2], [None, None]], greedy=[0.0, math.nan]
-        )
-        assert np.isnan(got[1]).all()
-        assert np.isfinite(got[0]).all()
-
-
-def test_a_batch_without_any_reward_has_no_advantages_and_no_error():
-    for name in ("grpo", "trl_batch", "gpg", "rank", "batch_whiten"):
-        assert np.isnan(batch_advantages([[None, None]], estimator=name)).all()
-
-
-@pytest.mark.parametrize("name", ["grpo", "rank", "remax"])
-def test_an_integer_that_no_float_holds_is_refused(name):
-    with pytest.raises(ValueError, match="finite"):
-        group_advantage([0, 10**400], name, greedy=0.0)
-    with pytest.raises(ValueError, match="finite"):
-        batch_advantages([[0, 10**400]], estimator=name, greedy=[0.0])
-    with pytest.raises(ValueError, match="finite"):
-        group_advantage([0, 1], "remax", greedy=10**400)
-
-
-def test_only_a_mask_hides_nan():
-    rewards = np.array([[0.0, 1.0, math.nan], [math.inf, 1.0, 2.0]])
-    mask = np.array([[True, True, False], [False, True, True]])
-    assert present_values(batch_advantages(rewards, mask)) == [pytest.approx([-1, 1], rel=1e-6)] * 2
-    with pytest.raises(ValueError, match=f"reward 2 of group 0 is nan and 1 more; {OUT_OF_RANGE}"):
-        batch_advantages(rewards)
-    with pytest.raises(ValueError, match="reward 1 of group 0 is nan"):
-        batch_advantages([[0.0, None]], [[True, True]])
-
-
-def test_a_mask_is_written_as_trainers_do_or_as_ragged_as_the_rewards():
-    rewards = [[1.0, 0.0, 0.5], [1.0, 0.5]]
-    expected = batch_advantages([[1.0, 0.0], [1.0, 0.5]])
-    for mask in ([[True, True, False], [True, True]], [[1, 1, 0], [1, 1, 0]], np.array([[1.0, 1.0, 0.0]] * 2)):
-        values = batch_advantages(rewards, mask)
-        np.testing.assert_array_equal(values[:, :2], expected)
-        assert np.isnan(values[:, 2]).all()
-
-
-def test_groups_of_width_zero_give_no_advantages():
-    for empty in ([[]], [[], []], np.zeros((2, 0))):
-        assert batch_advantages(empty, estimator="rank").shape == (len(empty), 0)
-
-
-def test_what_has_no_tokens_takes_no_part_in_statistics_over_tokens():
-    values = batch_advantages([[1e100, 0.25], [0.25]], estimator="reinforce++", token_lengths=[[0, 1], [1]])
-    np.testing.assert_allclose(values, [[1e104, 0.0], [0.0, np.nan]], rtol=1e-12)
+# --- what is refused
 
 
 @pytest.mark.parametrize(
@@ -289,6 +250,9 @@ def test_what_has_no_tokens_takes_no_part_in_statistics_over_tokens():
         ([["a", "b"]], None, "expected numbers, received 'a'"),
         ([[[0.0], [1.0]]], None, "expected numbers"),
         (np.array([["a", "b"]]), None, "expected numbers, received .*'a'"),
+        ([[0, 10**400]], None, "rewards: expected finite numbers"),
+        ([[0.0, 1.0, math.nan], [math.inf]], None, f"reward 2 of group 0 is nan and 1 more; {OUT_OF_RANGE}"),
+        ([[0.0, None]], [[True, True]], "reward 1 of group 0 is nan"),
         ([[0.0, 1.0]], [[2, 0]], "mask 0 of group 0 is 2; accepted: true or false, 1 or 0"),
         ([[0.0, 1.0]], [["yes", "no"]], "mask: expected numbers, received 'yes'"),
         ([[0.0, 1.0]], [True, False], "mask: expected a sequence for each group"),
@@ -302,37 +266,121 @@ def test_shapes_and_types_that_do_not_fit_are_refused(rewards, mask, message):
         batch_advantages(rewards, mask)
 
 
-def test_what_is_no_number_is_a_value_error_that_names_it():
-    with pytest.raises(ValueError, match="token length 0 is 'x'"):
-        group_advantage([1.0, 2.0], "opo", token_lengths=["x", 2])
-    with pytest.raises(ValueError, match="greedy reward 0 is 'x'"):
-        group_advantage([1.0, 2.0], "remax", greedy="x")
-    with pytest.raises(ValueError, match=r"greedy: expected numbers, received .*'x'"):
-        batch_advantages([[1.0, 2.0]], estimator="remax", greedy=["x"])
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        *((name, {}, "needs token_lengths") for name in ("opo", "reinforce++", "reinforce++_baseline")),
+        *(("opo", {"token_lengths": [each]}, "token.length") for each in ([1.0], [1.0, -1.0], [1.0, None], [1.0, "x"])),
+        ("opo", {"token_lengths": [1.0, 2.0]}, "token_lengths: expected a sequence"),
+        ("opo", {"token_lengths": [[0, 0]]}, "the completions of group 0 have no tokens"),
+        ("reinforce++", {"token_lengths": [[0, 0]]}, "needs a batch with more than 1 token"),
+        ("remax", {}, "needs greedy"),
+        ("remax", {"greedy": [0.0, 1.0]}, r"greedy: expected shape \(1, 1\), received \(2, 1\)"),
+        ("remax", {"greedy": [math.nan]}, f"greedy reward 0 of group 0 is nan; {OUT_OF_RANGE}"),
+        ("remax", {"greedy": ["x"]}, r"greedy: expected numbers, received .*'x'"),
+    ],
+)
+def test_what_an_estimator_needs_is_named_and_checked(name, more, message):
+    with pytest.raises(ValueError, match=message):
+        batch_advantages([[0.0, 1.0]], estimator=name, **more)
 
 
-def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too():
-    expected = batch_advantages([[1.0, 0.0], [0.0, 1.0]])
-    for same in (
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        *((name, {"token_lengths": [1, 1]}, "needs batch") for name in ("gpg", "trl_batch", "reinforce++")),
+        ("opo", {}, "needs token_lengths"),
+        ("opo", {"token_lengths": [1.0]}, "token_lengths: expected shape"),
+        ("opo", {"token_lengths": ["x", 2]}, "token_lengths: expected numbers, received 'x'"),
+        ("remax", {}, "needs greedy"),
+        ("remax", {"greedy": math.inf}, "greedy reward 0 of group 0 is inf"),
+    ],
+)
+def test_what_an_estimator_of_one_group_needs_is_named_and_checked(name, more, message):
+    with pytest.raises(ValueError, match=message):
+        group_advantage([0.0, 1.0], name, **more)
+
+
+# --- forms
+
+
+def test_absent_rewards_have_no_advantage_and_a_group_without_any_is_all_fill():
+    values = batch_advantages([[1.0, None, 0.0], [None, None], []])
+    np.testing.assert_array_equal(np.isnan(values), [[0, 1, 0], [1, 1, 1], [1, 1, 1]])
+    np.testing.assert_array_equal(batch_advantages([[1.0, None], [None]], fill=0.0)[1], [0.0, 0.0])
+    for name in NAMES:
+        more = {"token_lengths": [[1, 2], [None, None]], "greedy": [0.0, math.nan]}
+        got = batch_advantages([[1.0, 0.0], [None, None]], estimator=name, **more)
+        assert (np.isnan(got[1]).all(), np.isfinite(got[0]).all()) == (True, True)
+        assert np.isnan(rows([[None, None]], name)).all()
+    for empty in ([[]], [[], []], np.zeros((2, 0))):
+        assert batch_advantages(empty, estimator="rank").shape == (len(empty), 0)
+
+
+def test_a_mask_is_written_as_trainers_do_or_as_ragged_as_the_rewards_and_alone_hides_nan():
+    expected = rows([[1.0, 0.0], [1.0, 0.5]], "grpo")
+    for mask in ([[True, True, False], [True, True]], [[1, 1, 0], [1, 1, 0]], np.array([[1.0, 1.0, 0.0]] * 2)):
+        assert rows([[1.0, 0.0, 0.5], [1.0, 0.5]], "grpo", mask) == expected
+        assert rows([[1.0, 0.0, math.nan], [1.0, 0.5]], "grpo", mask) == expected
+
+
+def test_what_has_no_tokens_takes_no_part_in_statistics_over_tokens():
+    values = batch_advantages([[1e100, 0.25], [0.25]], estimator="reinforce++", token_lengths=[[0, 1], [1]])
+    np.testing.assert_allclose(values, [[1e104, 0.0], [0.0, np.nan]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
         np.array([[1, 0], [0, 1]]),
         np.array([[True, False], [False, True]]),
         np.array([[1.0, 0], [0, 1]], dtype=object),
         [np.array([1.0, 0.0]), np.array([0.0, 1.0])],
         [(True, False), (False, True)],
         [[np.float32(1), np.float64(0)], [0, 1]],
-    ):
-        np.testing.assert_array_equal(batch_advantages(same), expected)
-
-
-def test_the_input_rewards_are_not_changed():
-    rewards = np.array([[1.0, 0.0, 0.5], [3.0, 3.0, 3.0]])
-    before = rewards.copy()
+    ],
+    ids=lambda value: str(type(value)),
+)
+def test_integers_truth_values_objects_and_lists_of_arrays_are_numbers_too_and_stay_as_they_are(same):
+    before = str(same)
     for name in NAMES:
-        batch_advantages(rewards, estimator=name, token_lengths=np.ones((2, 3)), greedy=np.zeros(2))
-    np.testing.assert_array_equal(rewards, before)
+        wanted = batch_advantages([[1.0, 0.0], [0.0, 1.0]], None, name, token_lengths=np.ones((2, 2)), greedy=[0, 0])
+        found = batch_advantages(same, None, name, token_lengths=np.ones((2, 2)), greedy=np.zeros(2))
+        np.testing.assert_array_equal(found, wanted)
+    assert str(same) == before
 
 
-def test_an_estimator_of_ones_own_goes_where_a_name_does():
-    own = Estimator("own", "group_std", "(r - m) / (s1 + 0.1)", 1, 0.1)
-    assert group_advantage([0.0, 1.0], own).std == 0.5
-    assert estimator_of(own) is own
+# --- several rewards
+
+
+def test_several_rewards_are_normalised_before_they_are_added_up():
+    parts = {"exact": [[0.0, 1.0], [1.0, 1.0]], "style": [[90.0, 10.0], [40.0, 60.0]]}
+    values = multi_reward_advantages(parts, {"exact": 1.0, "style": 0.5}, epsilon=0.0)
+    unit = 1 / math.sqrt(2)
+    sums = np.array([[-unit + 0.5 * unit, unit - 0.5 * unit], [-0.5 * unit, 0.5 * unit]])
+    np.testing.assert_allclose(values, (sums - sums.mean()) / sums.std(ddof=1), rtol=1e-9)
+
+
+def test_a_part_that_is_absent_leaves_the_others_and_a_rollout_without_any_has_none():
+    values = multi_reward_advantages({"a": [[0.0, 1.0, None]], "b": [[None, 1.0, None]]}, {"a": 1.0, "b": 1.0})
+    np.testing.assert_array_equal(np.isfinite(values), [[True, True, False]])
+    assert np.isnan(multi_reward_advantages({"a": [[None]]}, {"a": 1.0})).all()
+    half = 0.5 / (math.sqrt(0.5) + 1e-4)
+    default = multi_reward_advantages({"a": [[0.0, 1.0]]}, {"a": 1.0})[0, 1]
+    assert default == pytest.approx(half / (half * math.sqrt(2) + 1e-4), rel=1e-9)
+    assert multi_reward_advantages({"a": [[1.0]]}, {"a": 1.0}, epsilon=0.0).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "message"),
+    [
+        ({}, {}, "number for each"),
+        ({"a": [[0.0, 1.0]]}, {"b": 1.0}, "number for each of"),
+        ({"a": [[0.0, 1.0]]}, {"a": math.inf}, "a finite number for each of .*'a': inf"),
+        ({"a": [[0.0, 1.0]], "b": [[0.0]]}, {"a": 1.0, "b": 1.0}, "expected one shape"),
+        ({"a": [[0.0, 1.0, 5.0]], "b": [[0.0, 1.0, 5.0]]}, {"a": 1e200, "b": 1e200}, "finite"),
+    ],
+)
+def test_several_rewards_that_do_not_fit_together_are_refused(parts, weights, message):
+    with pytest.raises(ValueError, match=message):
+        multi_reward_advantages(parts, weights)

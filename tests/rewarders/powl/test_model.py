@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -33,6 +35,8 @@ from tfgrpo.rewarders.powl.model import MAX_DEPTH, MAX_NODES, walk
 from tfgrpo.rewarders.powl.partial_order import covering_pairs, predecessors, successors
 
 A, B, C = Activity("a"), Activity("b"), Activity("c")
+
+RING = frozenset((place, (place + 1) % 20) for place in range(20))
 
 
 def deepest(kind="SEQUENCE"):
@@ -82,6 +86,7 @@ def test_an_order_is_kept_without_what_follows_from_it():
         (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(-1, 0)})), "names child -1"),
         (lambda: Operator("PARTIAL_ORDER", (A, B), frozenset({(1, 1)})), "circle: 1 -> 1"),
         (lambda: Operator("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (2, 1)})), "circle: 1 -> 2 -> 1"),
+        (lambda: Operator("PARTIAL_ORDER", (A,) * 20, RING), r"circle: (\d+ -> ){8}…"),
         (lambda: Operator("SEQUENCE", (A,) * MAX_NODES), "more than 2,000 nodes"),
         (lambda: Operator("SEQUENCE", (deepest(),)), "more than 200 levels"),
     ],
@@ -113,12 +118,6 @@ def test_what_is_no_model_is_refused_and_not_taken_for_an_empty_one(use, given):
         use(given)
 
 
-def test_a_long_circle_is_shortened():
-    ring = frozenset((place, (place + 1) % 20) for place in range(20))
-    with pytest.raises(PowlError, match=r"circle: (\d+ -> ){8}…"):
-        Operator("PARTIAL_ORDER", (A,) * 20, ring)
-
-
 @given(any_models)
 def test_models_survive_pickling_and_copying_with_their_ids(model):
     named = parse_json(to_json(model))
@@ -146,21 +145,6 @@ def test_the_deepest_model_fits_on_a_usual_stack(kind, request):
         return everything() if frames == 0 else at_depth(frames - 1)
 
     at_depth(400)
-
-
-@pytest.mark.untraced
-def test_a_dense_order_is_sorted_in_less_time_than_it_is_read():
-    pairs = list(itertools.combinations(range(1_000), 2))
-
-    def masks() -> list[int]:
-        after = [0] * 1_000
-        for one, other in pairs:
-            for position in (one, other):
-                assert 0 <= position < 1_000
-            after[one] |= 1 << other
-        return after
-
-    assert cpu_seconds(lambda: successors(1_000, pairs)) < 1.7 * cpu_seconds(masks)
 
 
 @pytest.mark.parametrize("step", [1, -1])
@@ -191,6 +175,9 @@ def test_closure_and_reduction_of_any_order_are_those_of_its_definition(pairs):
     assert {(one, other) for one in range(8) for other in range(8) if after[one] >> other & 1} == reach
     between = {(a, c) for a, b in reach for other, c in reach if b == other}
     assert covering_pairs(after) == reach - between
+    assert predecessors(after) == tuple(
+        sum(1 << one for one in range(8) if (one, other) in reach) for other in range(8)
+    )
 
 
 def test_nodes_are_walked_from_the_root_and_from_left_to_right():
@@ -202,9 +189,6 @@ def test_nodes_are_walked_from_the_root_and_from_left_to_right():
     assert (repr(Activity("a", id="x")), repr(Silent(id="y"))) == ("Activity(label='a')", "Silent()")
 
 
-def test_an_order_has_a_closure_a_shortest_form_and_an_inverse():
-    after = successors(4, [(0, 1), (1, 2), (0, 2)])
-    assert after == (0b0110, 0b0100, 0, 0)
-    assert covering_pairs(after) == {(0, 1), (1, 2)}
-    assert predecessors(after) == (0, 0b0001, 0b0011, 0)
-    assert predecessors(()) == ()
+def test_reading_a_model_imports_nothing_heavy():
+    code = "import sys, tfgrpo.rewarders.powl; sys.exit(bool({'numpy', 'pydantic', 'prefect'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

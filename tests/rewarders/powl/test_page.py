@@ -23,11 +23,6 @@ def test_the_first_model_has_every_operator_that_orders_steps():
     assert validate(model).findings == ()
 
 
-def test_white_space_separates_children_too():
-    assert "separated by commas or white space" in page(PAGE)
-    assert parse_text("SEQUENCE(check credit, ship)") == parse_text("SEQUENCE(check, credit, ship)")
-
-
 def test_the_python_on_the_page_runs():
     for block in blocks(PAGE, "python"):
         exec(compile(block.text, PAGE, "exec"), {})

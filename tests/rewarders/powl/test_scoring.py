@@ -1,8 +1,9 @@
-"""Process models are graded by what they say: likeness, validity, coherence and agreement, each from 0 to 1."""
+"""Process models are graded by what they say: likeness, behaviour, validity, coherence and agreement, each from 0 to 1."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -16,37 +17,65 @@ from tfgrpo.rewarders.powl import (
     parse_text,
     to_json,
 )
-from tfgrpo.rewarders.powl.scoring import MODEL_KEY, POWL_REWARDERS
+from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import PipelineError
 
 LOAN = "SEQUENCE(apply, PARALLEL(check_credit, check_income), XOR(approve, reject))"
 OTHER = "SEQUENCE(apply, check_credit, check_income, approve)"
+REFERENCE = "SEQUENCE(a, PARALLEL(b, c), XOR(d, SILENT()), LOOP(e, f))"
 PROSE = "I'm sorry, I cannot do that."
 
 
-def context(*outputs, answer="", metadata=None, known=None):
-    made = group(*outputs, answer=answer, metadata=metadata or {})
-    if known is None:
-        return made
-    return replace(made, outputs=tuple(replace(each, metadata={MODEL_KEY: known}) for each in made.outputs))
+def written(model, mode="block"):
+    return footprint_to_value(footprint(parse_text(model), mode))
 
 
-def scores(name, given, **options):
-    return numbers(built(name, **options).call(given))
+def judged(name, *outputs, answer="", metadata=None, **options):
+    return built(name, **options).call(group(*outputs, answer=answer, metadata=metadata or {}))
 
 
-def test_all_are_registered_by_name():
-    assert set(POWL_REWARDERS) == {name for name in known_scorers() if name.startswith("powl_")}
+def scores(name, *outputs, **more):
+    return numbers(judged(name, *outputs, **more))
 
 
 @pytest.mark.parametrize("mode", ["block", "direct", "order"])
 @pytest.mark.parametrize("aggregate", ["pooled", "macro"])
 def test_the_score_is_the_similarity_of_the_footprints(mode, aggregate):
     wanted = footprint_similarity(parse_text(OTHER), parse_text(LOAN), aggregate, mode=mode)
-    given = context(LOAN, f"Here it is:\n```\n{OTHER}\n```", answer=LOAN)
-    assert scores("powl_footprint", given, mode=mode, aggregate=aggregate) == [1.0, pytest.approx(wanted)]
+    outputs = (LOAN, f"Here it is:\n```\n{OTHER}\n```")
+    found = scores("powl_footprint", *outputs, answer=LOAN, mode=mode, aggregate=aggregate)
+    assert found == [1.0, pytest.approx(wanted)]
+
+
+@pytest.mark.parametrize("output", [REFERENCE, f"Step 1: look.\nAnswer: {REFERENCE}", to_json(parse_text(REFERENCE))])
+@pytest.mark.parametrize(
+    "same",
+    [
+        "SEQUENCE(a, PARALLEL(c, b), XOR(SILENT(), d), LOOP(e, f))",
+        "SEQUENCE(PARTIAL_ORDER(a, b, c, ORDER(0->1, 0->2)), SEQUENCE(XOR(d, SILENT()), LOOP(e, f)))",
+    ],
+)
+def test_another_way_to_write_the_same_behaviour_is_right(output, same):
+    (verdict,) = judged("powl_equal", output, answer=same)
+    assert (verdict.score, verdict.evidence) == (1.0, "the behaviour of the reference")
+
+
+@pytest.mark.parametrize(
+    ("output", "answer", "evidence"),
+    [
+        ("SEQUENCE(a, b, c, XOR(d, SILENT()), LOOP(e, f))", REFERENCE, "other pairs in direct_succession"),
+        ("SEQUENCE(a, PARALLEL(b, c), d, LOOP(e, f))", REFERENCE, "other pairs in"),
+        ("LOOP(SEQUENCE(e, f), SILENT())", "LOOP(e, f)", "the beginning or the end"),
+        ("SEQUENCE(a, PARALLEL(b, x))", REFERENCE, "4 of the reference are missing, 1 are not in it"),
+        ("XOR(a, b, SILENT())", "XOR(a, b)", "other steps can be skipped"),
+        (PROSE, REFERENCE, "no process model: "),
+    ],
+)
+def test_another_behaviour_is_wrong_and_the_evidence_names_the_difference(output, answer, evidence):
+    (verdict,) = judged("powl_equal", output, answer=answer)
+    assert (verdict.score, evidence in verdict.evidence, "\n" in verdict.evidence) == (0.0, True, False)
 
 
 @pytest.mark.parametrize(
@@ -54,99 +83,95 @@ def test_the_score_is_the_similarity_of_the_footprints(mode, aggregate):
     [
         (LOAN, {}),
         (to_json(parse_text(LOAN)), {}),
-        (json.dumps(footprint_to_value(footprint(parse_text(LOAN)))), {}),
         ("", {"reference": LOAN}),
         (" ", {"reference": json.loads(to_json(parse_text(LOAN)))}),
-        ("", {"footprint": footprint_to_value(footprint(parse_text(LOAN)))}),
+        (json.dumps(written(LOAN, "direct")), {}),
+        ("", {"footprint": written(LOAN, "direct")}),
     ],
 )
 def test_the_reference_may_be_the_answer_or_in_the_metadata_in_any_form(answer, metadata):
-    first, second = scores("powl_footprint", context(LOAN, OTHER, answer=answer, metadata=metadata))
+    given = {"answer": answer, "metadata": metadata}
+    first, second = scores("powl_footprint", LOAN, OTHER, mode="direct", **given)
     assert (first, 0.0 < second < 1.0) == (1.0, True)
+    assert scores("powl_equal", LOAN, OTHER, **given) == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["powl_footprint", "powl_equal"])
 @pytest.mark.parametrize(
-    ("answer", "metadata", "options", "reason"),
+    ("answer", "metadata", "reason"),
     [
-        ("", {}, {}, "no reference"),
-        (PROSE, {}, {}, "cannot be used"),
-        ("", {"reference": 7}, {}, "int is no process model"),
-        ('{"type": "XOR"}', {}, {}, "cannot be used"),
-        (json.dumps(footprint_to_value(footprint(parse_text(LOAN), "direct"))), {}, {}, "mode direct"),
+        ("", {}, "the item has no reference model"),
+        (PROSE, {}, "the reference cannot be used: "),
+        ("", {"reference": 7}, "int is no process model"),
+        ('{"type": "XOR"}', {}, "cannot be used"),
+        (json.dumps(written(LOAN, "order")), {}, "mode order"),
     ],
 )
-def test_without_a_usable_reference_it_abstains(answer, metadata, options, reason):
-    said = built("powl_footprint", **options).call(context(LOAN, answer=answer, metadata=metadata))
-    assert isinstance(said[0], Abstained)
-    assert reason in said[0].reason
+def test_without_a_usable_reference_it_abstains(name, answer, metadata, reason):
+    (verdict,) = judged(name, LOAN, answer=answer, metadata=metadata)
+    assert isinstance(verdict, Abstained)
+    assert reason in verdict.reason
 
 
-def test_prose_is_a_wrong_answer_everywhere():
-    given = context(LOAN, PROSE, OTHER, answer=LOAN)
-    for name in POWL_REWARDERS:
-        assert scores(name, given)[1] == 0.0
-        assert "no process model" in built(name).call(given)[1].evidence
+@pytest.mark.parametrize("name", [name for name in known_scorers() if name.startswith("powl_")])
+def test_prose_is_a_wrong_answer_everywhere_and_aliases_are_read_on_request(name):
+    outputs = (OTHER, PROSE, "seq(apply, approve)")
+    assert scores(name, *outputs, answer=LOAN)[1:] == [0.0, 0.0]
+    assert "no process model" in judged(name, *outputs, answer=LOAN)[1].evidence
+    assert scores(name, *outputs[2:], outputs[2], answer=outputs[2], aliases=True) == [1.0, 1.0]
 
 
-def test_valid_means_without_errors():
-    silent = "SEQUENCE(SILENT(), SILENT())"
-    assert scores("powl_valid", context(LOAN, silent)) == [1.0, 0.0]
-    assert scores("powl_valid", context(LOAN, "apply", "ACTIVITY(apply)"), labels=["apply"]) == [0.0, 0.0, 1.0]
-
-
-def test_coherence_needs_no_reference():
-    torn = "SEQUENCE(XOR(a, b), PARALLEL(a, b))"
-    first, second = scores("powl_self_consistency", context(LOAN, torn))
+def test_validity_coherence_and_agreement_need_no_reference():
+    assert scores("powl_valid", LOAN, "SEQUENCE(SILENT(), SILENT())") == [1.0, 0.0]
+    assert scores("powl_valid", LOAN, "apply", "ACTIVITY(apply)", labels=["apply"]) == [0.0, 0.0, 1.0]
+    first, second = scores("powl_self_consistency", LOAN, "SEQUENCE(XOR(a, b), PARALLEL(a, b))")
     assert (first, second < 1.0) == (1.0, True)
-
-
-def test_agreement_is_the_mean_similarity_to_the_others():
     third = "SEQUENCE(apply, approve)"
     wanted = group_consensus([parse_text(text) for text in (LOAN, OTHER, third)])
-    given = context(LOAN, PROSE, OTHER, third)
-    assert scores("powl_group_consensus", given) == pytest.approx([wanted[0], 0.0, wanted[1], wanted[2]])
-
-
-def test_the_only_model_of_a_group_is_abstained_on():
-    assert scores("powl_group_consensus", context(LOAN, PROSE)) == [None, 0.0]
+    found = scores("powl_group_consensus", LOAN, PROSE, OTHER, third)
+    assert found == pytest.approx([wanted[0], 0.0, wanted[1], wanted[2]])
+    assert scores("powl_group_consensus", LOAN, PROSE) == [None, 0.0]  # the only model is compared with none
     assert built("powl_group_consensus").compares
 
 
 def test_a_model_that_was_read_already_is_not_read_again():
-    assert scores("powl_footprint", context(PROSE, answer=LOAN, known=parse_text(LOAN))) == [1.0]
+    made = group(PROSE, answer=LOAN)
+    known = replace(made, outputs=tuple(replace(each, metadata={MODEL_KEY: parse_text(LOAN)}) for each in made.outputs))
+    assert numbers(built("powl_footprint").call(known)) == [1.0]
 
 
-def test_aliases_are_an_option():
-    assert scores("powl_valid", context("SEQ(a, b)")) == [0.0]
-    assert scores("powl_valid", context("SEQ(a, b)"), aliases=True) == [1.0]
+NONE_COUNTS = dict.fromkeys(("direct_succession", "concurrency", "exclusive"), 0.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
-        ("powl_footprint", {"mode": "blocks"}, "mode is 'blocks'; accepted: block, direct, order"),
-        ("powl_footprint", {"aggregate": "micro"}, "aggregate is 'micro'"),
-        ("powl_footprint", {"exclusive": -1.0}, "not negative"),
+        ("powl_footprint", {"mode": "blocks"}, "options.mode: got 'blocks'; accepted: block, direct, order"),
+        ("powl_footprint", {"aggregate": "micro"}, "options.aggregate: got 'micro'; accepted: pooled, macro"),
+        ("powl_footprint", {"exclusive": -1.0}, "options.exclusive: got -1.0; accepted: a finite number of at least 0"),
+        ("powl_footprint", NONE_COUNTS, "options.exclusive: got 0.0; accepted: a number above 0 for one of"),
         ("powl_footprint", {"aliases": "yes"}, "options.aliases: got 'yes'"),
-        ("powl_group_consensus", {"mode": "x"}, "mode is 'x'"),
-        ("powl_valid", {"labels": "apply"}, "a list of labels"),
-        ("powl_valid", {"labels": [1]}, "a list of labels"),
-        ("powl_self_consistency", {"mode": "block"}, "options: got mode"),
+        ("powl_equal", {"aliases": 1}, "options.aliases: got 1"),
+        ("powl_group_consensus", {"mode": "x"}, "options.mode: got 'x'"),
+        ("powl_valid", {"labels": "apply"}, "options.labels: got 'apply'; accepted: a list of labels"),
+        ("powl_valid", {"labels": [1]}, "options.labels: got [1]; accepted: a list of labels"),
+        ("powl_self_consistency", {"mode": "block"}, "options.mode: got 'block'; accepted: only aliases, rewarder_id"),
     ],
 )
-def test_a_bad_option_is_refused(name, options, told):
-    with pytest.raises(PipelineError, match=told.replace("(", r"\(")):
+def test_a_bad_option_is_refused(name, options, message):
+    with pytest.raises(PipelineError, match=re.escape(message)):
         built(name, **options)
 
 
 def test_weights_of_relations_count():
-    given = context("SEQUENCE(a, b, XOR(c, d))", answer="SEQUENCE(a, b, PARALLEL(c, d))")
-    even = scores("powl_footprint", given)[0]
-    assert scores("powl_footprint", given, exclusive=0.0, concurrency=0.0)[0] == 1.0 > even
+    given = {"answer": "SEQUENCE(a, b, PARALLEL(c, d))"}
+    output = "SEQUENCE(a, b, XOR(c, d))"
+    (even,) = scores("powl_footprint", output, **given)
+    assert scores("powl_footprint", output, exclusive=0.0, concurrency=0.0, **given) == [1.0] > [even]
 
 
 async def test_models_are_compared_in_a_worker_process_where_that_takes_long():
-    given = context(LOAN, PROSE, OTHER, answer=LOAN, metadata={"reference": LOAN})
+    given = group(LOAN, PROSE, OTHER, answer=LOAN, metadata={"reference": LOAN})
     parts = [Weighted(built("powl_footprint"), 0.7), Weighted(built("powl_equal"), 0.3)]
     assert [part.scorer.place for part in parts] == ["inline", "process"]
     totals = (await totalled(given, *parts)).totals
