@@ -9,7 +9,6 @@ __all__ = [
     "gt",
     "importing",
     "judge",
-    "matching",
     "options",
     "powl",
     "registry",

@@ -1,4 +1,8 @@
-"""Call one scorer in this thread and report each verdict as it comes; whatever its code raises becomes a verdict."""
+"""Call one scorer in this thread, and read what it returns as one verdict on each attempt; whatever its code raises is one too.
+
+Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own attempt
+the score, and no other.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,45 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from itertools import islice
+from numbers import Real
+from operator import itemgetter
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tfgrpo.rewarders.faults import is_cancellation, is_ctrl_c
-from tfgrpo.rewarders.matching import as_verdict, failed, group_verdicts, matched, unless_it_raises
+from tfgrpo.rewarders.faults import caught, described, is_cancellation, is_ctrl_c, unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import is_async
-from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
+from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import GraderUnavailable, RewardError, RewarderTimeout
+from tfgrpo.stores.frozen_json import FrozenDict, frozen
+from tfgrpo.stores.numeric import is_finite
+from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
+from tfgrpo.stores.text import pluralize
 
 Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
 Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt and its verdict."""
 T = TypeVar("T")
+_Name: TypeAlias = tuple[Hashable, Hashable]
+
+NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
+REJECTS: Final = " (it does not take what it is called with)"
+NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
 _SLACK_S: Final = 0.5
 """How much later than its limit a coroutine is given up, where something else is to happen at the limit."""
+_NAMELESS: Final = (None, None)
+_REASONS: Final = ("reason", "feedback", "explanation", "rationale", "evidence")
+"""Members of a result that say why."""
+_OTHER_MEMBERS: Final = frozenset({"score", "reward", "sample_id", "completion_index"})
 
 
 def size(work: Work) -> int:
@@ -48,48 +73,52 @@ def perform(
         begun = time.monotonic()
 
     def tell(index: int, verdict: Verdict) -> None:
-        report(index, verdict if time.monotonic() - begun <= limit_s else late(scorer, limit_s))
+        in_time = time.monotonic() - begun <= limit_s
+        item = None if isinstance(work, RewardContext) else work[index]
+        report(index, explained(scorer, item, verdict) if in_time else late(scorer, limit_s))
 
-    if isinstance(work, RewardContext) or scorer.scope == "batch":
-        _perform_at_once(scorer, work, tell, start, limit_s)
+    if isinstance(work, RewardContext):
+        waiting: list[tuple[Sequence[int], Work]] = [(range(size(work)), work)]
+    elif scorer.scope == "batch":
+        waiting = [(range(len(work)), work)]
     elif is_async(scorer.call):
         start()
-        asyncio.run(_perform_concurrently(scorer, work, tell, limit_s))
+        asyncio.run(_concurrently(scorer, work, tell, limit_s))
+        return
     else:
-        for index, item in enumerate(work):
-            start()
-            value = _caught(lambda item=item: _awaited(scorer.call(item), limit_s))  # type: ignore[misc]
-            tell(index, explained(scorer, item, as_verdict(scorer.rewarder_id, value)))
+        waiting = [((at,), [item]) for at, item in enumerate(work)]
+    while waiting:
+        indices, part = waiting.pop(0)
+        start()
+        verdicts = caught(_verdicts, scorer, part, limit_s)
+        if isinstance(verdicts, BaseException):
+            if len(indices) > 1 and not isinstance(part, RewardContext) and _may_be_one(scorer, verdicts):
+                waiting = [((at,), [item]) for at, item in zip(indices, part, strict=True)]
+                continue
+            verdicts = (failed(scorer.rewarder_id, verdicts),) * len(indices)
+        for index, verdict in zip(indices, verdicts, strict=True):
+            tell(index, verdict)
 
 
-def _perform_at_once(scorer: Scorer, work: Work, tell: Report, start: Callable[[], None], limit_s: float) -> None:
-    """Score a group or a batch in one call."""
-    name, count = scorer.rewarder_id, size(work)
-
-    def read(answer: Any) -> Verdicts:
-        if isinstance(work, RewardContext):
-            return group_verdicts(name, answer, count)
-        return matched(name, work, answer)
-
-    start()
-    verdicts = _caught(lambda: read(_awaited(scorer.call(work), limit_s)))
-    if isinstance(verdicts, BaseException):
-        whole = scorer.together or count == 1 or isinstance(verdicts, GraderUnavailable | RewarderTimeout)
-        if not (whole or isinstance(work, RewardContext)):
-            for index, item in enumerate(work):
-                _perform_at_once(scorer, [item], lambda _, verdict, at=index: tell(at, verdict), start, limit_s)  # type: ignore[misc]
-            return
-        verdicts = (failed(name, verdicts),) * count
-    for index, verdict in enumerate(verdicts):
-        tell(index, explained(scorer, None if isinstance(work, RewardContext) else work[index], verdict))
+def _verdicts(scorer: Scorer, part: Work, limit_s: float) -> Verdicts:
+    """Return the verdicts of one call of the scorer's code, and raise what it raises."""
+    if isinstance(part, RewardContext):
+        return group_verdicts(scorer.rewarder_id, _awaited(scorer.call(part), limit_s), size(part))
+    if scorer.scope == "batch":
+        return matched(scorer.rewarder_id, part, _awaited(scorer.call(part), limit_s))
+    return (as_verdict(scorer.rewarder_id, _awaited(scorer.call(part[0]), limit_s)),)
 
 
-async def _perform_concurrently(scorer: Scorer, work: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
+def _may_be_one(scorer: Scorer, error: BaseException) -> bool:
+    """Return whether the error of a batch may be about one of its attempts."""
+    return not scorer.together and not isinstance(error, GraderUnavailable | RewarderTimeout)
+
+
+async def _concurrently(scorer: Scorer, items: Sequence[GraderInput], tell: Report, limit_s: float) -> None:
     async def one(index: int, item: GraderInput) -> None:
-        value = await outcome_of(lambda: scorer.call(item))
-        tell(index, explained(scorer, item, as_verdict(scorer.rewarder_id, value)))
+        tell(index, as_verdict(scorer.rewarder_id, await outcome_of(lambda: scorer.call(item))))
 
-    tasks = [asyncio.ensure_future(one(index, item)) for index, item in enumerate(work)]
+    tasks = [asyncio.ensure_future(one(index, item)) for index, item in enumerate(items)]
     _, pending = await asyncio.wait(tasks, timeout=limit_s)
     for index, task in enumerate(tasks):
         if task in pending:
@@ -111,24 +140,6 @@ async def outcome_of(call: Callable[[], Any]) -> Any:
         return error
 
 
-def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
-    """Return a bare number with its evidence: the end of an attempt's answer, and the reference if it was compared."""
-    if isinstance(verdict, Abstained) or verdict.evidence:
-        return verdict
-    if item is None:
-        return replace(verdict, evidence=f"returned {verdict.score:g}")
-    answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
-    compared = scorer.needs_answer and isinstance(item.record, Mapping)
-    # An integer of thousands of digits and extreme nesting have no text.
-    reference = f", reference {_end(unless_it_raises('', str, item.record.get('answer')))}" if compared else ""
-    return replace(verdict, evidence=f"{scorer.rewarder_id} {verdict.score:g}; {answer}{reference}")
-
-
-def _end(text: str) -> str:
-    """Quote the end of a text in one line: answers state their result there."""
-    return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN + 1 :]}")
-
-
 def _awaited(answer: Any, limit_s: float) -> Any:
     """Return what a coroutine returns, on an event loop for this call alone; anything else as it is.
 
@@ -146,16 +157,6 @@ def _awaited(answer: Any, limit_s: float) -> Any:
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
-
-
-def _caught(call: Callable[[], Any]) -> Any:
-    """Return the result of user code, or what it raised."""
-    try:
-        return call()
-    except BaseException as error:  # user code may raise what is no ``Exception``
-        if is_ctrl_c(error):
-            raise
-        return error
 
 
 async def all_of(work: Iterable[Awaitable[T]]) -> list[T]:
@@ -180,3 +181,188 @@ def _no_score(limit_s: float) -> str:
 def patience(scorer: Scorer, limit_s: float) -> float:
     """Return how long to wait for a call: a little longer than the limit where that is kept for each attempt within it."""
     return limit_s + (_SLACK_S if scorer.scope == "item" and is_async(scorer.call) else 0.0)
+
+
+def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Verdict:
+    """Return a bare number with its evidence: the end of an attempt's answer, and the reference if it was compared."""
+    if isinstance(verdict, Abstained) or verdict.evidence:
+        return verdict
+    if item is None:
+        return replace(verdict, evidence=f"returned {verdict.score:g}")
+    answer = "no final answer" if item.answer is None else f"answer {_end(item.answer)}"
+    compared = scorer.needs_answer and isinstance(item.record, Mapping)
+    # An integer of thousands of digits and extreme nesting have no text.
+    reference = f", reference {_end(unless_it_raises('', str, item.record.get('answer')))}" if compared else ""
+    return replace(verdict, evidence=f"{scorer.rewarder_id} {verdict.score:g}; {answer}{reference}")
+
+
+def _end(text: str) -> str:
+    """Quote the end of a text in one line: answers state their result there."""
+    return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN + 1 :]}")
+
+
+def failed(name: str, error: BaseException) -> Abstained:
+    """Return the verdict for an exception, with its text in one line. A ``RewardError`` concerns the attempt alone."""
+    broke = not isinstance(error, RewardError) or isinstance(error, GraderUnavailable)
+    *_, (frame, _) = [(None, 0), *walk_tb(error.__traceback__)]
+    ours = frame is not None and Path(frame.f_code.co_filename).resolve().parent == Path(__file__).resolve().parent
+    # Code that takes no such call, rather than one that cannot score this attempt.
+    rejects = (isinstance(error, TypeError) and ours) or (
+        isinstance(error, TypeError | AttributeError) and "GraderInput" in str(error)
+    )
+    return Abstained(name, described(error) + REJECTS * rejects, broke, late=isinstance(error, RewarderTimeout))
+
+
+def as_verdict(name: str, value: object) -> Verdict:
+    """Read a value as the verdict on one attempt: a verdict, a number of any kind, a boolean, or an object with a reward.
+
+    Numbers as text are read as numbers. None, NaN and anything else abstain, and so does a value that raises when it is
+    looked at. The score of a bare number has no evidence yet.
+    """
+    verdict = value if isinstance(value, BaseException) else caught(_read, name, value)
+    return failed(name, verdict) if isinstance(verdict, BaseException) else verdict
+
+
+def _read(name: str, value: object) -> Verdict:
+    reward, members = (value, {}) if isinstance(value, RewardScore | Abstained) else _reward_of(value)
+    if isinstance(reward, Abstained):
+        return replace(reward, rewarder_id=name, reason=" ".join(str(reward.reason).split()))
+    if isinstance(reward, RewardScore):
+        return _checked(name, reward)
+    if reward is None:
+        return Abstained(name, "returned None" if value is None else "the result has no reward, or two different ones")
+    number = unless_it_raises(None, float, reward)
+    if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
+        return Abstained(name, f"the reward {_short(reward)} {NO_NUMBER[number is not None]}", broke=True)
+    reasons = [text for key in _REASONS if isinstance(text := members.get(key), str) and text.strip()]
+    kept: dict[str, Any] = {}
+    for key, member in members.items():
+        if key not in _OTHER_MEMBERS and member is not None:
+            kept |= unless_it_raises({}, lambda key=key, member=member: dict(_json({key: _plain(member)})))
+    return RewardScore(
+        name, number, " ".join(reasons[0].split()) if reasons else "", FrozenDict(kept) if kept else None
+    )
+
+
+def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
+    """Return the reward of a result, and its members if it is a mapping or an object that has more."""
+    if isinstance(value, Mapping):
+        scores = [value[key] for key in ("reward", "score") if key in value]
+        differ = len(scores) == 2 and unless_it_raises(True, lambda: bool(scores[0] != scores[1]))
+        return (None if not scores or differ else scores[0]), value
+    for key in () if isinstance(value, Real | Decimal | str | bytes) else ("reward", "score"):
+        reward = unless_it_raises(_NAMELESS, getattr, value, key, _NAMELESS)
+        if reward is not _NAMELESS:
+            return reward, {each: unless_it_raises(None, getattr, value, each, None) for each in _REASONS}
+    return value, {}
+
+
+def _plain(value: object) -> object:
+    """Return a scalar of numpy as Python's."""
+    item = unless_it_raises(None, getattr, value, "item", None)
+    return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
+
+
+def _checked(name: str, verdict: RewardScore) -> Verdict:
+    """Return a score in the name of its scorer, with evidence in one line and details that are JSON."""
+    score: object = verdict.score
+    if not isinstance(score, Real) or not is_finite(score) or abs(float(score)) > MAX_SCORE:
+        return Abstained(name, f"the score {_short(score)} {NO_NUMBER[1]}", broke=True)
+    try:
+        details = None if verdict.details is None else _json(verdict.details)
+    except RewardError as error:
+        return Abstained(name, str(error), broke=True)
+    return RewardScore(name, float(score), " ".join(str(verdict.evidence).split()), details)
+
+
+def _json(details: object) -> FrozenDict:
+    """Return details as frozen JSON, which a record needs. Raises ``RewardError``."""
+    try:
+        kept = frozen(details)
+        canonical_json(kept)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RewardError(f"details of a score that are no JSON: {error}") from None
+    if not isinstance(kept, FrozenDict):
+        raise RewardError(f"details of a score that are a {type(details).__name__}, expected a mapping")
+    return kept
+
+
+def _listed(answer: object, count: int, expected: str) -> list[Any]:
+    """Return the results of a call. A user's generator may be endless; twice as many show that one attempt has two."""
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+        raise RewardError(f"returned {expected.format(type(answer).__name__)}")
+    return list(islice(answer, 2 * count + 1))
+
+
+def group_verdicts(name: str, answer: object, count: int) -> Verdicts:
+    """Return the verdicts on a group from the return value of its scorer. Raises ``RewardError`` unless one for each."""
+    values = _listed(answer, count, "{}, expected one verdict for each attempt")
+    if len(values) != count:
+        raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
+    return tuple(as_verdict(name, value) for value in values)
+
+
+def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict: bool = False) -> Verdicts:
+    """Return the verdict on each input from the return value of a batch. Raises ``RewardError`` when it is no list.
+
+    Results belong to the inputs with their name: ``sample_id`` and ``completion_index``, else one of the two alone. The
+    first of several inputs of one name gets the first result of that name. Without usable names the order counts. An input
+    without a result, or with two that differ, has no score.
+
+    ``strict``: names of results always count; the order counts only where no result has a name.
+    """
+    results = _listed(answer, len(inputs), "a {}, expected a list of results")
+    verdicts = [as_verdict(name, result) for result in results]
+    wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
+    keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))
+    for key in keys[:2] if strict and any(sample is not None for sample, _ in given) else keys:
+        known = Counter(map(key, wanted))
+        named = Counter(each for each in map(key, given) if each is not None)
+        # One name for all results of several inputs is a constant of the scorer's and tells nothing.
+        one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
+        if not one_for_all and known.keys() & named.keys():
+            foreign = (each for each in given if key(each) not in known and each != _NAMELESS)
+            return _by_name(
+                name, [*map(key, wanted)], [*map(key, given)], verdicts, _missing(name, next(foreign, None))
+            )
+    named_one = next((each for each in given if each != _NAMELESS), None)
+    if strict and named_one is not None:
+        return (_missing(name, named_one),) * len(inputs)
+    return (*verdicts[: len(inputs)], *[_missing(name, None)] * (len(inputs) - len(verdicts)))
+
+
+def _by_name(
+    name: str, wanted: Sequence[Hashable], given: Sequence[Hashable], verdicts: Sequence[Verdict], missing: Abstained
+) -> Verdicts:
+    """Return the verdicts under the wanted names, in their order."""
+    found: dict[Hashable, list[Verdict]] = {}
+    for each, verdict in zip(given, verdicts, strict=True):
+        found.setdefault(each, []).append(verdict)
+    for each, count in Counter(wanted).items():
+        own = found.get(each, [])
+        if len(own) > count and len(set(own)) > 1:
+            own = [Abstained(name, "returned two different results for it")] * count
+        found[each] = [*own[:count], *[missing] * (count - len(own))]
+    return tuple(found[each].pop(0) for each in wanted)
+
+
+def _missing(name: str, foreign: _Name | None) -> Abstained:
+    """Return the verdict on an input without a result. ``foreign``: the name of a result for an unknown item."""
+    if foreign is None:
+        return Abstained(name, NO_RESULT)
+    sample, index = foreign
+    shown = [] if sample is None else [_short(sample)]
+    shown += [] if index is None else [f"completion_index {_short(index)}"]
+    return Abstained(name, f"{NO_RESULT}, but one for {', '.join(shown)}, which it was not asked for")
+
+
+def _name_of(holder: object) -> _Name:
+    """Return ``sample_id`` and ``completion_index`` of an input or a result, each None where it has none."""
+    read = holder.get if isinstance(holder, Mapping) else partial(unless_it_raises, None, getattr, holder)
+    sample, index = (read(name, None) for name in ("sample_id", "completion_index"))
+    return tuple(each if isinstance(each, str | int | float) and each != "" else None for each in (sample, index))  # type: ignore[return-value]
+
+
+def _short(value: object) -> str:
+    text = unless_it_raises(f"of type {type(value).__name__}", repr, value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

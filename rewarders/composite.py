@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
+from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.functions import named_problems
-from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.scorer import (
     ACCEPTED_RANGE,
     UNIT,
@@ -141,17 +141,15 @@ class Composite:
     def opening(self, gates: Sequence[Verdict]) -> float | Abstained:
         """Return the product of the gate scores, or ``Abstained``."""
         product = 1.0
-        for verdict in gates:
-            if isinstance(verdict, RewardScore):
-                if not (self.whole or 0.0 <= verdict.score <= 1.0):
-                    reason = f"the gate {verdict.rewarder_id} gave {verdict.score:g}, expected from 0 to 1"
-                    return Abstained(self.rewarder_id, reason, broke=True)
-                product *= verdict.score
-            elif self.on_abstain == "zero":
-                product = 0.0
-            else:
-                reason = f"the gate {verdict.rewarder_id} abstained: {verdict.reason}"
-                return Abstained(self.rewarder_id, reason, broke=verdict.broke, late=verdict.late)
+        for gate in gates:
+            if isinstance(gate, Abstained) and self.on_abstain != "zero":
+                reason = f"the gate {gate.rewarder_id} abstained: {gate.reason}"
+                return Abstained(self.rewarder_id, reason, broke=gate.broke, late=gate.late)
+            score = _score(gate) or 0.0
+            if not (self.whole or 0.0 <= score <= 1.0):
+                reason = f"the gate {gate.rewarder_id} gave {score:g}, expected from 0 to 1"
+                return Abstained(self.rewarder_id, reason, broke=True)
+            product *= score
         return product
 
     def is_open(self, gates: Sequence[Verdict]) -> bool:
@@ -165,37 +163,28 @@ class Composite:
         if isinstance(opening, Abstained):
             return opening
         weights = [part.weight for part in counting(self.parts)]
-        details = {
-            "by": "composite",
-            "gates": [_row(verdict) for verdict in gates],
-            "parts": [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)],
-        }
+        rows = [{**_row(verdict), "weight": weight} for verdict, weight in zip(parts, weights, strict=False)]
+        details = frozen({"by": "composite", "gates": [*map(_row, gates)], "parts": rows})
         if not opening and not parts:
             closed = ", ".join(verdict.rewarder_id for verdict in gates if not _score(verdict))
-            return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", frozen(details))
-        mean = self._mean([*zip(weights, parts, strict=True)])
-        if isinstance(mean, Abstained):
-            return mean
-        shown = " + ".join(f"{weight:g} * {_shown(verdict)}" for weight, verdict in zip(weights, parts, strict=True))
-        evidence = f"({shown}) / {math.fsum(weights):g}" + "".join(f" * {_shown(verdict)}" for verdict in gates)
-        return RewardScore(self.rewarder_id, round(opening * mean, DECIMALS), evidence, frozen(details))
-
-    def _mean(self, parts: Sequence[tuple[float, Verdict]]) -> float | Abstained:
-        lost = [verdict for _, verdict in parts if isinstance(verdict, Abstained)]
+            return RewardScore(self.rewarder_id, 0.0, f"closed by {closed}", details)
+        lost = [verdict for verdict in parts if isinstance(verdict, Abstained)]
         if lost and self.on_abstain == "fail":
             reason = f"{lost[0].rewarder_id} abstained: {lost[0].reason}"
             return Abstained(self.rewarder_id, reason, lost[0].broke, lost[0].late)
-        kept = parts if self.on_abstain == "zero" else [pair for pair in parts if isinstance(pair[1], RewardScore)]
+        scored = [(weight, _score(verdict)) for weight, verdict in zip(weights, parts, strict=True)]
+        kept = [(weight, score or 0.0) for weight, score in scored if score is not None or self.on_abstain == "zero"]
         if not kept:
             return Abstained(self.rewarder_id, "every part abstained", any(verdict.broke for verdict in lost))
-        return weighted_mean([(weight, _score(verdict) or 0.0) for weight, verdict in kept])
+        shown = " + ".join(f"{weight:g} * {_shown(verdict)}" for weight, verdict in zip(weights, parts, strict=True))
+        evidence = f"({shown}) / {math.fsum(weights):g}" + "".join(f" * {_shown(verdict)}" for verdict in gates)
+        return RewardScore(self.rewarder_id, round(opening * weighted_mean(kept), DECIMALS), evidence, details)
 
     def mixed(self, name: str, verdicts: Sequence[Verdict]) -> Verdict:
         """Return the verdict on an attempt by those of the graders of a mix, gates first."""
         reward = self.reward(verdicts)
         if reward is not None:
-            scores = (each for each in verdicts if isinstance(each, RewardScore))
-            return RewardScore(name, reward, ", ".join(f"{each.rewarder_id} {each.score:g}" for each in scores))
+            return RewardScore(name, reward, ", ".join(f"{each.rewarder_id} {_score(each):g}" for each in verdicts))
         lost = [each for each in verdicts if isinstance(each, Abstained)]
         reason = "; ".join(each.message for each in lost) or f"the combined reward {NO_NUMBER[1]}"
         return Abstained(name, reason, any(each.broke for each in lost), any(each.late for each in lost))
@@ -209,11 +198,9 @@ class Composite:
         if len(scores) < len(verdicts):
             return None
         whole = math.fsum(part.weight for part in self.parts)
-        reward = 0.0
-        for part, score in zip(self.parts, scores[len(self.gates) :], strict=True):
-            reward += part.weight / whole * score
-        for gate in scores[: len(self.gates)]:
-            reward *= gate
+        gates = len(self.gates)
+        reward = sum(part.weight / whole * score for part, score in zip(self.parts, scores[gates:], strict=True))
+        reward = math.prod(scores[:gates], start=reward)
         return reward if abs(reward) <= MAX_SCORE else None
 
 
@@ -347,35 +334,31 @@ def _row(verdict: Verdict) -> dict[str, Any]:
 def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Composite:
     """Build the composite of a pipeline file. Raises ``PipelineError`` with every problem; ``where`` is the location."""
     rest, place = dict(options), f"{where}: options"
-    name = rest.pop("rewarder_id", "composite")
+    name, on_abstain = rest.pop("rewarder_id", "composite"), rest.get("on_abstain", "fail")
     problems = named_problems(name, place)
     problems += [Problem(f"{place}.{key}", repr(rest[key]), ", ".join(_KEYS)) for key in rest if key not in _KEYS]
     # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
         raise PipelineError.one(where, "a composite in a composite", f"at most {_DEEPEST} within each other")
-    parts = _members(rest.get("parts"), f"{place}.parts", build, problems, _PART)
-    gates = tuple(each.scorer for each in _members(rest.get("gates", ()), f"{place}.gates", build, problems, _GATE))
-    on_abstain = rest.get("on_abstain", "fail")
+    members: dict[str, list[Weighted]] = {"parts": [], "gates": []}
+    for kind, keys in (("parts", _PART), ("gates", _GATE)):
+        given = rest.get(kind, () if kind == "gates" else None)
+        if not isinstance(given, list | tuple) or (kind == "parts" and not given):
+            accepted = f"a list of {'at least one mapping' if kind == 'parts' else 'mappings'} with {', '.join(keys)}"
+            problems.append(Problem(f"{place}.{kind}", "nothing" if given is None else repr(given), accepted))
+            continue
+        for number, entry in enumerate(given):
+            try:
+                members[kind].append(_member(entry, f"{place}.{kind}.{number}", build, keys))
+            except PipelineError as error:
+                problems.extend(error.problems)
     if on_abstain not in get_args(OnAbstain):
         problems.append(Problem(f"{place}.on_abstain", repr(on_abstain), ", ".join(get_args(OnAbstain))))
+    parts, gates = tuple(members["parts"]), tuple(each.scorer for each in members["gates"])
     problems += [Problem(place, *fault) for fault in _faults(parts, gates, on_abstain) if not problems]
     if problems:
         raise PipelineError(problems)
-    return Composite(tuple(parts), gates, on_abstain, name)
-
-
-def _members(given: object, place: str, build: Build, problems: list[Problem], keys: Sequence[str]) -> list[Weighted]:
-    if not isinstance(given, list | tuple) or (keys is _PART and not given):
-        accepted = f"a list of {'at least one mapping' if keys is _PART else 'mappings'} with {', '.join(keys)}"
-        problems.append(Problem(place, "nothing" if given is None else repr(given), accepted))
-        return []
-    members = []
-    for number, entry in enumerate(given):
-        try:
-            members.append(_member(entry, f"{place}.{number}", build, keys))
-        except PipelineError as error:
-            problems.extend(error.problems)
-    return members
+    return Composite(parts, gates, on_abstain, name)
 
 
 def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Weighted:

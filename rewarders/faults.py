@@ -1,4 +1,4 @@
-"""Confine an error to the one value of many that raises it, and tell errors of user code from the end of the process.
+"""Keep errors of user code as values, and tell them from the end of the process.
 
 User code may raise what is no ``Exception``: ``sys.exit``, time limits of ``func_timeout``, ``pytest.fail``.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 from tfgrpo.stores.errors import RewardError
 
@@ -19,17 +19,25 @@ _WHOLE: Final = 10_000
 
 T = TypeVar("T")
 L = TypeVar("L")
+P = ParamSpec("P")
 
 
-def each_alone(values: Iterable[object], read: Callable[[object], T], lost: Callable[[str], L]) -> list[T | L]:
-    """Return ``read(value)`` for each value, or ``lost(reason)`` where that raises."""
-    results: list[T | L] = []
-    for value in values:
-        try:
-            results.append(read(value))
-        except Exception as error:  # noqa: BLE001  the class of a user's value may raise anything
-            results.append(lost(described(error)))
-    return results
+def caught(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T | BaseException:
+    """Return the result of user code, or whatever it raised. Ctrl-C passes through."""
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:  # user code may raise what is no ``Exception``
+        if is_ctrl_c(error):
+            raise
+        return error
+
+
+def unless_it_raises(default: L, call: Callable[..., T], *arguments: object) -> T | L:
+    """Return the result of a call into user code, or ``default`` when it raises."""
+    try:
+        return call(*arguments)
+    except Exception:  # noqa: BLE001  the class is a user's, and so is what it raises
+        return default
 
 
 def described(error: BaseException, *, whole: bool = False) -> str:

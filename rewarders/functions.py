@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.faults import described
 from tfgrpo.rewarders.scorer import GraderInput, Scope
@@ -91,62 +90,42 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
         return columns["_roles"].get(role, default)
 
 
-def _record(item: GraderInput) -> Mapping[str, Any]:
-    return item.record if isinstance(item.record, Mapping) else {}
-
-
-def _metadata(item: GraderInput) -> dict[str, Any]:
-    found = _record(item).get("metadata")
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
-def _prompt(item: GraderInput) -> str:
-    return str(_record(item).get("prompt") or "")
-
-
-def _reference(item: GraderInput) -> Any:
-    """Return the reference: text as it is, empty without one; of several accepted ones the list."""
-    answer = _record(item).get("answer")
-    return "" if answer is None else answer
-
-
-def _columns(item: GraderInput, text: str) -> Columns:
-    columns = {**_record(item), **_metadata(item), "id": item.sample_id, "metadata": _metadata(item)}
-    columns.pop("prompt", None)
-    return Columns(text, columns, prompt=_prompt(item), reference=_reference(item))
-
-
-def _own_metadata(name: str, item: GraderInput) -> dict[str, Any]:
-    own = _metadata(item).get(name)
-    return dict(own if isinstance(own, Mapping) else _metadata(item))
-
-
-_VALUES: Final[Mapping[Role, Callable[[str, GraderInput], Any]]] = {
-    "output": lambda _, item: item.completion,
-    "reference": lambda _, item: _reference(item),
-    "prompt": lambda _, item: _prompt(item),
-    "metadata": _own_metadata,
-    "item": lambda _, item: _columns(item, _prompt(item)),
-    "source": lambda name, item: _metadata(item).get(name, item.sample_id),
-    "tokens": lambda _, item: item.completion_tokens,
-    "nothing": lambda *_: None,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Parameter:
+class _Parameter(NamedTuple):
     name: str
     role: Role
-    by_position: bool
+    by_position: bool = False
 
     def value(self, item: GraderInput) -> Any:
         """Return the argument for one attempt."""
-        if self.name not in _VIEWED:
-            return _VALUES[self.role](self.name, item)
+        record = item.record if isinstance(item.record, Mapping) else {}
+        held, answer, prompt = record.get("metadata"), record.get("answer"), str(record.get("prompt") or "")
+        metadata = dict(held) if isinstance(held, Mapping) else {}
+        reference = "" if answer is None else answer  # text as it is, of several accepted ones the list
         if self.role == "output":
-            return Columns(item.completion, {}, output=item.completion, reference=item.completion)
-        reference = _reference(item)
-        return _columns(item, reference if isinstance(reference, str) else str(reference))
+            viewed = self.name in _VIEWED
+            return (
+                Columns(item.completion, output=item.completion, reference=item.completion)
+                if viewed
+                else item.completion
+            )
+        if self.role == "item" or self.name in _VIEWED:
+            columns = {**record, **metadata, "id": item.sample_id, "metadata": metadata}
+            columns.pop("prompt", None)
+            return Columns(
+                prompt if self.role == "item" else str(reference), columns, prompt=prompt, reference=reference
+            )
+        own = metadata.get(self.name)
+        values: dict[Role, Any] = {
+            "reference": reference,
+            "prompt": prompt,
+            "metadata": dict(own) if isinstance(own, Mapping) else metadata,
+            "source": metadata.get(self.name, item.sample_id),
+            "tokens": item.completion_tokens,
+        }
+        return values.get(self.role)
+
+
+_COLUMNS: Final[Mapping[str, Role]] = {"prompt": "prompt", "answer": "reference"}
 
 
 def bound(
@@ -177,7 +156,8 @@ def bound(
 
     def arguments(item: GraderInput) -> tuple[list[Any], dict[str, Any]]:
         # Further keywords are the columns of the item, as TRL and verifiers pass them.
-        columns = {**_metadata(item), "prompt": _prompt(item), "answer": _reference(item)} if more else {}
+        columns = dict(_Parameter("", "metadata").value(item)) if more else {}
+        columns |= {name: _Parameter(name, role).value(item) for name, role in _COLUMNS.items() if more}
         keywords = {name: value for name, value in columns.items() if name not in own}
         keywords |= {each.name: each.value(item) for each in parameters}
         return [keywords.pop(each.name) for each in parameters if each.by_position], keywords

@@ -6,13 +6,14 @@ No model, no arithmetic, no partial credit. Without a reference it abstains, and
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
@@ -61,8 +62,67 @@ MATCH_OF: Final[dict[Kind, Match]] = {"numbers": "numeric", "labels": "label", "
 """The match of each kind of column; every other kind is read reference by reference."""
 
 
+class Comparing(ItemScorer):
+    """Compares what an output states with each accepted reference: right by any, else not graded where any is unclear."""
+
+    knows_algebra: bool = False
+    """Whether formulas that are written differently can be compared."""
+
+    @abstractmethod
+    def reference(
+        self, text: str, options: Mapping[str, str] = ..., equal: Callable[[str, str], bool] | None = None, /
+    ) -> Reference:
+        """Return a reference as it is read, beside the options of a multiple-choice question.
+
+        ``equal`` compares formulas. Raise ``RewardError`` for one that cannot be compared.
+        """
+
+    def accepted(self, item: GraderInput) -> list[str]:
+        """Return the accepted answers of a record."""
+        return [answer_text(each) for each in references(item)]
+
+    def wanted(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> list[Reference]:
+        """Return the usable references of a record. Raise ``RewardError`` without any."""
+        options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
+        found: list[Reference] = []
+        reasons: list[str] = []
+        for text in self.accepted(item):
+            try:
+                found.append(self.reference(text, options, equal))
+            except RewardError as error:
+                reasons.append(str(error))
+        if not found:
+            raise RewardError(reasons[0] if reasons else NO_REFERENCE)
+        return found
+
+    def compared(
+        self, item: GraderInput, output: str, how: str, equal: Callable[[str, str], bool] | None = None
+    ) -> Verdict:
+        """Return the verdict on an output; ``how`` is shown. The same text is right, whatever the reference is."""
+        try:
+            wanted = self.wanted(item, equal)
+        except RewardError as error:
+            stated, text = stated_answer(output), next(iter(self.accepted(item)), "")
+            if stated is not None and text.strip() and same_text(stated.text, text):
+                return RewardScore("", 1.0, f"{how}: the same text as the reference {shown(text)}")
+            return Abstained("", str(error))
+        unclear, undecided, compared = "", False, Compared(False, "nothing")
+        for reference in wanted:
+            try:
+                compared = reference.compare(output)
+            except RewardError as error:
+                unclear = unclear or str(error)
+                undecided |= isinstance(reference, FormulaReference) and reference.equal is None and self.knows_algebra
+                continue
+            if compared.right:
+                return RewardScore("", 1.0, f"{how}: answered {compared.answered} = reference {reference.shown}")
+        if unclear:
+            return Abstained("", unclear, undecided=undecided)
+        return RewardScore("", 0.0, f"{how}: answered {compared.answered} ≠ reference {wanted[0].shown}")
+
+
 @dataclass(frozen=True, slots=True)
-class GroundTruth(Options, ItemScorer):
+class GroundTruth(Options, Comparing):
     r"""Scores 1.0 when the stated answer is the reference, 0.0 otherwise; abstains where a reader could not tell.
 
     Reasoning is cut. The stated answer is the last marked one (``Answer:``, ``<answer>``, ``\boxed{}``, ``####``), else the
@@ -106,7 +166,8 @@ class GroundTruth(Options, ItemScorer):
             return self
         column = read_column(references)
         if self.match == "label":
-            return replace(self, labels=column.labels or _distinct(references))
+            distinct = {plain(text): text for text in reversed(references) if text.strip()}
+            return replace(self, labels=column.labels or tuple(distinct.values()))
         match = MATCH_OF.get(column.kind, "auto")
         tolerance = self.tolerance if match in ("numeric", "auto") else 0.0
         return replace(self, match=match, decimal=column.decimal, labels=column.labels, tolerance=tolerance)
@@ -131,21 +192,13 @@ class GroundTruth(Options, ItemScorer):
         share = f"{formulas:,} of {len(references):,} references"
         return f"{share} are formulas: those written otherwise are not graded; {NEEDS_MATH}"
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with the references of a record; None if one can."""
-        read = self._read(GraderInput.of("", record, ""))
-        return None if read.references else read.reasons[0]
-
     def reference(
         self,
         text: str,
         options: Mapping[str, str] = MappingProxyType({}),
         equal: Callable[[str, str], bool] | None = None,
     ) -> Reference:
-        """Return a reference as it is read, beside the options of a multiple-choice question.
-
-        Raise ``RewardError`` for one that cannot be compared.
-        """
+        """Return a reference as it is read. Raise ``RewardError`` for one that cannot be compared."""
         if not text.strip():
             raise RewardError(NO_REFERENCE)
         tolerance = Fraction(str(self.tolerance))
@@ -156,7 +209,7 @@ class GroundTruth(Options, ItemScorer):
             number = reference_number(text, self.decimal)
             if number is None:
                 raise RewardError(f"the reference {shown(text)} is no single number")
-            return NumberReference(number, text, self.decimal, tolerance)
+            return NumberReference(text, number, self.decimal, tolerance)
         return self._textual(bare_reference(text), options)
 
     def _textual(self, bare: str, options: Mapping[str, str]) -> Reference:
@@ -178,58 +231,13 @@ class GroundTruth(Options, ItemScorer):
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     @property
-    def knows_algebra(self) -> bool:
+    def knows_algebra(self) -> bool:  # type: ignore[override]
         """Whether formulas that are written differently can be compared."""
         return self.match == "auto" and find_spec("math_verify") is not None
 
     def score_one(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> Verdict:
         """Score one attempt; ``equal`` compares formulas. Abstain when no reference is usable."""
-        read = self._read(item, equal)
-        if read.references:
-            return self._verdict(item.completion, read.references)
-        return self._same(item.completion, read.texts[0], read.reasons[0])
-
-    def _read(self, item: GraderInput, equal: Callable[[str, str], bool] | None = None) -> _Read:
-        """Return the references of an item as they are read."""
-        texts = [answer_text(each) for each in references(item)]
-        options = options_of(str(field_of(item, "prompt") or ""), field_of(item, "metadata"))
-        found: list[Reference] = []
-        reasons: list[str] = []
-        for text in texts:
-            try:
-                found.append(self.reference(text, options, equal))
-            except RewardError as error:
-                reasons.append(str(error))
-        return _Read(texts, found, reasons)
-
-    def _same(self, output: str, reference: str, unusable: str) -> Verdict:
-        """Return the verdict beside a reference that cannot be used: the same text is right, whatever it is."""
-        stated = stated_answer(output)
-        if stated is not None and reference.strip() and same_text(stated.text, reference):
-            return RewardScore(
-                self.rewarder_id, 1.0, f"{self.match}: the same text as the reference {shown(reference)}"
-            )
-        return Abstained(self.rewarder_id, unusable)
-
-    def _verdict(self, output: str, references: Sequence[Reference]) -> Verdict:
-        """Return the verdict on an output: right by any reference, else not graded where any is unclear, else wrong."""
-        unclear, undecided, compared = "", False, Compared(False, "nothing")
-        for reference in references:
-            try:
-                compared = reference.compare(output)
-            except RewardError as error:
-                unclear = unclear or str(error)
-                undecided |= isinstance(reference, FormulaReference) and reference.equal is None and self.knows_algebra
-                continue
-            if compared.right:
-                return RewardScore(self.rewarder_id, 1.0, self._evidence(compared, reference))
-        if unclear:
-            return Abstained(self.rewarder_id, unclear, undecided=undecided)
-        return RewardScore(self.rewarder_id, 0.0, self._evidence(compared, references[0]))
-
-    def _evidence(self, compared: Compared, reference: Reference) -> str:
-        sign = "=" if compared.right else "≠"
-        return f"{self.match}: answered {compared.answered} {sign} reference {reference.shown}"
+        return self.compared(item, item.completion, self.match, equal)
 
 
 def _numbered(bare: str, options: Mapping[str, str]) -> LabelReference:
@@ -267,15 +275,3 @@ def options_for_references(name: str, options: Mapping[str, Any], references: Se
     elif name == "label_match" and (labels := read_column(references).labels):
         decided.setdefault("labels", list(labels))
     return decided
-
-
-def _distinct(references: Sequence[str]) -> tuple[str, ...]:
-    return tuple({plain(text): text for text in reversed(references) if text.strip()}.values())
-
-
-class _Read(NamedTuple):
-    """The references of an item: as texts, as they are read, and why others cannot be used."""
-
-    texts: list[str]
-    references: list[Reference]
-    reasons: list[str]

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast, get_args
 
+from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.composite import AnyScorer, build_composite
 from tfgrpo.rewarders.functions import SIGNATURES, bound, constructed, fits, named_problems, refuse_unknown
 from tfgrpo.rewarders.importing import is_handed_over, load_object
-from tfgrpo.rewarders.matching import NO_NUMBER, REJECTS
 from tfgrpo.rewarders.scorer import (
     Abstained,
     GraderInput,
@@ -49,8 +49,8 @@ class _BuiltIn(NamedTuple):
 
 _BUILTIN: Final = "graders.builtin"
 _TABLE: Final[Mapping[str, _BuiltIn]] = {
-    "category_match": _BuiltIn(f"{_BUILTIN}.labels", "CategoryMatch", needs_answer=True),
-    "choice": _BuiltIn(f"{_BUILTIN}.texts", "Choice", needs_answer=True, parses=False),
+    "category_match": _BuiltIn(f"{_BUILTIN}.answers", "CategoryMatch", needs_answer=True),
+    "choice": _BuiltIn(f"{_BUILTIN}.answers", "Choice", needs_answer=True, parses=False),
     "code_tests": _BuiltIn(f"{_BUILTIN}.code_tests", "CodeTests", place="process", limit_s=600.0, parses=False),
     "completion_length_cap": _BuiltIn(f"{_BUILTIN}.formats", "CompletionLengthCap"),
     "cost": _BuiltIn(f"{_BUILTIN}.trajectory", "Cost", parses=False),
@@ -64,17 +64,17 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "ifeval": _BuiltIn(f"{_BUILTIN}.ifeval", "IfEval", place="process", parses=False),
     "includes": _BuiltIn(f"{_BUILTIN}.texts", "Includes", needs_answer=True, parses=False),
     "json_conforms": _BuiltIn(f"{_BUILTIN}.json_conforms", "JsonConforms", place="process"),
-    "json_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "JsonSchema"),
+    "json_schema": _BuiltIn(f"{_BUILTIN}.formats", "JsonSchema"),
     "json_valid": _BuiltIn(f"{_BUILTIN}.formats", "JsonValid"),
     "judge": _BuiltIn("judge.judge", "judge", parses=False),
-    "label_match": _BuiltIn(f"{_BUILTIN}.labels", "LabelMatch", needs_answer=True),
+    "label_match": _BuiltIn(f"{_BUILTIN}.answers", "LabelMatch", needs_answer=True),
     "latency": _BuiltIn(f"{_BUILTIN}.trajectory", "Latency", parses=False),
     "latex_only": _BuiltIn(f"{_BUILTIN}.formats", "LatexOnly"),
     "math-verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "math_exact": _BuiltIn(f"{_BUILTIN}.number_match", "MathExact", needs_answer=True),
+    "math_exact": _BuiltIn(f"{_BUILTIN}.answers", "MathExact", needs_answer=True),
     "math_verify": _BuiltIn(f"{_BUILTIN}.math_verify", "MathVerify", needs_answer=True, place="process", cpu_s=4.0),
-    "number_match": _BuiltIn(f"{_BUILTIN}.number_match", "NumberMatch", needs_answer=True),
-    "number_only": _BuiltIn(f"{_BUILTIN}.number_match", "NumberOnly"),
+    "number_match": _BuiltIn(f"{_BUILTIN}.answers", "NumberMatch", needs_answer=True),
+    "number_only": _BuiltIn(f"{_BUILTIN}.answers", "NumberOnly"),
     "powl_equal": _BuiltIn("powl.scoring", "PowlEqual", place="process", parses=False),
     "powl_footprint": _BuiltIn("powl.scoring", "PowlFootprint", place="process", parses=False),
     "powl_group_consensus": _BuiltIn("powl.scoring", "PowlGroupConsensus", place="process", parses=False),
@@ -82,13 +82,13 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {
     "powl_valid": _BuiltIn("powl.scoring", "PowlValid", place="process", parses=False),
     "reasoning_format": _BuiltIn(f"{_BUILTIN}.formats", "ReasoningFormat"),
     "regex": _BuiltIn(f"{_BUILTIN}.texts", "Regex", parses=False),
-    "relative": _BuiltIn("relative", "relative", parses=False),
+    "relative": _BuiltIn("judge.relative", "relative", parses=False),
     "remote": _BuiltIn("graders.remote", "RemoteGrader", place="loop"),
     "similarity": _BuiltIn(f"{_BUILTIN}.texts", "Similarity", needs_answer=True, place="process", parses=False),
     "sql_result": _BuiltIn(f"{_BUILTIN}.sql_result", "SqlResult", needs_answer=True, place="process", parses=False),
     "tokens": _BuiltIn(f"{_BUILTIN}.trajectory", "Tokens", parses=False),
     "tool_calls": _BuiltIn(f"{_BUILTIN}.trajectory", "ToolCalls", parses=False),
-    "xml_schema": _BuiltIn(f"{_BUILTIN}.schema_grader", "XmlSchema"),
+    "xml_schema": _BuiltIn(f"{_BUILTIN}.formats", "XmlSchema"),
 }
 GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.module.startswith(_BUILTIN) and " " not in name)
 COMPARING: Final = frozenset(name for name, each in _TABLE.items() if each.needs_answer)
@@ -219,10 +219,11 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
         problems += error.problems
     if problems:
         raise PipelineError(problems)
-    place = "inline" if getattr(made, "quick", False) else traits.place
+    scorer = _of_object(own, made, where)
+    place = "loop" if scorer.asks_model else "inline" if getattr(made, "quick", False) else traits.place
     return replace(
-        _of_object(own, made, where),
-        place="loop" if getattr(made, "asks_model", False) else place,
+        scorer,
+        place=place,
         source=_source(name, options) if place == "process" else None,
         second=_built_in("gt with formulas", options, where, key) if name == "gt" and made.knows_algebra else None,
         needs_answer=traits.needs_answer,
@@ -259,7 +260,8 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
         if inspect.iscoroutine(made):
             made.close()
         if not _scores(made) and not callable(made):
-            raise PipelineError.one(where, f"something that makes {_kind(made)}", _ACCEPTED)
+            kind = "nothing" if made is None else f"a {type(made).__name__}"
+            raise PipelineError.one(where, f"something that makes {kind}", _ACCEPTED)
         found, options = made, {}
     elif isinstance(found, type):
         found, options = constructed(found, options, where, key), {}  # raises: its options do not fit
@@ -268,12 +270,8 @@ def as_scorer(name: str, found: object, options: Mapping[str, Any], where: str, 
             raise PipelineError.one(where + key, ", ".join(sorted(options)), "no options: it is an object already")
         return _of_object(name, found, where)
     if not callable(found):
-        raise PipelineError.one(where, _kind(found), _ACCEPTED)
+        raise PipelineError.one(where, "nothing" if found is None else f"a {type(found).__name__}", _ACCEPTED)
     return _of_function(name, found, options, where, key)
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _of_object(name: str, found: object, where: str) -> Scorer:
@@ -286,15 +284,18 @@ def _of_object(name: str, found: object, where: str) -> Scorer:
         each: getattr(found, each, None) for each in ("close", "unusable", "overlooked", "judge_loads")
     }
     traits |= {"place": "thread", "score_range": score_range, "made_from": found}
-    if callable(call := getattr(found, "score_one", None)):
+    if isinstance(found, ItemScorer) and type(found).wanted is ItemScorer.wanted:
+        traits["unusable"] = None  # it compares with nothing
+    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
+    if flags["asks_model"]:
+        traits["place"] = "loop"
+    elif callable(call := getattr(found, "score_one", None)):
         return Scorer(name, call, **traits)
-    if callable(call := getattr(found, "grade_batch", None)):
+    elif callable(call := getattr(found, "grade_batch", None)):
         return Scorer(name, call, scope="batch", per_item=getattr(found, "per_item", False) is True, **traits)
-    own = getattr(found, "rewarder_id", None)
+    own = getattr(found, "rewarder_id", name if isinstance(found, ItemScorer) else None)
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
-    flags: dict[str, Any] = {flag: bool(getattr(found, flag, False)) for flag in ("ranks", "compares", "asks_model")}
-    traits["place"] = "loop" if flags["asks_model"] else "thread"
     return Scorer(own, cast("Any", found).score, scope="group", **flags, **traits)
 
 

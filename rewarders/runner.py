@@ -15,9 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import Work, all_of, late, outcome_of, perform, size
+from tfgrpo.rewarders.calling import Work, all_of, failed, group_verdicts, late, outcome_of, perform, size
 from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, walk, weighted_mean
-from tfgrpo.rewarders.matching import failed, group_verdicts
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     Abstained,
@@ -130,7 +129,9 @@ class ScoreRunner:
             return await self._composed(scorer, contexts, timeout_s)
         own = [limit for limit in (scorer.limit_s, timeout_s) if limit is not None]
         limit_s = min(own, default=self._timeout_s or (MODEL_TIMEOUT_S if scorer.asks_model else TIMEOUT_S))
-        asked = [context for context in contexts if context.outputs and not _lacks_reference(scorer, context)]
+        comparing = scorer.needs_answer  # what compares asks no one about an item without a reference
+        lacking = {id(each) for each in contexts if comparing and each.record is None and not each.answer.strip()}
+        asked = [context for context in contexts if context.outputs and id(context) not in lacking]
         if scorer.scope == "group":
             found = await all_of(
                 self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked
@@ -196,7 +197,8 @@ class ScoreRunner:
         self._refuse_closed()
         if scorer.place == "loop":
             return await _on_loop(scorer, work, limit_s)
-        if scorer.place == "inline" and _chars(work) <= INLINE_CHARS:
+        texts = [x.output for x in work.outputs] if isinstance(work, RewardContext) else [x.completion for x in work]
+        if scorer.place == "inline" and sum(map(len, texts)) <= INLINE_CHARS:
             verdicts: dict[int, Verdict] = {}
             perform(scorer, work, verdicts.__setitem__, limit_s=limit_s)
             return tuple(verdicts[index] for index in range(size(work)))
@@ -234,21 +236,11 @@ async def _on_loop(scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
         task.cancel()
 
 
-def _lacks_reference(scorer: Scorer, context: RewardContext) -> bool:
-    return scorer.needs_answer and context.record is None and not context.answer.strip()
-
-
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
     """Return the context with some of its attempts."""
     kept = [index for index, each in enumerate(wanted) if each]
     indices = tuple(context.completion_indices[index] for index in kept) if context.completion_indices else ()
     return replace(context, outputs=tuple(context.outputs[index] for index in kept), completion_indices=indices)
-
-
-def _chars(work: Work) -> int:
-    if isinstance(work, RewardContext):
-        return sum(len(attempt.output) for attempt in work.outputs)
-    return sum(len(item.completion) for item in work)
 
 
 def _fault(column: Verdicts) -> str | None:

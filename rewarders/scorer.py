@@ -230,19 +230,31 @@ class ItemScorer(ABC):
     def prepare(self) -> None:  # noqa: B027 - most load nothing
         """Load what takes long, before the clock of the first attempt starts."""
 
+    def wanted(self, item: GraderInput) -> Any:  # noqa: B027 - many compare with nothing
+        """Return what of a record outputs are compared with. Raise ``RewardError`` where there is nothing of use."""
+
+    def unusable(self, record: Mapping[str, Any]) -> str | None:
+        """Return why no output can be scored beside a record; None if one can."""
+        try:
+            self.wanted(GraderInput.of("", record, ""))
+        except RewardError as error:
+            return str(error)
+        return None
+
     @abstractmethod
     def score_one(self, item: GraderInput) -> float | Verdict:
         """Return the score of one attempt. Raise ``RewardError`` where it has none."""
 
     def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
         """Return a result for each input, in order: the form of graders elsewhere."""
-        return [GradeResult(item.sample_id, self._number(item), item.completion_index) for item in inputs]
-
-    def _number(self, item: GraderInput) -> float:
-        score = self.score_one(item)
-        if isinstance(score, Abstained):
-            raise RewardError(score.reason)
-        return score.score if isinstance(score, RewardScore) else score
+        results = []
+        for item in inputs:
+            score = self.score_one(item)
+            if isinstance(score, Abstained):
+                raise RewardError(score.reason)
+            number = score.score if isinstance(score, RewardScore) else score
+            results.append(GradeResult(item.sample_id, number, item.completion_index))
+        return results
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from tfgrpo.rewarders.faults import each_alone
+from tfgrpo.rewarders.faults import unless_it_raises
 from tfgrpo.rewarders.scorer import Abstained, Verdict
 from tfgrpo.stores.frozen_json import frozen
 from tfgrpo.stores.outcomes import RewardScore
@@ -91,7 +91,7 @@ def _serve(connection: Connection) -> None:
     while True:
         parts, limit_s, cpu_s = connection.recv()
         # The class of a value may exist in the owner only.
-        items: list[Any] = each_alone(parts, _unpickled, lambda _: None)
+        items: list[Any] = [unless_it_raises(None, pickle.loads, part) for part in parts]
         known = [] if scorer.together and None in items else [at for at, item in enumerate(items) if item is not None]
         for at in {*range(len(items))}.difference(known):
             say(encoded(at, None))
@@ -110,10 +110,6 @@ def _serve(connection: Connection) -> None:
             )
             signal.setitimer(signal.ITIMER_PROF, 0.0)
         say(DONE)
-
-
-def _unpickled(part: Any) -> Any:
-    return pickle.loads(part)  # noqa: S301 - of the process that started this one
 
 
 def _end_with(lifeline: int, owner: int) -> None:

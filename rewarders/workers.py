@@ -31,10 +31,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.rewarders.calling import Work, all_of, late, patience, perform, size
-from tfgrpo.rewarders.faults import each_alone, is_cancellation
-from tfgrpo.rewarders.matching import NO_RESULT, unless_it_raises
-from tfgrpo.rewarders.scorer import Abstained, GraderInput, RewardContext, Scorer, Verdict, Verdicts
+from tfgrpo.rewarders.calling import NO_RESULT, Work, all_of, late, patience, perform, size
+from tfgrpo.rewarders.faults import is_cancellation, unless_it_raises
+from tfgrpo.rewarders.scorer import Abstained, RewardContext, Scorer, Verdict, Verdicts
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.rewarders.worker import BEGIN, DONE, PROGRAM, READY, decoded
 
@@ -86,8 +85,8 @@ class NotIsolated(Exception):
     """A worker process cannot make the scorer."""
 
 
-class ProcessWorker:
-    """A process that has made the scorer, and the connection to it."""
+class _Process:
+    """A worker process that makes the scorer, and the connection to it."""
 
     def __init__(self, scorer: Scorer) -> None:
         """Start it. Raises ``NotIsolated`` where the system has no such processes."""
@@ -128,8 +127,7 @@ class ProcessWorker:
             reason = answer.decode(errors="replace").removeprefix("refused ")[:300]
             raise NotIsolated(f"its process cannot make it: {reason}")
 
-    def ask(self, parts: Sequence[bytes], limit_s: float, cpu_s: float) -> None:
-        """Send work. Raises ``OSError``."""
+    def ask(self, parts: Sequence[Any], limit_s: float, cpu_s: float) -> None:
         self._connection.send((parts, limit_s, cpu_s))
 
     def next(self, deadline: float) -> Message:
@@ -165,9 +163,7 @@ class ProcessWorker:
             return ": it closed its connection"
         if code >= 0:
             return f" with exit code {code}"
-        with contextlib.suppress(ValueError):
-            return f" by {signal.Signals(-code).name}"
-        return f" by signal {-code}"
+        return f" by {signal.Signals(-code).name if -code in [*signal.Signals] else f'signal {-code}'}"
 
     def kill(self) -> None:
         """End the process and its children, from any thread; the one that asks it finds the connection ended."""
@@ -189,46 +185,43 @@ class _Released(Exception):
     """No one waits for this call any more."""
 
 
-class ThreadWorker:
+class _Thread:
     """A thread for one call. It cannot be ended; one that is released makes no further call."""
 
     fresh = True
 
     def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
+        self._scorer, self._released = scorer, False
         self._messages = queue.SimpleQueue[Message]()
-        self._released = False
-        self._thread = threading.Thread()
 
     def ask(self, parts: Sequence[Any], limit_s: float, _: float) -> None:
-        """Start the call."""
-        work: Any = parts[0] if self._scorer.scope == "group" else [_copied(item) for item in parts]
+        work: Any = parts[0]
+        if self._scorer.scope != "group":
+            # Each with a copy of its record, which a user's code may change; one that cannot be copied is shared.
+            work = [replace(each, record=unless_it_raises(each.record, deepcopy, each.record)) for each in parts]
         self._thread = threading.Thread(target=self._call, args=(work, limit_s), name="rewarder", daemon=True)
         self._thread.start()
 
     def _call(self, work: Work, limit_s: float) -> None:
+        def begin() -> None:
+            if self._released:
+                raise _Released
+            self._messages.put(BEGIN)
+
         with contextlib.suppress(_Released):
-            perform(self._scorer, work, lambda *verdict: self._messages.put(verdict), self._begin, limit_s)
+            perform(self._scorer, work, lambda *verdict: self._messages.put(verdict), begin, limit_s)
             self._messages.put(DONE)
 
-    def _begin(self) -> None:
-        if self._released:
-            raise _Released
-        self._messages.put(BEGIN)
-
     def next(self, deadline: float) -> Message:
-        """Return its next message. Raises ``TimeoutError``."""
         try:
             return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise TimeoutError from None
 
     def is_alive(self) -> bool:
-        """Return whether the call still runs."""
         return self._thread.is_alive()
 
     def release(self) -> None:
-        """Abandon the call."""
         self._released = True
 
 
@@ -243,9 +236,9 @@ class WorkerPool:
         self.isolated = scorer.place == "process"
         self._threads = RewarderThreads(worker_count() if self.isolated else CALLS)
         self._lock = threading.Lock()  # guards the fields below
-        self._idle: list[ProcessWorker] = []
-        self._busy: set[ProcessWorker] = set()
-        self._abandoned: list[ThreadWorker] = []
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._abandoned: list[_Thread] = []
         self.has_worked = False
         """A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated."""
         self._faults: set[str] = set()
@@ -262,7 +255,8 @@ class WorkerPool:
             try:
                 self.give_back(self.take(isolated=True))
             except NotIsolated as error:
-                self.give_up_isolation(str(error))
+                self.isolated = False
+                self.warn(str(error))
 
         self._threads.submit(start)
 
@@ -301,10 +295,10 @@ class WorkerPool:
         """Return the verdict on each attempt; blocks this thread."""
         return _Call(self, work, limit_s).perform()
 
-    def take(self, *, isolated: bool) -> ProcessWorker | ThreadWorker:
+    def take(self, *, isolated: bool) -> _Process | _Thread:
         """Return an idle process, or a new worker: there are as many threads as there may be. Raises ``NotIsolated``."""
         if not isolated:
-            return ThreadWorker(self.scorer)
+            return _Thread(self.scorer)
         while True:
             with self._lock:
                 if not self._idle:
@@ -314,7 +308,7 @@ class WorkerPool:
             if worker.is_alive():
                 return worker
             self.drop(worker)
-        worker = ProcessWorker(self.scorer)
+        worker = _Process(self.scorer)
         with self._lock:
             self._busy.add(worker)  # from now on the end of the pool ends it
             closed = self.closed
@@ -328,9 +322,9 @@ class WorkerPool:
         self.has_worked = True
         return worker
 
-    def give_back(self, worker: ProcessWorker | ThreadWorker) -> None:
+    def give_back(self, worker: _Process | _Thread) -> None:
         """Keep a process that has answered for the next call."""
-        if isinstance(worker, ThreadWorker):
+        if isinstance(worker, _Thread):
             return
         worker.fresh = False
         with self._lock:
@@ -340,11 +334,11 @@ class WorkerPool:
                 return
         self.drop(worker)
 
-    def drop(self, worker: ProcessWorker | ThreadWorker) -> None:
+    def drop(self, worker: _Process | _Thread) -> None:
         """End a process, or abandon a thread."""
         worker.release()
         with self._lock:
-            if isinstance(worker, ProcessWorker):
+            if isinstance(worker, _Process):
                 self._busy.discard(worker)
             else:
                 self._abandoned.append(worker)
@@ -358,23 +352,14 @@ class WorkerPool:
             hanging = 0 if isolated else len(self._abandoned)
         return f"{hanging} calls of it hang; it is not called until one of them ends" if hanging >= MOST_HANGING else ""
 
-    def count_fault(self, item: str, why: str) -> None:
-        """Pause after faults of several items without a verdict between them."""
+    def count(self, item: str, why: str | None) -> None:
+        """Count that a worker ended at an item, or that a verdict came. Pause after several items without a verdict."""
         with self._lock:
-            self._faults.add(item)
+            self._faults = set() if why is None else {*self._faults, item}
             if len(self._faults) >= MOST_FAULTS:
                 self._faults.clear()
                 self._paused_until = self._clock() + PAUSE_S
                 self._pause = f"not asked for {PAUSE_S:g} s, after {MOST_FAULTS} items in a row: {why}"
-
-    def forget_faults(self) -> None:
-        """A verdict came."""
-        self._faults.clear()
-
-    def give_up_isolation(self, reason: str) -> None:
-        """Use threads from now on."""
-        self.isolated = False
-        self.warn(reason)
 
     def warn(self, reason: str) -> None:
         """Warn once that the scorer is not isolated."""
@@ -400,19 +385,23 @@ class _Call:
 
     def perform(self) -> Verdicts:
         """Return the verdict on each attempt: from processes, and from threads on what cannot be sent there."""
-        pool = self._pool
+        pool, work = self._pool, self.work
+        grouped = isinstance(work, RewardContext)
         if pool.isolated:
+            # One by one, so that each attempt has a record of its own, which the scorer's code may change.
+            sent = [replace(work, judge=None)] if isinstance(work, RewardContext) else work
+            parts = [unless_it_raises(None, pickle.dumps, each) for each in sent]
             try:
-                self._ask_all(_pickled(self.work), isolated=True)
+                self._ask_all(parts * size(work) if grouped else parts, isolated=True)
                 if None in self._found.values():
                     pool.warn("what it is asked about cannot be sent to another process")
             except NotIsolated as error:
-                pool.give_up_isolation(str(error))
+                pool.isolated = False
+                pool.warn(str(error))
         elif self._scorer.place == "thread" and self._scorer.source is None:
             pool.warn("only this process has it, as a function of a script or notebook")
         self._found = {at: verdict for at, verdict in self._found.items() if verdict is not None}
-        parts = [self.work] * size(self.work) if isinstance(self.work, RewardContext) else self.work
-        self._ask_all(parts, isolated=False)
+        self._ask_all([work] * size(work) if isinstance(work, RewardContext) else work, isolated=False)
         return tuple(each for _, each in sorted(self._found.items()) if each is not None)
 
     def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
@@ -438,60 +427,57 @@ class _Call:
         return Abstained(self._scorer.rewarder_id, reason, broke=True)
 
     def _mark_unsent(self, indices: Sequence[int]) -> None:
-        whole = range(size(self.work)) if indices and self._scorer.together else indices
-        self._found |= dict.fromkeys(whole)
+        self._found |= dict.fromkeys(range(size(self.work)) if indices and self._scorer.together else indices)
+
+    def _item(self, at: int) -> str:
+        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[at].sample_id
+
+    def _worker(self, item: str, *, isolated: bool) -> _Process | _Thread | Abstained:
+        try:
+            return self._pool.take(isolated=isolated)
+        except NotIsolated as error:
+            if not (self._pool.closed or self._pool.has_worked):
+                raise
+            self._pool.count(item, str(error))
+            return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
 
     def _ask(self, parts: Sequence[Any], asked: Sequence[int], *, isolated: bool) -> Abstained | None:
         """Ask a worker, and add its verdicts. Return why it was ended, None if it answered. Raises ``NotIsolated``."""
         pool = self._pool
         while True:
-            worker, begun = self._worker(asked, isolated=isolated), False
+            worker, begun = self._worker(self._item(asked[0]), isolated=isolated), False
             if isinstance(worker, Abstained):
                 return worker
             try:
                 worker.ask(parts, self._limit_s, self._cpu_s)
                 deadline = time.monotonic() + START_S
                 while (message := worker.next(deadline)) != DONE:
-                    if message == BEGIN:
-                        begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
-                    else:
+                    if isinstance(message, tuple):
                         self._note(asked, *message)
+                    elif message == BEGIN:
+                        begun, deadline = True, time.monotonic() + patience(self._scorer, self._limit_s)
             except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
                 if isolated:
                     first = next((at for at in asked if at not in self._found), asked[0])
-                    pool.count_fault(self._item(first), fault.reason)
+                    pool.count(self._item(first), fault.reason)
                 if begun or worker.fresh or pool.closed:
                     return fault  # else it ended while it was idle, which costs no attempt
             else:
                 pool.give_back(worker)
                 return None
 
-    def _worker(self, asked: Sequence[int], *, isolated: bool) -> ProcessWorker | ThreadWorker | Abstained:
-        try:
-            return self._pool.take(isolated=isolated)
-        except NotIsolated as error:
-            if self._pool.closed:
-                return self.ended
-            if not self._pool.has_worked:
-                raise
-            self._pool.count_fault(self._item(asked[0]), str(error))
-            return self._broken(f"{error}, though it did before")
-
     def _note(self, asked: Sequence[int], at: int, verdict: Verdict | None) -> None:
         if verdict is None:
             self._mark_unsent([asked[at]])
         else:
             self._found[asked[at]] = verdict
-            self._pool.forget_faults()
+            self._pool.count("", None)
 
-    def _item(self, at: int) -> str:
-        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[at].sample_id
-
-    def _fault(self, worker: ProcessWorker | ThreadWorker, error: Exception) -> Abstained:
+    def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
         """Return the verdict on the attempt that a worker did not answer."""
-        if isinstance(error, TimeoutError) or isinstance(worker, ThreadWorker):
+        if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
             return late(self._scorer, self._limit_s)
         if self._pool.closed:
             return self.ended
@@ -499,16 +485,3 @@ class _Call:
         if worker.process.returncode == -signal.SIGPROF:
             return replace(self.ended, reason=f"no score within {self._cpu_s:g} s of processor time", late=True)
         return self._broken(f"its process ended{how}" if how else "its process sent what is no verdict")
-
-
-def _pickled(work: Work) -> list[bytes | None]:
-    """Return what a process is sent for each attempt, of a group the same; None for what cannot be sent."""
-    if isinstance(work, RewardContext):
-        return each_alone([replace(work, judge=None)], pickle.dumps, lambda _: None) * size(work)
-    # One by one, so that each attempt has a record of its own, which the scorer's code may change.
-    return each_alone(work, pickle.dumps, lambda _: None)
-
-
-def _copied(item: GraderInput) -> GraderInput:
-    """Return the input with a copy of its record, which a user's code may change; one that cannot be copied is shared."""
-    return replace(item, record=unless_it_raises(item.record, deepcopy, item.record))

@@ -1,53 +1,203 @@
-"""Agreement of the judges of a run with the truth, over all groups, for the manifest and for people."""
+"""Calibration of judges: how their scores agree with the truth, with themselves, and with each other.
+
+Counts of several groups add up, and shares are made of the sums, so that a group counts by its evidence. A share without
+evidence is None.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice, permutations
+from typing import Any, Final, TypeAlias
 
 from tfgrpo.flows.report.figures import percent
+from tfgrpo.rewarders.composite import AnyScorer, ByDataset, walk
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.stores.outcomes import REWARDER_BROKE
+from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
 from tfgrpo.tasks.shapes import GroupResult, RolloutRecord
 
-if TYPE_CHECKING:
-    from tfgrpo.rewarders.judge.calibration import RankCalibration
+Counts: TypeAlias = Mapping[str, float]
+COUNTS: Final = (
+    "attempts",
+    "abstained",  # attempts without a judgement
+    "concordant",  # pairs of attempts that truth and judge order the same way
+    "discordant",  # in opposite ways
+    "tied_by_judge",  # pairs that only the truth distinguishes
+    "tied_in_truth",  # that only the judge distinguishes
+    "tied_in_both",
+    "swaps",  # pairs judged in both orders
+    "consistent",  # of them with the same answer
+    "first_favoured",  # of them where the output shown first won both times
+    "triples",  # three compared attempts of which one beat another that beat the third
+    "intransitive",  # of them where the one does not beat the third
+    "voted",  # attempts with at least two votes
+    "disagreement",  # sum of their mean differences between two votes
+)
+_WON: Final = {"first": 1, "tie": 0, "second": -1}
+
+
+def compared_pairs(found: Counts) -> int:
+    """Return the number of pairs of attempts that differ in truth."""
+    return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])
+
+
+def tau(found: Counts) -> float | None:
+    """Return Kendall's tau-b over all pairs of attempts within a group (Kendall 1945, Biometrika 33, 239-251).
+
+    ``(C - D) / sqrt((C + D + T_judge) (C + D + T_truth))``; None when either side ties everything.
+    """
+    decided = found["concordant"] + found["discordant"]
+    scale = (decided + found["tied_by_judge"]) * (decided + found["tied_in_truth"])
+    return (found["concordant"] - found["discordant"]) / math.sqrt(scale) if scale else None
+
+
+SHARES: Final[Mapping[str, Callable[[Counts], float | None]]] = {
+    # Of the truly ordered pairs those that the judge orders alike; a tie of the judge counts one half.
+    "agreement": lambda found: _share(found["concordant"] + found["tied_by_judge"] / 2, compared_pairs(found)),
+    "tau": tau,
+    "swap_consistency": lambda found: _share(found["consistent"], found["swaps"]),
+    "intransitive_share": lambda found: _share(found["intransitive"], found["triples"]),
+    "vote_difference": lambda found: _share(found["disagreement"], found["voted"]),
+}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 class CalibrationTally:
     """Adds up what each group shows of each judge. Keeps counts, no scores."""
 
     def __init__(self, rewarders: Sequence[Weighted]) -> None:
-        self._truth: str | None = None
-        self._found: dict[str, RankCalibration] = {}
-        if any(each.scorer.asks_model for each in rewarders):
-            # A run without judges does without their modules.
-            from tfgrpo.rewarders.judge.calibration import (  # noqa: PLC0415
-                RankCalibration,
-                judged_paths,
-                true_path,
-            )
-
-            self._truth = true_path(rewarders)
-            self._found = {path: RankCalibration() for path in judged_paths(rewarders)}
+        judges = any(each.scorer.asks_model for each in rewarders)
+        self._truth, paths = judged_paths(rewarders) if judges else (None, ())
+        self._found = {path: dict[str, float](dict.fromkeys(COUNTS, 0)) for path in paths}
 
     def add(self, result: GroupResult) -> None:
         """Count a group."""
-        if not self._found:
-            return
-        from tfgrpo.rewarders.judge.calibration import calibrate_group, scores_by_path  # noqa: PLC0415 - as above
-
-        attempts = {
-            rollout.rollout_id: scores_by_path(rollout.scores) for rollout in result.rollouts if _was_graded(rollout)
-        }
+        attempts = {each.rollout_id: dict(_nested(each.scores)) for each in result.rollouts if _was_graded(each)}
         for path, found in self._found.items():
-            self._found[path] = found + calibrate_group(attempts, path, self._truth)
+            more = calibrate_group(attempts, path, self._truth)
+            self._found[path] = {name: count + more.get(name, 0) for name, count in found.items()}
 
     def as_json(self) -> dict[str, Any] | None:
         """Return the counts and shares by rewarder, and what they were compared with; None without judges."""
         if not self._found:
             return None
-        return {"truth": self._truth, "rewarders": {path: found.as_json() for path, found in self._found.items()}}
+        rows = {
+            path: {**found, **{name: share(found) for name, share in SHARES.items()}}
+            for path, found in self._found.items()
+        }
+        return {"truth": self._truth, "rewarders": rows}
+
+
+def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the path of the comparison with the items' answers, if there is one, and those of a model's opinions.
+
+    Opinions are judges, composites with a judge, the judges within, and ranks of totals with a judgement but without the truth.
+    """
+    from tfgrpo.rewarders.gt import GroundTruth  # noqa: PLC0415 - a run without judges may do without it
+
+    def holds_truth(scorer: AnyScorer) -> bool:
+        return any(isinstance(each.made_from, GroundTruth) for _, each in walk(scorer))
+
+    found = [pair for weighted in scorers for pair in walk(weighted.scorer)]
+    truth = next((path for path, each in found if isinstance(each.made_from, GroundTruth)), None)
+    paths = [
+        path
+        for weighted in scorers
+        # The scores of the graders of a mix are not kept one by one.
+        for path, each in islice(walk(weighted.scorer), 1 if isinstance(weighted.scorer, ByDataset) else None)
+        if each.asks_model and not holds_truth(each)
+    ]
+    counted = [weighted.scorer for weighted in scorers if weighted.weight > 0]
+    if any(each.asks_model for each in counted) and not any(map(holds_truth, counted)):
+        paths += [weighted.scorer.rewarder_id for weighted in scorers if weighted.scorer.ranks]
+    return truth, tuple(paths)
+
+
+def calibrate_group(
+    attempts: Mapping[str, Mapping[str, RewardScore]], path: str, truth: str | None
+) -> dict[str, float]:
+    """Return the counts of one rewarder in one group. ``attempts``: scores by path of the graded ones, by rollout id."""
+    judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
+    found: dict[str, float] = {"attempts": len(attempts), "abstained": len(attempts) - len(judged)}
+    if truth is not None:
+        both = [(attempts[name][truth].score, score.score) for name, score in judged.items() if truth in attempts[name]]
+        found |= rank_agreement(both)
+    votes = [
+        [vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()
+    ]
+    apart = [[abs(one - other) for one, other in combinations(each, 2)] for each in votes if len(each) > 1]
+    found |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
+    return found | _comparisons(judged)
+
+
+def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:
+    """Count how the true and the judged score of the same attempts order each two of them."""
+    orders = Counter(((a > b) - (a < b), (c > d) - (c < d)) for (a, c), (b, d) in combinations(pairs, 2))
+    return {
+        "concordant": orders[1, 1] + orders[-1, -1],
+        "discordant": orders[1, -1] + orders[-1, 1],
+        "tied_by_judge": orders[1, 0] + orders[-1, 0],
+        "tied_in_truth": orders[0, 1] + orders[0, -1],
+        "tied_in_both": orders[0, 0],
+    }
+
+
+def _comparisons(judged: Mapping[str, RewardScore]) -> dict[str, int]:
+    swaps: list[tuple[str, str]] = []
+    margins: dict[tuple[str, str], float] = {}
+    for name, score in judged.items():
+        for comparison in _details(score, "comparison").get("comparisons", ()):
+            answers = [(vote["forward"], vote["backward"]) for vote in comparison["votes"]]
+            usable = [pair for pair in answers if None not in pair]
+            swaps += usable
+            if usable:
+                margins[name, comparison["with"]] = sum(_WON[one] for one, other in usable if one == other)
+    consistent = sum(forward == backward for forward, backward in swaps)
+    favoured = swaps.count(("first", "second"))  # both in terms of the forward order
+    counts = {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
+    return counts | transitivity(margins)
+
+
+def transitivity(margins: Mapping[tuple[str, str], float]) -> dict[str, int]:
+    """Count triples in which A beats B and B beats C, and those where A then does not beat C.
+
+    ``margins``: by how much the first of each compared pair won; each pair once, in either order.
+    """
+    beats = {**margins, **{(other, one): -margin for (one, other), margin in margins.items()}}
+    chains = [
+        [beats[a, c] > 0 for a, b, c in permutations(trio) if beats[a, b] > 0 < beats[b, c]]
+        for trio in combinations(sorted({name for pair in margins for name in pair}), 3)
+        if all(pair in beats for pair in combinations(trio, 2))
+    ]
+    return {"triples": sum(map(bool, chains)), "intransitive": sum(not all(each) for each in chains)}
+
+
+def _details(score: RewardScore, by: str) -> Mapping[str, Any]:
+    """Return the details of a score if a rewarder of the kind ``by`` wrote them, else none."""
+    return score.details if score.details is not None and score.details.get("by") == by else {}
+
+
+def _nested(scores: Sequence[RewardScore], above: str = "") -> Iterator[tuple[str, RewardScore]]:
+    """Yield scores by path, those within composites included: a part is ``composite/part``."""
+    for score in scores:
+        path = f"{above}{score.rewarder_id}"
+        yield path, score
+        details = _details(score, "composite")
+        rows = [row for row in (*details.get("gates", ()), *details.get("parts", ())) if row["score"] is not None]
+        inner = [RewardScore(row["name"], row["score"], row["evidence"], row["details"]) for row in rows]
+        yield from _nested(inner, f"{path}/")
+
+
+def _was_graded(rollout: RolloutRecord) -> bool:
+    outcome = rollout.outcome
+    return outcome.name == "scored" or (
+        outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE}
+    )
 
 
 def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -60,17 +210,10 @@ def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         yield path, "; ".join(_parts(found, block["truth"])) or (bare if judged else "nothing was judged")
 
 
-def _was_graded(rollout: RolloutRecord) -> bool:
-    outcome = rollout.outcome
-    return outcome.name == "scored" or (
-        outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE}
-    )
-
-
 def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
     if found["agreement"] is not None:
-        tau = "" if found["tau"] is None else f" (tau {found['tau']:.2f})"
-        yield f"agrees with {truth} on {percent(found['agreement'], compared_pairs(found))} pairs{tau}"
+        ordered = "" if found["tau"] is None else f" (tau {found['tau']:.2f})"
+        yield f"agrees with {truth} on {percent(found['agreement'], compared_pairs(found))} pairs{ordered}"
     if found["swap_consistency"] is not None:
         yield f"{percent(found['swap_consistency'], found['swaps'])} pairs the same in both orders"
     if found["intransitive_share"] is not None:
@@ -79,8 +222,3 @@ def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
         yield f"two votes differ by {found['vote_difference']:.2f}"
     if found["abstained"]:
         yield f"abstained on {found['abstained']:,} of {found['attempts']:,} attempts"
-
-
-def compared_pairs(found: Mapping[str, Any]) -> int:
-    """Return the number of pairs of attempts that differ in truth."""
-    return int(found["concordant"] + found["discordant"] + found["tied_by_judge"])

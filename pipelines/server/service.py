@@ -17,9 +17,9 @@ from pydantic import BaseModel, Strict, StrictBool, WithJsonSchema
 
 from tfgrpo.pipelines.mix.config import MixConfig
 from tfgrpo.pipelines.mix.sampling import MixSampler, locate
+from tfgrpo.rewarders.calling import NO_NUMBER
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.judge.model import JudgeModel
-from tfgrpo.rewarders.matching import NO_NUMBER
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Attempt, RewardContext, Verdicts
 from tfgrpo.stores.frozen_json import mapping_of

@@ -129,6 +129,8 @@ def _judge_models(rewarder: object, options: object) -> Iterator[str | None]:
         return
     if rewarder == "relative":
         yield from _judge_models("judge", options.get("judge"))
+    elif rewarder == "similarity" and isinstance(options.get("model"), str):
+        yield options["model"]
     elif rewarder == "judge":
         models = options.get("models")
         for model in models if isinstance(models, list | tuple) and models else [options.get("model")]:

@@ -10,29 +10,23 @@ import asyncio
 import json
 import os
 import re
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
+from tfgrpo.rewarders.calling import matched
 from tfgrpo.rewarders.faults import described
-from tfgrpo.rewarders.matching import matched
 from tfgrpo.rewarders.options import FiniteNumber, Options, Whole, accepts, refusal
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict, Verdicts, field_of
 from tfgrpo.stores.errors import GraderUnavailable, RewarderTimeout
 
 if TYPE_CHECKING:
-    import httpx
+    import aiohttp
 
 _CONNECT_S: Final = 15.0
-_CONNECTIONS: Final = 64
-_KEEPALIVE_S: Final = 4.0
-"""Seconds an idle connection is kept; less than the 5 s of uvicorn, which would close it during a request."""
 _WAIT_S: Final = 0.25
 """Before the second attempt; doubled before each further one."""
 _MOST_RETRIES: Final = 10
@@ -43,74 +37,6 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _NAME: Final = "the name of an environment variable, never the token itself"
 _NO_NAME: Final = "no such name"
-
-
-class HttpPool:
-    """The client of each event loop, opened on first use. Several threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the clients, which loops in several threads look up
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def __reduce__(self) -> tuple[type[HttpPool], tuple[()]]:
-        return type(self), ()
-
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str], most_bytes: int) -> tuple[int, bytes]:
-        """Send a request. Return status and content of the response.
-
-        Raises ``ConnectionError`` for a failed connection, and ``GraderUnavailable`` for a response that is compressed or
-        longer than ``most_bytes``, and for an invalid address.
-        """
-        import aiohttp  # noqa: PLC0415
-        import httpx  # noqa: PLC0415
-
-        try:
-            async with self._client().stream("POST", url, content=body, headers=headers) as response:
-                return response.status_code, await _content(response, most_bytes)
-        except httpx.InvalidURL as error:
-            # Of the address itself, or of the one that a redirect points to.
-            raise GraderUnavailable(f"no usable address: {error}") from None
-        except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError) as error:
-            # The aiohttp transport passes some errors of its library through, and maps others to misleading ones.
-            kind = type(error.__cause__ or error).__name__
-            raise ConnectionError(f"{kind} {error}".strip()) from error
-
-    async def aclose(self) -> None:
-        """Close the client of the running loop, if it has one."""
-        with self._lock:
-            client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
-
-    def _client(self) -> httpx.AsyncClient:
-        import httpx  # noqa: PLC0415
-        from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415
-
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if loop not in self._clients:
-                limits = httpx.Limits(
-                    max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S
-                )
-                timeout = httpx.Timeout(None, connect=_CONNECT_S)
-                self._clients[loop] = HttpxAiohttpClient(timeout=timeout, limits=limits)
-            return self._clients[loop]
-
-
-async def _content(response: httpx.Response, most_bytes: int) -> bytes:
-    """Read the raw bytes. A compressed response is refused: a small one may expand without bound."""
-    coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding not in {"", "identity"}:
-        raise GraderUnavailable(f"its answer is in the encoding {coding[:40]!r}, which was not asked for")
-    size, parts = 0, []
-    async for part in response.aiter_raw():
-        size += len(part)
-        if size > most_bytes:
-            raise GraderUnavailable(f"its answer has more than {most_bytes} bytes; the rest was not read")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _address(url: str) -> str:
@@ -151,7 +77,6 @@ class RemoteGrader(Options):
     token_env: TokenVariable | None = None
     """Environment variable with the bearer token; read for every call."""
     shows_unknown: ClassVar[bool] = False
-    _pool: HttpPool = field(default_factory=HttpPool, init=False, compare=False, repr=False)
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> Verdicts:
         """Return one verdict on each input, in order.
@@ -164,10 +89,6 @@ class RemoteGrader(Options):
         sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
         verdicts = iter(matched("remote", sent, await self._post(bodies), strict=True) if sent else ())
         return tuple(next(verdicts) if isinstance(sample, bytes) else sample for sample in samples)
-
-    async def close(self) -> None:
-        """Close the connections that are open on the running event loop."""
-        await self._pool.aclose()
 
     async def _post(self, samples: Sequence[bytes]) -> list[Any]:
         """Return the results of the service, in its order."""
@@ -185,19 +106,24 @@ class RemoteGrader(Options):
 
     async def _with_retries(self, body: bytes, most_bytes: int) -> tuple[int, bytes]:
         """Return status and content of the first response that is no transient failure."""
-        headers = self._headers()
-        fault = ""
-        for attempt in range(self.retries + 1):
-            if attempt:
-                await asyncio.sleep(_WAIT_S * 2 ** (attempt - 1))
-            try:
-                status, content = await self._pool.post(self.url, body, headers, most_bytes)
-            except ConnectionError as error:
-                fault = str(error)
-                continue
-            if status != 429 and status < 500:
-                return status, content
-            fault = f"it answered {status}"
+        import aiohttp  # noqa: PLC0415 - only for runs with such a grader
+
+        headers, fault = self._headers(), ""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+        # A session for each batch: one that is kept belongs to an event loop, and nothing tells when that ends.
+        async with aiohttp.ClientSession(auto_decompress=False, trust_env=True, timeout=timeout) as session:
+            for attempt in range(self.retries + 1):
+                if attempt:
+                    await asyncio.sleep(_WAIT_S * 2 ** (attempt - 1))
+                try:
+                    async with session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
+                        if response.status != 429 and response.status < 500:
+                            return response.status, await _content(response, most_bytes)
+                        fault = f"it answered {response.status}"
+                except aiohttp.InvalidURL as error:
+                    raise GraderUnavailable(f"no usable address: {error}") from None
+                except (aiohttp.ClientError, OSError) as error:
+                    fault = f"{type(error).__name__} {error}".strip()
         tried = f" ({self.retries + 1} attempts)" if self.retries else ""
         raise GraderUnavailable(f"{fault}{tried}")
 
@@ -214,6 +140,19 @@ class RemoteGrader(Options):
     def _address(self) -> str:
         """The address without its query, which may be confidential."""
         return self.url.partition("?")[0].partition("#")[0]
+
+
+async def _content(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    """Read the raw bytes. A compressed response is refused: a small one may expand without bound."""
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    if coding not in {"", "identity"}:
+        raise GraderUnavailable(f"its answer is in the encoding {coding[:40]!r}, which was not asked for")
+    parts = bytearray()
+    async for part in response.content.iter_any():
+        parts += part
+        if len(parts) > most_bytes:
+            raise GraderUnavailable(f"its answer has more than {most_bytes} bytes; the rest was not read")
+    return bytes(parts)
 
 
 def _sample(item: GraderInput) -> bytes | Verdict:

@@ -1,3 +1,3 @@
-"""Language models as judges: scores, votes, pairs and their calibration."""
+"""Language models as judges: scores, votes and pairs."""
 
-__all__ = ["calibration", "judge", "model", "options", "pairs", "voting"]
+__all__ = ["judge", "model", "options", "relative"]

@@ -1,30 +1,140 @@
-"""The ``judge`` rewarder: a language model scores each output by a rubric, with several votes and their median.
+"""Language models as judges: the ``judge`` rewarder scores each output by a rubric, with several votes and their median.
 
-The output is sent as data. A judge without usable answers abstains.
+The output is sent as data. A lost vote is a value with its reason, never a number, and a judge without usable answers
+abstains. Errors that end the run (no budget, a refused key) pass through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean, median
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tfgrpo.rewarders.calling import all_of
-from tfgrpo.rewarders.judge.model import JudgeLoad
-from tfgrpo.rewarders.judge.options import JudgeOptions, judge_options
+from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeQuestion, JudgeReply
+from tfgrpo.rewarders.judge.options import AnswerForm, JudgeOptions, judge_options, messages, shortened
 from tfgrpo.rewarders.judge.reading import ReadScore, read_checklist, read_score, read_verdict
-from tfgrpo.rewarders.judge.voting import Vote, Voter, distinct, quoted, reply_rows
-from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, Attempt, RewardContext, Verdict, abstain_on_all
+from tfgrpo.rewarders.repairing import corrected
+from tfgrpo.rewarders.scorer import (
+    NO_REFERENCE,
+    Abstained,
+    Attempt,
+    RewardContext,
+    Verdict,
+    abstain_on_all,
+    reference_text,
+)
 from tfgrpo.stores.canonical import canonical_json
+from tfgrpo.stores.errors import ModelCallError, RepairExhausted, RewardError
 from tfgrpo.stores.frozen_json import frozen, mapping_of
 from tfgrpo.stores.outcomes import RewardScore
+
+T = TypeVar("T")
+
+_RECORDED_CHARS: Final = 4_000
+"""Longest part of a raw reply in the record of an attempt; the journal has all of it."""
+_QUOTED_CHARS: Final = 120
 
 
 def judge(rewarder_id: str = "judge", **options: Any) -> JudgeRewarder:
     """Return the judge of a pipeline file. Raises ``PipelineError`` with every problem of its options."""
     return JudgeRewarder(judge_options(options), rewarder_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Vote(Generic[T]):
+    """One judgement."""
+
+    read: T | None
+    """None: lost."""
+    reason: str
+    """Why it is lost; empty otherwise."""
+    replies: tuple[JudgeReply, ...]
+    """All replies of the model, in order."""
+
+
+class Voter(Generic[T]):
+    """The judging model of one group, which is asked one kind of question. Raises ``RewardError`` when there is none."""
+
+    def __init__(
+        self, options: JudgeOptions, system: str, form: AnswerForm, read: Callable[[str], T], context: RewardContext
+    ) -> None:
+        """``system``: the system message. ``read`` raises ``ValueError`` for a reply that is not usable."""
+        if context.judge is None:
+            raise RewardError("there is no model to ask here")
+        self._model = context.judge
+        self._options, self._system, self._form, self._read, self._context = options, system, form, read, context
+        limit = context.time_limit_s
+        self._deadline = None if limit is None else asyncio.get_running_loop().time() + limit
+
+    async def vote(self, shown: Mapping[str, str], rollout: int, turn: int) -> Vote[T]:
+        """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
+        options, context = self._options, self._context
+        texts = {name: shortened(output, options.max_chars) for name, output in shown.items()}
+        with_reference = options.reference or options.preset == "reference"
+        reference = reference_text(context.answer, context.alternatives) if with_reference else None
+        question = JudgeQuestion(
+            messages=messages(self._system, context.prompt, reference, texts),
+            schema_name=self._form.name,
+            schema=self._form.schema,
+            rollout=rollout,
+            turn=turn,
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            model=options.model,
+        )
+        replies: list[JudgeReply] = []
+
+        async def ask(refused: Sequence[tuple[str, str]]) -> str:
+            again = question
+            if refused:
+                reply, reason = refused[-1]
+                complaint = canonical_json({"error": reason, "schema": dict(self._form.schema)})
+                dialogue = (*question.messages, ("assistant", reply), ("user", complaint))
+                again = replace(question, messages=dialogue, attempt=len(refused))
+            # Never below zero: the call is made all the same, so that a replay finds it under the same name.
+            left = None if self._deadline is None else max(0.0, self._deadline - asyncio.get_running_loop().time())
+            replies.append(await self._model.ask(again, left))
+            return replies[-1].text
+
+        def usable(text: str) -> T:
+            if replies[-1].cut_off:
+                raise ValueError("the reply was cut off at the token limit")
+            return self._read(text)
+
+        try:
+            return Vote(await corrected(usable, ask, options.retries + 1), "", tuple(replies))
+        except ModelCallError as error:
+            reason = f"{type(error).__name__}: {error}"
+        except RepairExhausted as error:
+            reason = error.attempts[-1][1]
+        return Vote(None, reason, tuple(replies))
+
+
+def distinct(outputs: Sequence[Attempt]) -> dict[str, Attempt]:
+    """Return the first attempt with each output: equal outputs are judged once."""
+    firsts: dict[str, Attempt] = {}
+    for attempt in outputs:
+        firsts.setdefault(attempt.output, attempt)
+    return firsts
+
+
+def reply_rows(replies: Iterable[JudgeReply], **labels: object) -> list[dict[str, Any]]:
+    """Return replies as rows of the record of an attempt, each with the labels of its question."""
+    return [
+        {
+            **labels,
+            "attempt": number,
+            "text": reply.text[:_RECORDED_CHARS],
+            "tokens": reply.tokens,
+            "cost_usd": reply.cost_usd,
+            "model": reply.model,
+        }
+        for number, reply in enumerate(replies)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +161,8 @@ class JudgeRewarder:
         shown = self._shown(context.answer, context.metadata)
         if isinstance(shown, str):
             return abstain_on_all(self.rewarder_id, context, shown)
-        form, read, system = self.options.form, self._reader(), self.instructions
-        voters = [Voter(self.rewarder_id, seat, system, form, read, context) for seat in self.options.seats]
+        form, read = self.options.form, self._reader()
+        voters = [Voter(seat, self.instructions, form, read, context) for seat in self.options.seats]
         firsts = distinct(context.outputs)
         judged = await all_of(self._judged(attempt, voters, shown) for attempt in firsts.values())
         verdicts = dict(zip(firsts, judged, strict=True))
@@ -106,7 +216,7 @@ class JudgeRewarder:
         usable = [vote.read for vote in votes if vote.read is not None]
         lost = [vote.reason for vote in votes if vote.read is None]
         if 2 * len(known) <= len(seats):
-            reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {quoted(lost[-1])}"
+            reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {_quoted(lost[-1])}"
             lost_models = f"; {len(seats) - len(known)} of {len(seats)} models are lost" if seats[1:] else ""
             return Abstained(self.rewarder_id, reason + lost_models)
         score = fmean(known)
@@ -125,7 +235,10 @@ class JudgeRewarder:
             "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
             **({"panel": panel} if seats[1:] else {}),
         }
-        return RewardScore(self.rewarder_id, score, _evidence(score, usable, len(lost)), frozen(details))
+        shown = ", ".join(f"{read.score:.3g}" for read in usable) + (f" ({len(lost)} lost)" if lost else "")
+        nearest = min(usable, key=lambda read: abs(read.score - score))
+        evidence = f"{score:.3g} of {shown}: {_quoted(nearest.reason)}"
+        return RewardScore(self.rewarder_id, score, evidence, frozen(details))
 
 
 def _median(votes: Sequence[Vote[ReadScore]]) -> float | None:
@@ -134,11 +247,10 @@ def _median(votes: Sequence[Vote[ReadScore]]) -> float | None:
     return median(usable) if 2 * len(usable) > len(votes) else None
 
 
-def _evidence(score: float, usable: Sequence[ReadScore], lost: int) -> str:
-    votes = ", ".join(f"{read.score:.3g}" for read in usable)
-    nearest = min(usable, key=lambda read: abs(read.score - score))
-    lost_votes = f" ({lost} lost)" if lost else ""
-    return f"{score:.3g} of {votes}{lost_votes}: {quoted(nearest.reason)}"
+def _quoted(text: str) -> str:
+    """Quote a model's words in one line of evidence: shortened, with control characters escaped."""
+    folded = " ".join(text.split())
+    return repr(folded if len(folded) <= _QUOTED_CHARS else f"{folded[: _QUOTED_CHARS - 1]}…")
 
 
 def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:

@@ -17,15 +17,15 @@ Speaker: TypeAlias = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class JudgeQuestion:
-    """One call to the judging model."""
+    """One call to a model of the run: a question to one that judges, or texts for one that embeds."""
 
     messages: tuple[tuple[Speaker, str], ...]
-    schema_name: str
-    schema: Mapping[str, Any]
+    schema_name: str = ""
+    schema: Mapping[str, Any] | None = None
     """JSON schema of the answer, for endpoints that enforce one."""
-    rollout: int
+    rollout: int = 0
     """Index of the judged attempt; of a pair, the lower index."""
-    turn: int
+    turn: int = 0
     """Number of the question about one attempt: votes, opponents, orders. Part of the call's name and of its seed."""
     attempt: int = 0
     """Number of earlier calls with an unusable answer."""
@@ -34,6 +34,8 @@ class JudgeQuestion:
     """Longest reply. None: as the run's other calls."""
     model: str | None = None
     """None: the model that reflects."""
+    embeds: bool = False
+    """The reply is a JSON list with the vector of each message's text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,10 +174,14 @@ def read_score(text: str, scale: Scale = "unit") -> ReadScore:
     said = [alone] if alone else list(_SCORE.finditer(prose))
     if scale == "signed" and not alone and any(match["dash"] for match in said):
         raise ValueError("the dash before the score may be its sign")
-    values = [_structured_score(answer["score"]) for answer in given] + [_value_of(match) for match in said]
-    value = _agreed((_on_scale(value, scale) for value in values), "score")
+    members = [answer["score"] for answer in given]
+    written = [_SCORE.fullmatch(f"score: {each.strip()}") if isinstance(each, str) else None for each in members]
+    values = [_value_of(match) if match else _finite(each) for match, each in zip(written, members, strict=True)]
+    value = _agreed((_on_scale(value, scale) for value in (*values, *map(_value_of, said))), "score")
     divided = any(match["of"] or match["percent"] for match in said)
-    if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or any(map(_names_a_top, given))):
+    # A member other than score and reason may name another scale, as ``"max": 10`` does.
+    others = [{name: each for name, each in answer.items() if name not in ("score", "reason")} for answer in given]
+    if value == 1.0 and not divided and (_OTHER_SCALE.search(prose) or re.search(rf"\b{_TOP}", json.dumps(others))):
         raise ValueError("the score 1 is beside another scale; divide by its top")
     if value == 1.0 and not divided and _LOWEST_OF_TEN.search(prose):
         raise ValueError("the score [[1]] may be the lowest of ten; divide by its top")
@@ -306,22 +310,14 @@ def _agreed(values: Iterable[_T], what: str) -> _T:
     return distinct[0]
 
 
-def _structured_score(given: object) -> float:
-    said = _SCORE.fullmatch(f"score: {given.strip()}") if isinstance(given, str) else None
-    return _finite(given) if said is None else _value_of(said)
-
-
 def _value_of(said: re.Match[str]) -> float:
-    value = _number(said["value"])
+    signs = str.maketrans("\u2212\u2013,", "--.")
+    value, whole = (
+        _finite(float((said[name] or default).translate(signs))) for name, default in (("value", "NaN"), ("of", "1"))
+    )
     if said["of"] is None:
         return value / 100.0 if said["percent"] else value
-    whole = _number(said["of"])
     return _finite(value / whole if whole > 0.0 else None)
-
-
-def _number(text: str | None) -> float:
-    plain = (text or "NaN").replace("\u2212", "-").replace("\u2013", "-").replace(",", ".")
-    return _finite(float(plain))
 
 
 def _finite(given: object) -> float:
@@ -338,12 +334,6 @@ def _on_scale(value: float, scale: Scale) -> float:
     return (min(max(value, lowest), 1.0) - lowest) / (1.0 - lowest)
 
 
-def _names_a_top(answer: dict[str, Any]) -> bool:
-    """Return whether a member other than score and reason names another scale, as ``"max": 10`` does."""
-    others = {name: value for name, value in answer.items() if name not in ("score", "reason")}
-    return re.search(rf"\b{_TOP}", json.dumps(others)) is not None
-
-
 def _reason(given: list[dict[str, Any]]) -> str:
     return next((answer["reason"] for answer in given if isinstance(answer.get("reason"), str)), "")
 
@@ -354,19 +344,15 @@ def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
     A statement is outside quotation marks, fences and block quotes, after words of a closed list, and before none that
     qualify it. Unclear prose counts as a quotation: to ask again costs less than a wrong score.
     """
-    own = _own_words(text, label)
+    if _WHOLE.fullmatch(text):
+        own = _unwrapped(text)  # a reply that is quoted as a whole is no quotation
+    else:
+        own = _FENCED.sub(lambda fence: fence[2] if PLACEHOLDER in fence[2] else "", text)
+        own = _QUOTED.sub(lambda span: "" if PLACEHOLDER in span[0] or label.search(span[0]) else span[0], own)
     objects = (each for each in re.finditer(PLACEHOLDER, own) if _is_led(own, each))
     labels = (each for each in label.finditer(own) if _is_led(own, each) and _AFTER.match(own, each.end()))
     if not any(objects) and not any(labels):
         raise ValueError(f"no {what} in the reply but in quotations")
-
-
-def _own_words(text: str, label: re.Pattern[str]) -> str:
-    """Remove quotations of what ``label`` matches; a reply that is quoted as a whole is no quotation."""
-    if _WHOLE.fullmatch(text):
-        return _unwrapped(text)
-    text = _FENCED.sub(lambda fence: fence[2] if PLACEHOLDER in fence[2] else "", text)
-    return _QUOTED.sub(lambda span: "" if PLACEHOLDER in span[0] or label.search(span[0]) else span[0], text)
 
 
 def _unwrapped(text: str) -> str:

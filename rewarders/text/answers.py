@@ -102,12 +102,8 @@ def without_reasoning(text: str) -> str | None:
     final = _last(_FINAL_CHANNEL, text)
     if final is not None:
         return text[final.end() :].partition("<|")[0]
-    last = None
-    for last in _REASONING.finditer(text):  # noqa: B007  the last one is wanted
-        pass
-    if last is None:
-        return text
-    return text[last.end() :] if any(last.groups()) else None
+    last = _last(_REASONING, text)
+    return text if last is None else text[last.end() :] if any(last.groups()) else None
 
 
 def stated_answer(text: str, *, denied: bool = False) -> Stated | None:
@@ -181,9 +177,8 @@ def _in_a_sentence(text: str, denied: bool = False) -> Stated | None:
     """Return the rest of the last sentence of the form "the answer is …"; "is not …" states none."""
     for found in reversed([*_SENTENCE.finditer(text)]):
         rest = text[found.end() :]
-        if not denied and _NEGATED.match(rest) and " but " not in rest.partition("\n")[0]:
-            continue
-        if not rest.strip():
+        negated = not denied and _NEGATED.match(rest) and " but " not in rest.partition("\n")[0]
+        if negated or not rest.strip():
             continue
         if rest.startswith("\n"):
             return Stated(_behind(text, found).strip(), "sentence", text)

@@ -18,7 +18,6 @@ from tfgrpo.stores.errors import RewardError
 
 DecimalMark: TypeAlias = Literal[".", ","]
 
-_INTEGER: Final = re.compile("[+-]?[0-9]{1,18}")
 _MARK: Final = "####"
 _MAX_DIGITS: Final = 400
 """Longer runs of digits, and powers with more digits, are not read."""
@@ -221,19 +220,18 @@ class Number:
 
 
 def answered_number(text: str, decimal: DecimalMark = ".") -> Number | None:
-    r"""Return the number that an output states; None when it states none.
-
-    It is the one in the part that ``stated_answer`` finds. Without a mark it is the only number of the text, else the one
-    that the last line concludes with. A part of something else, as in ``12\pi``, is none, and neither is one of several, as
-    in ``Answer: 12 or 13``. Raises ``RewardError`` where several numbers are stated and no line concludes with one.
-    """
-    # Most answers of a dataset of numbers are plain integers, which need no search.
-    integer = _integer(text)
-    if integer is not None:
-        return integer
+    """Return the number that an output states, as ``number_of`` does; None when it states none."""
     stated = stated_answer(text)
-    if stated is None:
-        return None
+    return None if stated is None else number_of(stated, decimal)
+
+
+def number_of(stated: Stated, decimal: DecimalMark = ".") -> Number | None:
+    r"""Return the number of what an output states; None for none.
+
+    Without a mark it is the only number of the text, else the one that the last line concludes with. A part of something
+    else, as in ``12\pi``, is none, and neither is one of several, as in ``Answer: 12 or 13``. Raises ``RewardError`` where
+    several numbers are stated and no line concludes with one.
+    """
     if not stated.is_marked:
         return _concluded_number(stated, decimal)
     read = boxed_number if stated.source == "box" else stated_number
@@ -245,9 +243,6 @@ def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
 
     The text after the last ``####``, else the part that states an answer, has to be a number with words and units.
     """
-    integer = _integer(text)
-    if integer is not None:
-        return integer
     stated = stated_answer(text.rpartition(_MARK)[2])
     if stated is None:
         return None
@@ -453,11 +448,6 @@ def format_value(value: Fraction) -> str:
     decimal = Decimal(value.numerator) / Decimal(value.denominator)
     text = format(decimal.normalize(), "f")
     return text if len(text) <= 20 and Fraction(text) == value else f"{value.numerator}/{value.denominator}"
-
-
-def _integer(text: str) -> Number | None:
-    bare = text.strip()
-    return Number(Fraction(int(bare)), percent=False, text=bare) if _INTEGER.fullmatch(bare) else None
 
 
 def _single_number(text: str) -> Number | None:

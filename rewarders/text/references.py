@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from tfgrpo.rewarders.text.answers import Stated, bare_reference, stated_answer, without_reasoning
+from tfgrpo.rewarders.text.answers import Stated, bare_reference, without_reasoning
 from tfgrpo.rewarders.text.json_values import json_in
 from tfgrpo.rewarders.text.numbers import (
     DecimalMark,
     Number,
     answered_number,
     format_value,
+    number_of,
     numbers_agree,
     only_number,
     reference_number,
@@ -47,33 +48,22 @@ from tfgrpo.stores.errors import RewardError
 
 
 @dataclass(frozen=True, slots=True)
-class ExactReference:
+class ExactReference(Reference):
     """Text that is equal in every character, except outer white space."""
 
-    text: str
     normalized: bool = False
     """Compare the ``plain`` forms instead."""
 
-    @property
-    def shown(self) -> str:
-        """The text."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated answer."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         read: Callable[[str], str] = plain if self.normalized else str.strip
         return Compared(any(read(each) == read(self.text) for each in stated.candidates), shown(stated.text))
 
 
 @dataclass(frozen=True, slots=True)
-class NumberReference:
-    """A number, compared by value."""
+class NumberReference(Reference):
+    """A number, compared by value; two readings where another notation would make an answer the reference."""
 
     number: Number
-    text: str
     decimal: DecimalMark = "."
     tolerance: Fraction = Fraction(0)
 
@@ -82,28 +72,24 @@ class NumberReference:
         """The number as written, and its value if that looks different."""
         return shown_number(self.number)
 
-    def compare(self, output: str) -> Compared:
-        """Compare the stated number. Raises ``RewardError`` if another notation would make it the reference."""
-        number = answered_number(output, self.decimal)
+    def _compare(self, stated: Stated) -> Compared:
+        number = number_of(stated, self.decimal)
         if number is not None and self._agrees(number):
             return Compared(True, shown_number(number))
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
         if same_text(stated.text, self.text):
             return Compared(True, shown(stated.text))
         before, sign, _ = stated.text.replace(r"\approx", "\u2248").rpartition("\u2248")
         exact = answered_number(f"Answer: {before}", self.decimal) if sign else None
         if exact is not None and self._agrees(exact):
             return Compared(True, shown_number(exact))
-        self._refuse_second_reading(output, number)
+        self._refuse_second_reading(stated, number)
         return Compared(False, f"{shown(stated.text)} (no number)" if number is None else shown_number(number))
 
-    def _refuse_second_reading(self, output: str, number: Number | None) -> None:
-        if "," in output or (self.decimal == "," and "." in output):
+    def _refuse_second_reading(self, stated: Stated, number: Number | None) -> None:
+        if "," in stated.whole or (self.decimal == "," and "." in stated.whole):
             other = None
             with suppress(RewardError):  # in the other notation the answer may be several numbers
-                other = answered_number(output, "." if self.decimal == "," else ",")
+                other = number_of(stated, "." if self.decimal == "," else ",")
             if other is not None and (number is None or other.value != number.value) and self._agrees(other):
                 raise RewardError(
                     f"{shown(other.text)} may be {format_value(other.value)}: point and comma have two readings"
@@ -130,11 +116,10 @@ def shown_number(number: Number) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ListReference:
-    """Several numbers: ``(3, 4)``, ``1, 2, 3``."""
+class ListReference(Reference):
+    """Several numbers: ``(3, 4)``, ``1, 2, 3``; two readings for the same ones in another order, where none is stated."""
 
     numbers: tuple[Number, ...]
-    text: str
     decimal: DecimalMark = "."
 
     @classmethod
@@ -143,18 +128,9 @@ class ListReference:
         parts = _list_parts(text)
         numbers = [only_number(part, decimal) for part in parts]
         known = tuple(number for number in numbers if number is not None)
-        return cls(known, text, decimal) if len(parts) > 1 and len(known) == len(parts) else None
+        return cls(text, known, decimal) if len(parts) > 1 and len(known) == len(parts) else None
 
-    @property
-    def shown(self) -> str:
-        """The list."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated list. Raises ``RewardError`` for the same numbers in another order if none is stated."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         if UNCLEAR.search(stated.text):
             raise RewardError(f"{shown(stated.text)} denies a list, or has several")
         found = next((each for each in map(self._read, parts_of(stated)) if each is not None), None)
@@ -182,28 +158,25 @@ def _list_parts(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonReference:
+class JsonReference(Reference):
     """A JSON object or list, compared by value."""
 
     value: Any
-    text: str
 
     @classmethod
     def of(cls, text: str) -> JsonReference | None:
         """Return the JSON value that a text is, if it is an object, or a list of more than numbers."""
         value = _json(text.strip())
         is_list = isinstance(value, list) and any(not isinstance(each, int | float) for each in value)
-        return cls(value, text) if isinstance(value, dict) or is_list else None
+        return cls(text, value) if isinstance(value, dict) or is_list else None
 
-    @property
-    def shown(self) -> str:
-        """The text."""
-        return shown(self.text)
+    def _compare(self, stated: Stated) -> Compared:
+        return self.compare(stated.whole)
 
     def compare(self, output: str) -> Compared:
-        """Compare the JSON of the answer. Raises ``RewardError`` for several different values."""
-        rest = without_reasoning(output)
-        if rest is None:
+        """Compare the JSON of an output, however long it is. Raises ``RewardError`` for several different values."""
+        rest = without_reasoning(output) or ""
+        if not rest.strip():
             return nothing(output)
         try:
             value = json_in(rest)
@@ -229,23 +202,13 @@ def _json(text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class FormulaReference:
+class FormulaReference(Reference):
     r"""A formula such as ``(x+1)^2``. Equal when written the same, or by ``equal``, which knows algebra."""
 
-    text: str
     equal: Callable[[str, str], bool] | None = None
     """Whether two formulas in LaTeX are equal; None when no library for it is installed."""
 
-    @property
-    def shown(self) -> str:
-        """The formula."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated formula. Raises ``RewardError`` where it is written otherwise and nothing knows algebra."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         answer = stated.text.strip(_AROUND_FORMULA) if stated.is_marked else _formula_in(stated)
         answer = re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer)
         if UNCLEAR.search(stated.text) and not UNCLEAR.search(self.text):
@@ -323,11 +286,13 @@ _CLOCK: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class MomentReference:
-    """A date such as ``2024-01-03``, or a time of day such as ``12:05``."""
+class MomentReference(TextReference):
+    """A date such as ``2024-01-03``, or a time of day such as ``12:05``.
+
+    Two readings where day and month, or morning and evening, may be either.
+    """
 
     moments: frozenset[tuple[int, ...]]
-    text: str
     is_date: bool
 
     @classmethod
@@ -337,19 +302,12 @@ class MomentReference:
         for is_date, patterns in ((True, (_ISO, _NAMED, _SLASHED)), (False, (_CLOCK,))):
             if any(pattern.fullmatch(bare) for pattern in patterns):
                 moments = _dates(bare) if is_date else _times(bare)
-                return cls(frozenset(moments[0]), text, is_date) if moments else None
+                return cls(text, frozenset(moments[0]), is_date) if moments else None
         return None
 
-    @property
-    def shown(self) -> str:
-        """The text."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated moment. Raises ``RewardError`` where day and month, or morning and evening, may be either."""
-        text = TextReference(self.text).compare(output)
-        stated = stated_answer(output)
-        if text.right or stated is None:
+    def _compare(self, stated: Stated) -> Compared:
+        text = Compared(self.states(stated), shown(stated.text))
+        if text.right:
             return text
         for part in parts_of(stated):
             readings = _dates(plain(part)) if self.is_date else _times(plain(part))
@@ -394,7 +352,7 @@ def read_reference(
     """Return a reference by its own form: a number, a letter with options, a truth value, a list, JSON, a formula, text."""
     number = reference_number(text, decimal)
     if number is not None:
-        return NumberReference(number, text, decimal, tolerance)
+        return NumberReference(text, number, decimal, tolerance)
     bare = bare_reference(text)
     return (
         label_reference(bare, options or {})
@@ -409,7 +367,7 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
     """Return the letter or text of an option, or a truth value, as a reference; None for any other text."""
     letters = [letter for letter, option in options.items() if plain(option) == plain(label)]
     if SEVERAL_LETTERS.fullmatch(label):
-        return ChoicesReference(frozenset(re.findall("[A-J]", label)))
+        return ChoicesReference(label)
     if re.fullmatch(r"\(?[A-J]\)?", label):
         return ChoiceReference(label.strip("()"), options)
     if len(letters) == 1:

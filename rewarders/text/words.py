@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.rewarders.text.answers import UNSPACED, Stated, stated_answer, without_reasoning
 from tfgrpo.stores.errors import RewardError
@@ -51,17 +52,28 @@ class Compared(NamedTuple):
     answered: str
 
 
-class Reference(Protocol):
+@dataclass(frozen=True, slots=True)
+class Reference(ABC):
     """A reference that outputs can be compared with."""
+
+    text: str
 
     @property
     def shown(self) -> str:
         """The reference as it is read, in one line."""
-        ...
+        return shown(self.text)
 
     def compare(self, output: str) -> Compared:
         """Compare an output. Raises ``RewardError`` for one that has two readings."""
-        ...
+        stated = stated_answer(output, denied=self._denies())
+        return nothing(output) if stated is None else self._compare(stated)
+
+    def _denies(self) -> bool:
+        """Return whether "the answer is not …" states an answer."""
+        return False
+
+    @abstractmethod
+    def _compare(self, stated: Stated) -> Compared: ...
 
 
 def plain(text: str) -> str:
@@ -82,9 +94,9 @@ def same_text(one: str, other: str) -> bool:
     return len({*folded}) == 1
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = SHOWN) -> str:
     """Quote a text in one line: control characters and line breaks are escaped, a long one is cut."""
-    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
 
 
 def nothing(output: str) -> Compared:
@@ -138,29 +150,19 @@ def _is_bare(line: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TextReference:
-    """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative."""
+class TextReference(Reference):
+    """Text: a name, a code, a phrase. Right when the answer is it, or a sentence that holds it and no alternative.
 
-    text: str
+    It has two readings where it may be a part of a longer name or of a list.
+    """
 
-    @property
-    def shown(self) -> str:
-        """The text."""
-        return shown(self.text)
-
-    def compare(self, output: str) -> Compared:
-        """Compare the stated text. Raises ``RewardError`` where it may be a part of a longer name or of a list."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
-        if plain(self.text) == plain(stated.whole):
-            return Compared(True, shown(stated.text))
+    def _compare(self, stated: Stated) -> Compared:
         return Compared(self.states(stated), shown(stated.text))
 
     def states(self, stated: Stated) -> bool:
         """Return whether a part of an output is the text, or a sentence with it. Raises as ``compare`` does."""
         parts = parts_of(stated)
-        if any(map(self.equals, parts)):
+        if plain(self.text) == plain(stated.whole) or any(map(self.equals, parts)):
             return True
         if len(parts) > 1 and stated.whole[len(parts[1]) :].lstrip(" ").startswith("\n\n") and _is_bare(parts[1]):
             if any(map(self.is_in, parts)):
@@ -284,25 +286,17 @@ _BETWEEN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class LabelReference:
+class LabelReference(Reference):
     """One of a set of labels. Right when exactly this label of the set occurs in the answer."""
 
-    text: str
     labels: tuple[str, ...]
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """Plain texts that are read as a label, to the label."""
 
-    @property
-    def shown(self) -> str:
-        """The label."""
-        return shown(self.text)
+    def _denies(self) -> bool:
+        return any(re.match(r"not?\b.", label) for label in self._known)
 
-    def compare(self, output: str) -> Compared:
-        """Compare the stated label. Raises ``RewardError`` for a text without a mark that has several."""
-        denying = any(re.match(r"not?\b.", label) for label in self._known)
-        stated = stated_answer(output, denied=denying)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         parts = parts_of(stated, self._whole)
         if len(parts) > 1 or (not stated.is_marked and self._whole(parts[0]) is None):
             parts.append(stated.whole[-_LONGEST_PART:])
@@ -433,28 +427,23 @@ def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceReference:
+class ChoiceReference(Reference):
     """The letter of an option. Right when the output states this letter, or the text of the option."""
 
-    letter: str
     options: Mapping[str, str] = field(default_factory=dict)
     """Texts of the options by letter; empty when the prompt shows none."""
 
     @property
     def shown(self) -> str:
         """The letter, and the option if it is known."""
-        option = self.options.get(self.letter)
-        return shown(self.letter if option is None else f"{self.letter}) {option}")
+        option = self.options.get(self.text)
+        return shown(self.text if option is None else f"{self.text}) {option}")
 
-    def compare(self, output: str) -> Compared:
-        """Compare the stated option. Raises ``RewardError`` for a text without a mark that names several."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         for part in parts_of(stated, self._whole):
             letters = self._letters(part)
             if len(letters) == 1:
-                return Compared(letters == {self.letter}, shown(part))
+                return Compared(letters == {self.text}, shown(part))
             if letters and stated.is_marked:
                 return Compared(False, shown(part))
             if letters:
@@ -503,28 +492,22 @@ def _holds(part: str, option: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoicesReference:
+class ChoicesReference(Reference):
     """The letters of several options, in any order: ``A, C``."""
-
-    letters: frozenset[str]
 
     @property
     def shown(self) -> str:
         """The letters."""
-        return shown(", ".join(sorted(self.letters)))
+        return shown(", ".join(sorted({*re.findall("[A-J]", self.text)})))
 
-    def compare(self, output: str) -> Compared:
-        """Compare the stated letters. Raises ``RewardError`` where some are denied, or letters may be words."""
-        stated = stated_answer(output)
-        if stated is None:
-            return nothing(output)
+    def _compare(self, stated: Stated) -> Compared:
         text = _MARKUP.sub("", stated.text[:_LONGEST_PART])
         joined = re.fullmatch(r"\W*([A-J]{2,10})\W*", text)
         if joined is None and UNCLEAR.search(text):
             raise RewardError(f"{shown(text)} denies an option, or has several answers")
         found = [each for each in _LETTER.finditer(text) if not _is_word(text, each)]
         letters = {*joined[1]} if joined else {(each["upper"] or each["lower"]).upper() for each in found}
-        return Compared(letters == self.letters, shown(stated.text))
+        return Compared(letters == {*re.findall("[A-J]", self.text)}, shown(stated.text))
 
 
 def _is_word(text: str, found: re.Match[str]) -> bool:

@@ -85,7 +85,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One chat completion. There is no ``n``: every rollout is a separate call."""
+    """One chat completion, or one request for embeddings. There is no ``n``: every rollout is a separate call."""
 
     model: str
     messages: tuple[Message, ...]
@@ -95,6 +95,8 @@ class ChatRequest:
     tools: tuple[ToolSpec, ...] = ()
     answer_schema: AnswerSchema | None = None
     logprobs: bool = False
+    embeds: bool = False
+    """The messages are texts of which the reply has the vectors, as JSON: a call of ``/embeddings``, without a completion."""
 
 
 @dataclass(frozen=True, slots=True)

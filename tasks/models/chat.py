@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import httpx
@@ -44,7 +45,14 @@ from tfgrpo.tasks.models.transport import (
     is_certificate_error,
     never_sent,
 )
-from tfgrpo.tasks.models.wire import decode_reply, decode_usage, encode_request, is_plausible, repeats_empty
+from tfgrpo.tasks.models.wire import (
+    decode_embeddings,
+    decode_reply,
+    decode_usage,
+    encode_request,
+    is_plausible,
+    repeats_empty,
+)
 
 Charge: TypeAlias = Callable[[Reservation], None]
 """How a reservation ends."""
@@ -63,6 +71,8 @@ class Bound:
     tokens: int
     nano_usd: int | None
     price: Price | None
+    texts: int = 0
+    """Texts to embed; none of a chat."""
 
     def settled(self, usage: TokenUsage | None) -> tuple[TokenUsage | None, int | None, Charge]:
         """Return reported usage, unknown if it is implausible, its cost, and how the reservation ends."""
@@ -176,7 +186,7 @@ class ChatClient:
         self.limiter = AdaptiveLimiter(self.concurrency)
         transport = self.transport
         self.http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
-        self._url = self.endpoint.url("/chat/completions")
+        self._url, self._embedding_url = self.endpoint.url("/chat/completions"), self.endpoint.url("/embeddings")
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
         self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
@@ -209,7 +219,8 @@ class ChatClient:
 
     def _prepare(self, request: ChatRequest) -> tuple[bytes, Bound]:
         body = encode_request(request, self.endpoint.wire)
-        return body, self.bound(request.model, len(body), request.max_tokens)
+        bound = self.bound(request.model, len(body), 0 if request.embeds else request.max_tokens)
+        return body, replace(bound, texts=len(request.messages)) if request.embeds else bound
 
     def bound(self, model: str, size: int, completion: int) -> Bound:
         """Return the most that a request of ``size`` bytes can use with so many tokens of completion."""
@@ -239,7 +250,8 @@ class ChatClient:
         started = self.timer()
         try:
             # Not ``build_request``, which merges the same headers again for every call.
-            request = httpx.Request("POST", self._url, content=body, headers=self._headers)
+            url = self._embedding_url if bound.texts else self._url
+            request = httpx.Request("POST", url, content=body, headers=self._headers)
             received = await exchange(self.http, request, limit)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")
@@ -278,15 +290,16 @@ class ChatClient:
             return _Attempt(failed, status=hidden)  # it may have been charged
         self.answering.add(model)
         usage, nano_usd, charge = bound.settled(decode_usage(body))
-        return _Attempt(self._read(body, model, usage, latency_s, nano_usd), charge, status)
+        return _Attempt(self._read(body, bound, usage, latency_s, nano_usd), charge, status)
 
     def _read(
-        self, body: Mapping[str, Any], model: str, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
+        self, body: Mapping[str, Any], bound: Bound, usage: TokenUsage | None, latency_s: float, nano_usd: int | None
     ) -> ChatReply | FailedAttempt:
         """Decode a body; its cost is settled whether or not that succeeds."""
         cost_usd = None if nano_usd is None else nano_usd / NANO
         try:
-            reply = decode_reply(body, model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
+            decode = partial(decode_embeddings, count=bound.texts) if bound.texts else decode_reply
+            reply = decode(body, model=bound.model, usage=usage, latency_s=latency_s, cost_usd=cost_usd)
         except ModelReplyMalformed as error:
             malformed = ModelReplyMalformed(self.endpoint.excerpt(str(error)))
             return FailedAttempt(malformed, retryable=not repeats_empty(body))

@@ -15,7 +15,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, count_or_none
+from tfgrpo.stores.numeric import MAX_SAFE_INTEGER, as_list, count_or_none, is_number
 from tfgrpo.tasks.models.base import (
     CUT_OFF,
     AnswerSchema,
@@ -48,7 +48,9 @@ _FAILED_REASONS = frozenset({"error", "abort", "aborted", "cancelled", "insuffic
 
 
 def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
-    """Return the body of ``POST /chat/completions`` as the endpoint wants it: compact UTF-8 JSON."""
+    """Return the body of ``POST /chat/completions``, or ``/embeddings``, as the endpoint wants it: compact UTF-8 JSON."""
+    if request.embeds:
+        return _COMPACT.encode(_embedded_fields(request) | {"encoding_format": "float"}).encode("utf-8", "replace")
     messages = request.messages if options.send_reasoning else tuple(map(_without_extra, request.messages))
     body = _fields(request, messages, options.max_tokens_field)
     if not options.send_temperature:
@@ -70,7 +72,7 @@ def encode_request(request: ChatRequest, options: ModelSettings) -> bytes:
 
 def request_digest(request: ChatRequest) -> str:
     """Return 16 hex digits for the content of a request, independent of the endpoint's wire options."""
-    content = _fields(request, request.messages, "max_tokens")
+    content = _embedded_fields(request) if request.embeds else _fields(request, request.messages, "max_tokens")
     if request.seed is not None:
         content["seed"] = request.seed
     if request.answer_schema is not None:
@@ -95,6 +97,10 @@ def _fields(request: ChatRequest, messages: Sequence[Message], limit_field: str)
     if request.logprobs:
         body["logprobs"] = True
     return body
+
+
+def _embedded_fields(request: ChatRequest) -> dict[str, Any]:
+    return {"model": request.model, "input": [message.content for message in request.messages]}
 
 
 def _encode_message(message: Message) -> dict[str, Any]:
@@ -160,6 +166,8 @@ def decode_usage(body: Mapping[str, Any]) -> TokenUsage | None:
     prompt, completion, total = (
         count_or_none(usage.get(f"{kind}_tokens")) for kind in ("prompt", "completion", "total")
     )
+    if "data" in body and "completion_tokens" not in usage:
+        completion = 0  # embeddings
     if prompt is not None and total is not None and total >= prompt + (completion or 0):
         # Some count reasoning in the total alone (xAI, gateways to Gemini); it is charged like any completion.
         completion = total - prompt
@@ -227,6 +235,32 @@ def decode_reply(
         model=_text_or_none(body.get("model")) or model,
         response_id=_text_or_none(body.get("id")),
         token_logprobs=_decode_logprobs(choice.get("logprobs")),
+    )
+
+
+def decode_embeddings(
+    body: Mapping[str, Any],
+    count: int,
+    model: str,
+    *,
+    usage: TokenUsage | None,
+    latency_s: float,
+    cost_usd: float | None,
+) -> ChatReply:
+    """Decode ``count`` vectors into a reply whose text is a JSON list of them. Raises ``ModelReplyMalformed``."""
+    rows = [mapping_of(row) for row in as_list(body.get("data")) or ()]
+    vectors = {row.get("index"): as_list(row.get("embedding")) or [] for row in rows}
+    lengths = {len(vector) for vector in vectors.values()}
+    numbers = all(is_number(each, allow_nan=False) for vector in vectors.values() for each in vector)
+    if len(rows) != count or vectors.keys() != {*range(count)} or len(lengths) != 1 or 0 in lengths or not numbers:
+        raise ModelReplyMalformed(f"the reply has no vector of finite numbers for each of {count} texts")
+    return ChatReply(
+        message=Message("assistant", _COMPACT.encode([vectors[at] for at in range(count)])),
+        finish_reason="stop",
+        usage=usage,
+        latency_s=latency_s,
+        cost_usd=cost_usd,
+        model=_text_or_none(body.get("model")) or model,
     )
 
 

@@ -82,10 +82,11 @@ class GroupJudge:
             model=context.models.judge(question.model),
             messages=tuple(Message(role, text) for role, text in question.messages),
             temperature=question.temperature,
-            max_tokens=question.max_tokens or context.models.roles["judge"].max_tokens,
+            max_tokens=0 if question.embeds else question.max_tokens or context.models.roles["judge"].max_tokens,
             # Without the arm: in the sweep equal outputs of both sides are judged by the same draw.
             seed=derive_seed(night_seed, ROLE, spec.key.epoch, spec.key.draw_id, rollout, turn, attempt),
-            answer_schema=AnswerSchema(question.schema_name, question.schema),
+            answer_schema=None if question.schema is None else AnswerSchema(question.schema_name, question.schema),
+            embeds=question.embeds,
         )
         return request, key
 

@@ -18,7 +18,7 @@ from tests.support.runs.pages import ROOT, blocks, page, table
 from tfgrpo.flows.cli import main
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.settings.layers import resolve_settings
-from tfgrpo.rewarders.graders import Grader, GraderInput
+from tfgrpo.rewarders.graders import GraderInput
 from tfgrpo.rewarders.registry import GRADERS, build_scorer
 from tfgrpo.rewarders.scorer import Parse, parse_completion
 
@@ -98,9 +98,7 @@ def test_the_code_on_the_page_makes_graders():
     for block in blocks(PAGE, "python"):
         exec(compile(ast.parse(block.text), PAGE, "exec"), written)
     items = [GraderInput.of("s:0", {}, f"<think>r</think>\n{answer}") for answer in ("one two", "1 2 3 4 5 6")]
-    assert isinstance(written["short_answer"], Grader)
-    assert [result.reward for result in written["short_answer"].grade_batch(items)] == [1.0, 0.0]
-    assert written["short_answer"](items[0]) == 1.0
+    assert [written["short_answer"](item) for item in items] == [1.0, 0.0]
     assert [result.reward for result in written["Fewest"](floor=0.25).grade_batch(items)] == [1.0, 0.25]
 
 

@@ -17,8 +17,8 @@ from tfgrpo.rewarders import importing
 from tfgrpo.rewarders.composite import total_range
 from tfgrpo.rewarders.gt import GroundTruth
 from tfgrpo.rewarders.importing import handed_over
+from tfgrpo.rewarders.judge.relative import RelativeRewarder
 from tfgrpo.rewarders.registry import ALIASES, build_scorer, known_scorers, refuse_no_scorer
-from tfgrpo.rewarders.relative import RelativeRewarder
 from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.errors import PipelineError
 
@@ -29,11 +29,6 @@ def test_built_in_rewarders_are_found_by_name():
     assert built("gt", match="numeric", tolerance=0.1).made_from == GroundTruth("numeric", 0.1)
     assert built("relative", variant="zscore").made_from == RelativeRewarder("zscore")
     assert built("gt", rewarder_id="gt-strict").rewarder_id == "gt-strict"
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(PipelineError, match=r"got 'nope'; accepted: category_match, .*, gt, .* or module:attr"):
-        build_scorer("nope")
 
 
 @pytest.mark.parametrize(
@@ -90,38 +85,11 @@ def test_a_number_as_the_name_of_an_option_is_an_unknown_option(name):
         build_scorer(name, {1: 2, "a": 3})
 
 
-def test_numbers_as_names_are_reported_in_the_options_of_members_and_judges():
-    member = {"name": "judge", "options": {1: 2}}
-    with pytest.raises(PipelineError, match=r"parts.0: judge: options.1: got 2") as caught:
-        build_scorer("composite", {"parts": [member, {"name": "relative", "options": {"judge": {1: 2}}}]})
-    assert "parts.1: relative: options.judge.1: got 2" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["gt", "powl_equal", "powl_valid"])
-def test_the_id_of_a_built_in_rewarder_is_text(name):
-    with pytest.raises(PipelineError, match=f"{name}: options.rewarder_id: got 7; accepted: a name"):
-        build_scorer(name, {"rewarder_id": 7})
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("latex_only", {"rewarder_id": b"x"}),
-        ("judge", {"model": b"x"}),
-        ("category_match", {"allowed_categories": b"x"}),
-        ("remote", {"url": b"http://h"}),
-    ],
-)
-def test_bytes_are_no_text(name, options):
-    with pytest.raises(PipelineError, match=f"options.{next(iter(options))}: got"):
-        build_scorer(name, options)
-
-
 KINDS = """
     from __future__ import annotations
     from dataclasses import dataclass
     from typing import ClassVar
-    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput, grader
+    from tfgrpo.rewarders.graders import Grader, GradeResult, GraderInput
     from tfgrpo.rewarders.scorer import Abstained
     from tfgrpo.stores.errors import OptionError, PipelineError, Problem
     from tfgrpo.stores.outcomes import RewardScore
@@ -195,10 +163,6 @@ KINDS = """
 
     async def later_lengths(context):
         return lengths(context)
-
-    @grader
-    def decorated(item: GraderInput) -> float:
-        return 0.5
 
     number = 7
 
@@ -282,7 +246,7 @@ OBJECTS = [
     ("Outer.Inner", {}), ("Group", {}), ("Group", {"worth": 0.5}), ("Called", {}), ("Called", {"reward": 0.5}),
     ("CalledLater", {}), ("instance", {}), ("group_instance", {}), ("factory", {}), ("factory", {"reward": 0.5}),
     ("loose_factory", {"reward": 0.5}), ("score", {}), ("scaled", {"scale": 2.0}), ("same", {}),
-    ("same", {"least": 2, "most": 3}), ("later_score", {}), ("lengths", {}), ("later_lengths", {}), ("decorated", {}),
+    ("same", {"least": 2, "most": 3}), ("later_score", {}), ("lengths", {}), ("later_lengths", {}),
 ]  # fmt: skip
 
 
@@ -298,7 +262,7 @@ def test_objects_classes_factories_and_functions_are_scorers(folder, module, att
 
 
 async def test_a_worker_process_makes_each_of_them_again(folder):
-    kinds = [each for each in OBJECTS if each[0] in ("Plain", "Called", "later_lengths", "decorated", "scaled")]
+    kinds = [each for each in OBJECTS if each[0] in ("Plain", "Called", "later_lengths", "scaled")]
     for attr, options in kinds[-3:]:
         scorer = built(f"my_kinds.py:{attr}", **options)
         assert scorer.place == "process"
@@ -335,7 +299,6 @@ async def test_a_worker_process_makes_each_of_them_again(folder):
         ("my_kinds.py:Refuses", {}, "options: got a is 1; accepted: 2"),
         ("my_kinds.py:leaves", {}, "got SystemExit: 2; accepted: values that leaves takes"),
         ("my_kinds.py:instance", {"reward": 1}, "got reward; accepted: no options: it is an object already"),
-        ("my_kinds.py:decorated", {"reward": 1}, "accepted: no options: it is an object already"),
         ("my_kinds.py:score", {"scale": 1}, "options: got scale; accepted: the options of score("),
         ("my_kinds.py:same", {"answer": "42"}, "options: got answer; accepted: the options of same(output, answer, "),
         ("my_kinds.py:yields", {}, "got a function that yields; accepted: "),
@@ -630,12 +593,6 @@ def test_prompt_metadata_and_columns_are_bound_by_name_too():
         sources = []
         scores(built(name_of(lambda data_source, output: sources.append(data_source) or 1)), "42", metadata=own)
         assert sources == ["gsm8k"]
-
-
-def test_several_accepted_answers_are_a_list():
-    with handed_over() as name_of:
-        scorer = built(name_of(lambda output, answer: output in answer))
-        assert scores(scorer, "x", "z", answer="y", alternatives=("x",)) == [1.0, 0.0]
 
 
 def test_an_attribute_that_a_prediction_does_not_have_costs_the_attempt_with_its_name():

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.scoring import built, group, numbers, verdicts
+from tfgrpo.rewarders.calling import matched
 from tfgrpo.rewarders.composite import unisolated
 from tfgrpo.rewarders.importing import handed_over
-from tfgrpo.rewarders.matching import matched
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, GraderInput, Scorer
 from tfgrpo.stores.outcomes import RewardScore

@@ -1,3 +1,3 @@
 """Built-in graders."""
 
-__all__ = ["formats", "json_conforms", "labels", "math_verify", "number_match", "schema_grader"]
+__all__ = ["answers", "formats", "json_conforms", "math_verify"]

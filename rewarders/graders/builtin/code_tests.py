@@ -14,17 +14,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, program, reason_of
+from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.graders.builtin import code_process
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, Whole, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of
+from tfgrpo.rewarders.text.words import shown
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
@@ -33,6 +34,7 @@ _BY_THE_CLOCK: Final = 3
 """Seconds that pass for each of processor time, at most: a busy machine is slow, and a program may wait for ever."""
 _MOST_ENDLESS: Final = 3
 """Tests without an end, after which the others count as failed: a solution that hangs mostly does so in all of them."""
+_SHOWN: Final = 200
 _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_point, or cases with input and output"
 
 
@@ -62,7 +64,7 @@ class CodeTests(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the share, and the first test that failed."""
-        tests = _tests_of(item)
+        tests = self.wanted(item)
         code = _solution(item)
         if not code.strip():
             return RewardScore("", 0.0, "no code in the output")
@@ -79,9 +81,19 @@ class CodeTests(Options, ItemScorer):
         score = float(passed == len(tests)) if self.all else passed / len(tests)
         return RewardScore("", score, f"{passed} of {len(tests)} tests passed{first}")
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no code can be tested; None if it can."""
-        return reason_of(lambda: _tests_of(GraderInput.of("", record, "")))
+    def wanted(self, item: GraderInput) -> Sequence[_Test]:
+        """Return the tests of a record. Raise ``RewardError`` without any."""
+        cases = column(item, "cases")
+        if cases is not None:
+            tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
+        else:
+            given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
+            imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
+            before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
+            tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
+        if not tests:
+            raise RewardError(_NO_TESTS)
+        return tests
 
     def _failure(self, code: str, test: _Test) -> str | None:
         """Return why a test fails; None if it passes."""
@@ -108,7 +120,11 @@ class CodeTests(Options, ItemScorer):
                 return f"its process ended{' before the test did' if test.code is not None else ''} (exit code {exit_code})"
             printed = (folder / "output").read_bytes().decode(errors="replace")
             same = _lines(printed) == _lines(test.expected)
-            return None if same else f"expected {_cut(test.expected.strip())}, got {_cut(printed.strip())}"
+            return (
+                None
+                if same
+                else f"expected {shown(test.expected.strip(), _SHOWN)}, got {shown(printed.strip(), _SHOWN)}"
+            )
 
 
 def _run(folder: Path, limit_s: float) -> int:
@@ -139,25 +155,10 @@ def _solution(item: GraderInput) -> str:
     return code
 
 
-def _tests_of(item: GraderInput) -> Sequence[_Test]:
-    """Return the tests of a record. Raise ``RewardError`` without any."""
-    cases = column(item, "cases")
-    if cases is not None:
-        tests = [*map(_case, cases)] if isinstance(cases, list | tuple) else []
-    else:
-        given = (found for name in ("tests", "test_list", "test") if (found := column(item, name)))
-        imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
-        before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
-        tests = list(_from_code(next(given, ""), before, column(item, "entry_point")))
-    if not tests:
-        raise RewardError(_NO_TESTS)
-    return tests
-
-
 def _case(case: Any) -> _Test:
     match case:
         case {"input": str() | int() | float() as given, "output": str() | int() | float() as expected}:
-            return _Test(f"input {_cut(str(given))}", None, str(given), str(expected))
+            return _Test(f"input {shown(str(given), _SHOWN)}", None, str(given), str(expected))
     raise RewardError(f"a case of the record is no input and output, as text: {case!r:.100}")
 
 
@@ -186,7 +187,7 @@ def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:
             acts = (each.value if isinstance(each, ast.Expr) else each for each in tree.body)
             if not any(isinstance(each, ast.Call | ast.For | ast.While | ast.With | ast.Try) for each in acts):
                 raise RewardError(f"a test of the record calls nothing: {code!r:.100}")
-            yield _Test(_cut(code), "\n".join(kept))
+            yield _Test(shown(code, _SHOWN), "\n".join(kept))
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -199,8 +200,3 @@ def _parsed(code: str) -> ast.Module | None:
 def _lines(text: str) -> list[str]:
     """Return the lines without white space at their ends, and without empty ones at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
-
-
-def _cut(text: str) -> str:
-    folded = repr(text)
-    return folded if len(folded) <= 200 else f"{folded[:199]}…"

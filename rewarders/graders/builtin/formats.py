@@ -1,11 +1,20 @@
-"""Graders of the form of a completion: its length, its JSON, its LaTeX, its reasoning block. The content is not graded."""
+"""Graders of the form of a completion: its length, JSON, LaTeX and reasoning block, the keys or the root that a schema names.
+
+The content is not graded. Text of language models is untrusted: no external entity of XML is loaded, no tree is built, and
+expat limits the expansion of entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
+"""
 
 from __future__ import annotations
 
+import ast
 import json
+import pyexpat
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Final
+from contextlib import suppress
+from typing import Annotated, Any, Final
+from xml.etree.ElementTree import ParseError, XMLParser
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -13,9 +22,24 @@ from pydantic.dataclasses import dataclass
 from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
+from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.frozen_json import json_of
 
 _LATEX_ENDS: Final = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"))
 _ENVIRONMENT: Final = re.compile(r"\\begin\{([^{}]+)\}")
+_FENCE: Final = re.compile(r"```[\w-]*\n(.*?)```", re.DOTALL)
+_NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
+_MAX_LITERAL: Final = 200_000
+"""Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
+_ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
+_RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
+_READ: Final = {"required", "allow_additional_properties"}
+_ANNOTATIONS: Final = {
+    "$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "example",
+    "deprecated", "readOnly", "writeOnly",
+}  # fmt: skip
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+ENTITIES_ARE_LIMITED: Final = pyexpat.version_info >= (2, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +129,163 @@ class ReasoningFormat(Options, ItemScorer):
             # A kind of tag that is absent counts as -1 here, which cancels one double of the other kind.
             score -= 0.15 * ((opens - 1) + (closes - 1))
         return min(1.0, max(0.0, score))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaGrader(Options, ItemScorer):
+    """Checks a completion against ``metadata.schema``, a JSON object written as a string."""
+
+    reward_if_no_schema: Annotated[FiniteNumber, accepts("a finite number")] = 0.0
+    """Reward when the record has no usable schema."""
+    require_answer: Flag = False
+    """A completion without a final answer gets 0.0, instead of being read as a whole."""
+
+    def score_one(self, item: GraderInput) -> float:
+        """Return the reward of one item."""
+        written = metadata(item, "schema")
+        schema = json_of(written) if isinstance(written, str) else None
+        if not isinstance(schema, dict):
+            return self.reward_if_no_schema
+        text = final_answer(item, or_completion=not self.require_answer)
+        return 0.0 if text is None else self.fit(text, schema)
+
+    @abstractmethod
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Return the reward of a text."""
+
+
+def fenced_block(text: str) -> str | None:
+    """Return the stripped content of the first fenced block; None without one, or when it is empty.
+
+    A block opens with three backticks, at most letters, digits, ``_`` or ``-``, and a line feed immediately after them; it
+    ends at the next three backticks.
+    """
+    fence = _FENCE.search(text)
+    return (fence[1].strip() or None) if fence else None
+
+
+def python_literal(text: str) -> Any:
+    """Return the value of a Python literal. Raises ``ValueError`` for any other text; no code is executed."""
+    # Prose and markup are recognised by their first characters: the parser takes far longer to refuse them.
+    if len(text) > _MAX_LITERAL or _NO_LITERAL.match(text):
+        raise ValueError("no Python literal")
+    try:
+        return ast.literal_eval(_without_warnings(text))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError("no Python literal") from error
+
+
+def _without_warnings(text: str) -> str:
+    r"""Double unknown escapes such as ``\q``, which means the same and makes the parser warn of none.
+
+    Warnings cannot be silenced for one thread alone. In raw strings doubling would change the value.
+    """
+    if "\\" not in text or _RAW_STRING.search(text):
+        return text
+    return _ESCAPE.sub(lambda match: match[0] if match[1] is None else f"\\\\{match[1]}", text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema(SchemaGrader):
+    """1.0 for a JSON object with all required keys and no forbidden key.
+
+    Only ``required`` and ``allow_additional_properties`` (default true) of the schema are read. A key is additional when
+    it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null and unreadable text
+    0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a Python literal, times 0.9.
+
+    JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) scores 0.0 and is not
+    tried again. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key.
+    """
+
+    def overlooked(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keywords of a record's schema that can be violated and that are not looked at."""
+        schema = metadata(GraderInput.of("", record, ""), "schema")
+        value = json_of(schema) if isinstance(schema, str) else None
+        if schema is None:
+            return ()
+        if not isinstance(value, dict):
+            return ("anything (no JSON text of an object)",)
+        properties = value.get("properties")
+        described = properties.values() if isinstance(properties, dict) else ()
+        constrained = any(not isinstance(inner, dict) or inner.keys() - _ANNOTATIONS for inner in described)
+        return tuple(key for key in value if key not in _READ | _ANNOTATIONS and (key != "properties" or constrained))
+
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Return the reward of a text."""
+        value, share = _read(text)
+        return 0.0 if value is None else _fit(value, schema) * share
+
+
+def _read(text: str) -> tuple[Any, float]:
+    """Return the value of the text, or None, and the factor of its score."""
+    try:
+        return json.loads(text), 1.0
+    except json.JSONDecodeError:
+        block = fenced_block(text)
+    except (ValueError, RecursionError):  # too large for Python
+        return None, 0.0
+    if block is not None:
+        with suppress(ValueError, RecursionError):
+            return json.loads(block), 0.9
+    with suppress(ValueError):
+        return python_literal(text if block is None else block), 0.9
+    return None, 0.9
+
+
+def _fit(value: Any, schema: Mapping[str, Any]) -> float:
+    required = schema.get("required") or []
+    if not isinstance(value, dict) or not isinstance(required, list):
+        return 0.5
+    if any(isinstance(name, list | dict) for name in required):
+        raise RewardError("json_schema: an entry of the schema's required is a list or an object, which is no key")
+    names = set(required)
+    missing = not names <= value.keys()
+    extra = not schema.get("allow_additional_properties", True) and not value.keys() <= names
+    if missing:
+        return 0.7 if extra else 0.8
+    return 0.9 if extra else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class XmlSchema(SchemaGrader):
+    """1.0 for well-formed XML whose root has the schema's ``root_tag``; 0.9 of it from a fenced block.
+
+    Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed 0.0. Case counts, and a namespace is part
+    of the tag. Text with a lone surrogate, which is no character of XML, scores 0.0.
+    """
+
+    def fit(self, text: str, schema: Mapping[str, Any]) -> float:
+        """Return the reward of a text."""
+        share, root = 1.0, _root_tag(text)
+        if root is None and not _SURROGATE.search(text):
+            share, root = 0.9, _root_tag(fenced_block(text) or "")
+        if root is None:
+            return 0.0
+        wanted = schema.get("root_tag")
+        return share * (0.5 if not isinstance(wanted, str) else 1.0 if root == wanted else 0.8)
+
+
+class _Root:
+    """Parser target that keeps the first tag. Without a ``data`` method the parser builds no text."""
+
+    def __init__(self) -> None:
+        self.tag: str | None = None
+
+    def start(self, tag: str, _attributes: dict[str, str]) -> None:
+        if self.tag is None:
+            self.tag = tag
+
+
+def _root_tag(text: str) -> str | None:
+    """Return the tag of the root element; None when the text is not well-formed."""
+    text = text.strip()
+    if not text or text[0] not in "<\ufeff" or (not ENTITIES_ARE_LIMITED and "<!ENTITY" in text):
+        return None
+    root = _Root()
+    parser = XMLParser(target=root)  # noqa: S314  see the first lines of this file
+    try:
+        parser.feed(text)
+        parser.close()
+    except (ParseError, ValueError):
+        return None
+    return root.tag

@@ -17,12 +17,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import described, reason_of
+from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import Flag, Options, accepts, require
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer
 from tfgrpo.rewarders.text.answers import without_reasoning
 from tfgrpo.stores.errors import RewardError
-from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.outcomes import RewardScore
 
 Check: TypeAlias = Callable[..., bool]
@@ -64,7 +63,7 @@ class IfEval(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the score of one attempt."""
-        checks = _instructions(item)
+        checks = self.wanted(item)
         rest = without_reasoning(item.completion) or ""
         output = rest if rest == item.completion else rest.strip()
         missed, undecided = [], []
@@ -80,22 +79,16 @@ class IfEval(Options, ItemScorer):
         names = f", not {', '.join(missed)}" if missed else ""
         return RewardScore("", share, f"followed {len(checks) - len(missed)} of {len(checks)} instructions{names}")
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be checked beside a record; None if one can."""
-        return reason_of(lambda: _instructions(GraderInput.of("", record, "")))
-
-
-def _instructions(item: GraderInput) -> list[tuple[str, Check]]:
-    """Return names and checks of an item's instructions. Raise ``RewardError`` where one is unknown or lacks a setting."""
-    values = [described(item, name) for name in ("instruction_id_list", "kwargs")]
-    names, settings = (json_of(value) if isinstance(value, str) else value for value in values)
-    if (
-        not isinstance(names, list | tuple)
-        or not isinstance(settings, list | tuple)
-        or not 0 < len(names) == len(settings)
-    ):
-        raise RewardError("the item has no instruction_id_list, or no kwargs for each of its instructions")
-    return [(str(name), _check(str(name), given)) for name, given in zip(names, settings, strict=True)]
+    def wanted(self, item: GraderInput) -> list[tuple[str, Check]]:
+        """Return names and checks of an item's instructions. Raise ``RewardError`` where one is unknown or lacks a setting."""
+        names, settings = column(item, "instruction_id_list"), column(item, "kwargs")
+        if (
+            not isinstance(names, list | tuple)
+            or not isinstance(settings, list | tuple)
+            or not 0 < len(names) == len(settings)
+        ):
+            raise RewardError("the item has no instruction_id_list, or no kwargs for each of its instructions")
+        return [(str(name), _check(str(name), given)) for name, given in zip(names, settings, strict=True)]
 
 
 def _check(name: str, settings: object) -> Check:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import final_answer, metadata, reason_of
+from tfgrpo.rewarders.graders.base import final_answer, metadata
 from tfgrpo.rewarders.options import Options, refusal
 from tfgrpo.rewarders.scorer import CLOSE, OPEN, GraderInput, ItemScorer
 from tfgrpo.rewarders.text.json_values import json_in, load_json
@@ -55,13 +55,8 @@ class JsonConforms(Options, ItemScorer):
         violation = self._violation(item)
         return RewardScore("json_conforms", float(violation is None), violation or "conforms to the schema")
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be validated; None if one can."""
-        reason = reason_of(lambda: self._validators(GraderInput.of("", record, "")))
-        return None if reason is None else reason.removeprefix("json_conforms: ")
-
     def _violation(self, item: GraderInput) -> str | None:
-        validators = self._validators(item)
+        validators = self.wanted(item)
         text = _answer(item)
         if text is None:
             return "no answer after the reasoning"
@@ -73,19 +68,20 @@ class JsonConforms(Options, ItemScorer):
             try:
                 found = next(iter(validator.iter_errors(value)), None)
             except RecursionError:
-                raise RewardError("json_conforms: the schema or the answer is nested too deep") from None
+                raise RewardError("the schema or the answer is nested too deep") from None
             if found is not None:
-                return f"{found.json_path}: {_shortened(found.message)}"
+                return f"{found.json_path}: {found.message:.{_LONGEST}}"
         return None
 
-    def _validators(self, item: GraderInput) -> list[Validator]:
+    def wanted(self, item: GraderInput) -> list[Validator]:
+        """Return the validators of the schemas."""
         own = metadata(item, "schema")
         if own is None and self.schema is None:
-            raise RewardError("json_conforms: the item has no metadata.schema")
+            raise RewardError("the item has no metadata.schema")
         try:
             return [validator_of(schema) for schema in (self.schema, own) if schema is not None]
         except ValueError as error:
-            raise RewardError(f"json_conforms: metadata.schema is no schema: {error}") from None
+            raise RewardError(f"metadata.schema is no schema: {error}") from None
 
 
 def validator_of(schema: object) -> Validator:
@@ -105,7 +101,7 @@ def _validator(text: str) -> Validator:
 
     schema = load_json(text)
     if not isinstance(schema, dict):
-        raise ValueError(f"{_shortened(text)}, which is no object")
+        raise ValueError(f"{text:.{_LONGEST}}, which is no object")
     named = schema.get("$schema", "")
     kind = validator_for(schema, default=Draft202012Validator) if isinstance(named, str) else Draft202012Validator
     if named and isinstance(named, str) and kind is Draft202012Validator and "2020-12" not in named:
@@ -113,7 +109,7 @@ def _validator(text: str) -> Validator:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        raise ValueError(f"{error.json_path}: {_shortened(error.message)}") from None
+        raise ValueError(f"{error.json_path}: {error.message:.{_LONGEST}}") from None
     _refuse_unresolvable(schema, kind.META_SCHEMA["$schema"])
     # The library's own registry would fetch what is not in it.
     validator: Validator = kind(schema, registry=Registry())
@@ -153,7 +149,3 @@ def _answer(item: GraderInput) -> str | None:
         return answer
     _, close, rest = item.completion.rpartition(CLOSE)
     return rest if close else None if OPEN in item.completion else item.completion
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

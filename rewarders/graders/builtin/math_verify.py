@@ -7,7 +7,7 @@ ends the worker when an item takes too long, and the item has no score.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tfgrpo.rewarders.graders.base import final_answer
@@ -42,11 +42,11 @@ class MathVerify(ItemScorer):
             return 0.0
         return 1.0 if verified(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with a record; None if one can. A look at the signs of LaTeX suffices."""
-        reference = record.get("answer")
-        has_formula = isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))
-        return None if has_formula else f"{reference!r:.60} has no LaTeX formula"
+    def wanted(self, item: GraderInput) -> None:
+        """Raise ``RewardError`` for a record without a formula. A look at the signs of LaTeX suffices."""
+        reference = field_of(item, "answer")
+        if not (isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))):
+            raise RewardError(f"{reference!r:.60} has no LaTeX formula")
 
 
 class GroundTruthOfFormulas(GroundTruth):
@@ -82,24 +82,25 @@ def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
 def parsed(text: str) -> list[Any]:
     """Return what the library reads in a text; nothing for text without a formula."""
     math_verify, wanted = _library()
-    try:
-        # Without the library's own limits, which are by the clock and count as no formula.
-        return list(math_verify.parse(text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
-    except (MemoryError, RecursionError) as error:
-        raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
-    except Exception:  # noqa: BLE001 - the library raises many types for what it cannot read
-        return []
+    # Without the library's own limits, which are by the clock and count as no formula.
+    return list(
+        _tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True)
+    )
 
 
 def verified(gold: list[Any], found: list[Any]) -> bool:
     """Return whether two parsed formulas are equal."""
     math_verify, _ = _library()
+    return bool(_tried(False, math_verify.verify, gold, found, timeout_seconds=None, raise_on_error=True))
+
+
+def _tried(default: object, call: Callable[..., Any], *args: object, **options: object) -> Any:
     try:
-        return bool(math_verify.verify(gold, found, timeout_seconds=None, raise_on_error=True))
+        return call(*args, **options)
     except (MemoryError, RecursionError) as error:
         raise RewardError(f"too much work or memory for one formula ({type(error).__name__})") from error
-    except Exception:  # noqa: BLE001 - as above
-        return False
+    except Exception:  # noqa: BLE001 - the library raises many types for what it cannot read
+        return default
 
 
 def _library() -> tuple[Any, list[Any]]:

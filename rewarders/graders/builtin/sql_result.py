@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import closing
 from itertools import repeat, zip_longest
 from pathlib import Path
@@ -18,7 +17,7 @@ from urllib.parse import quote
 from pydantic import StrictStr, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import described, program, reason_of
+from tfgrpo.rewarders.graders.base import column, program
 from tfgrpo.rewarders.options import Options, accepts, refusal
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, field_of, references
 from tfgrpo.stores.errors import RewardError
@@ -68,16 +67,16 @@ class SqlResult(Options, ItemScorer):
             whys = [self._difference(database, query, each) for each in references(item)]
         return RewardScore("", float(None in whys), "the rows of the reference" if None in whys else str(whys[0]))
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no rows can be compared; None if they can."""
-        item = GraderInput.of("", record, "")
+    def wanted(self, item: GraderInput) -> None:
+        """Raise ``RewardError`` for a record without a database or a reference query."""
+        self._source(item)
         queries = (_QUERY.match(_IGNORED.sub(" ", each)) for each in references(item) if isinstance(each, str))
-        unread = None if any(queries) else f"{field_of(item, 'answer')!r:.60} is no SQL query"
-        return reason_of(lambda: self._source(item)) or unread
+        if not any(queries):
+            raise RewardError(f"{field_of(item, 'answer')!r:.60} is no SQL query")
 
     def _source(self, item: GraderInput) -> Path | str:
         """Return the database of a record: a file, or the SQL that makes it. Raise ``RewardError`` without any."""
-        name, schema = described(item, "database"), described(item, "schema")
+        name, schema = column(item, "database"), column(item, "schema")
         if isinstance(name, str) and name:
             folder = Path(self.folder).resolve()
             path = (folder / name).resolve()
@@ -86,7 +85,7 @@ class SqlResult(Options, ItemScorer):
             return path
         if not isinstance(schema, str) or not schema.strip():
             raise RewardError("the record has no database: database, a file, or schema, as SQL")
-        return f"{schema};\n{described(item, 'rows') or ''}"
+        return f"{schema};\n{column(item, 'rows') or ''}"
 
     def _database(self, item: GraderInput) -> sqlite3.Connection:
         source = self._source(item)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import string
 import unicodedata
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping
-from itertools import islice
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from operator import mul
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, StrictStr, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import described, reason_of
-from tfgrpo.rewarders.gt import GroundTruth
+from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import Flag, Name, Options, Whole, accepts, refusal, require
-from tfgrpo.rewarders.scorer import NO_REFERENCE, GraderInput, ItemScorer, Verdict, answer_text, references
+from tfgrpo.rewarders.scorer import (
+    NO_REFERENCE,
+    GraderInput,
+    ItemScorer,
+    RewardContext,
+    Verdict,
+    answer_text,
+    references,
+)
 from tfgrpo.rewarders.text.answers import UNSPACED, bare_reference, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.words import shown, whole_words
-from tfgrpo.stores.errors import PipelineError, RewardError
+from tfgrpo.stores.errors import ModelCallError, PipelineError, RewardError
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import replace_surrogates
 
+if TYPE_CHECKING:
+    from tfgrpo.rewarders.judge.model import JudgeLoad
+
+Metric: TypeAlias = Literal["chrf", "rouge_l", "edit", "embeddings"]
 _ARTICLES: Final = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _AROUND: Final = 30
 """Characters that evidence shows before a place."""
+_LONGEST_EMBEDDED: Final = 8_000
+"""Characters of a text that are embedded: models refuse longer ones."""
 _MOST_MATCHES: Final = 1_000
 """Matches of a pattern in one output: each is found in linear time, all of them together are not."""
 
@@ -38,18 +54,15 @@ class TextScorer(Options, ItemScorer):
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Return the best score. Raise ``RewardError`` when no reference is usable."""
-        usable = self._usable(item)
+        usable = self.wanted(item)
         stated = stated_answer(item.completion)
         if stated is None:
             return RewardScore("", 0.0, "answered nothing")
         compared = (self._compare(part, each) for each in usable for part in stated.candidates)
         return max(compared, key=lambda each: each.score)
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with the references of a record; None if one can."""
-        return reason_of(lambda: self._usable(GraderInput.of("", record, "")))
-
-    def _usable(self, item: GraderInput) -> list[str]:
+    def wanted(self, item: GraderInput) -> list[str]:
+        """Return the references of a record that have text to compare."""
         accepted = references(item)
         texts = [bare_reference(answer_text(each)) for each in accepted if not isinstance(each, dict | list)]
         usable = [text for text in texts if text and self._reads(text)]
@@ -142,25 +155,6 @@ def _squad_words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Options, ItemScorer):
-    """1.0 when the answer states the right option of a multiple-choice question, by its letter or its text, else 0.0.
-
-    The reference is a letter, the text of an option or its number. Options are lines of the prompt, else in the metadata.
-    """
-
-    first: Annotated[Literal[0, 1], accepts("0 or 1")] = 0
-    """Number of the first option where references are numbers."""
-
-    def score_one(self, item: GraderInput) -> Verdict:
-        """Return the verdict on one attempt."""
-        return GroundTruth("choice", first=self.first).score_one(item)
-
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be compared with the references of a record; None if one can."""
-        return GroundTruth("choice", first=self.first).unusable(record)
-
-
-@dataclass(frozen=True, slots=True)
 class Regex(Options, ItemScorer):
     """1.0 when a regular expression matches the output behind its reasoning, else 0.0; in linear time, by RE2.
 
@@ -180,21 +174,20 @@ class Regex(Options, ItemScorer):
     def __post_init__(self) -> None:
         """Check the pattern, so that a bad one costs nothing."""
         require("re2", "google-re2", "re2")
-        if reason := reason_of(lambda: self._compiled(self.pattern or "")):
-            raise PipelineError.one("pattern", reason, "a regular expression without lookaround and backreferences")
+        try:
+            self._compiled(self.pattern or "")
+        except RewardError as error:
+            accepted = "a regular expression without lookaround and backreferences"
+            raise PipelineError.one("pattern", str(error), accepted) from None
 
     def score_one(self, item: GraderInput) -> Verdict:
         """Return the score of one attempt. Raise ``RewardError`` without a usable pattern or reference."""
-        return max((self._score(item, *each) for each in self._patterns(item)), key=lambda each: each.score)
+        return max((self._score(item, *each) for each in self.wanted(item)), key=lambda each: each.score)
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why no output can be matched beside a record; None if one can."""
-        return reason_of(lambda: self._patterns(GraderInput.of("", record, "")))
-
-    def _patterns(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
+    def wanted(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
         """Return the patterns of an item, each with the accepted texts of its group; none without a group."""
         by_answer = self.pattern is None and self.field == "answer"
-        own = references(item) if by_answer else [self.pattern or described(item, self.field)]
+        own = references(item) if by_answer else [self.pattern or column(item, self.field)]
         compiled = [self._compiled(each) for each in own if isinstance(each, str) and each]
         if not compiled:
             raise RewardError(f"the item has no regular expression in its field {self.field!r}")
@@ -239,40 +232,95 @@ class Regex(Options, ItemScorer):
         return matches[-1] if matches else None
 
 
+async def embeddings(texts: Iterable[str], model: str | None, context: RewardContext) -> dict[str, list[float]]:
+    """Return the vector of each text, of length 1, by one call to the run's models. Raises ``RewardError`` if that is lost."""
+    from tfgrpo.rewarders.judge.model import JudgeQuestion  # noqa: PLC0415 - only where a model is asked
+
+    if context.judge is None:
+        raise RewardError("there is no model to ask here")
+    sent = {text: text[:_LONGEST_EMBEDDED] for text in texts}
+    question = JudgeQuestion(tuple(("user", text) for text in sent.values()), embeds=True, model=model)
+    try:
+        reply = await context.judge.ask(question, context.time_limit_s)
+    except ModelCallError as error:
+        raise RewardError(f"{type(error).__name__}: {error}") from error
+    lengths = [(vector, math.hypot(*vector) or 1.0) for vector in json.loads(reply.text)]
+    return dict(zip(sent, ([each / length for each in vector] for vector, length in lengths), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Similarity(TextScorer):
-    """How alike the answer and the reference are, from 0 to 1. Raises ``PipelineError`` without the library.
+    """How alike the answer and the reference are, from 0 to 1. Raises ``PipelineError`` without the library, or the model.
 
     ``chrf``: sacrebleu's chrF, the F-score of n-grams of characters, for every language. ``rouge_l``: rouge_score's F of the
     longest common subsequence of words, of the letters a to z and digits only. ``edit``: 1 less Levenshtein's distance as a
-    share of the longer text.
+    share of the longer text. ``embeddings``: the cosine of their vectors, not below 0, by a model of the run's endpoint.
     """
 
-    metric: Annotated[Literal["chrf", "rouge_l", "edit"], accepts("chrf, rouge_l, edit")] = "chrf"
+    metric: Annotated[Metric, accepts(", ".join(get_args(Metric)))] = "chrf"
     word_order: Annotated[Whole, Field(ge=0, le=9), accepts("a whole number from 0 to 9")] = 0
     """Longest n-grams of words that count as well, for ``chrf`` only; 2 makes it chrF++."""
     stemmer: Flag = False
     """Compare the stems of words longer than three letters, by Porter's stemmer, for ``rouge_l`` only."""
 
-    @field_validator("word_order", "stemmer")
+    model: Annotated[
+        StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)
+    ] = None
+    """Model that embeds, as the endpoint calls it, for ``embeddings`` only."""
+
+    @field_validator("word_order", "stemmer", "model")
     @classmethod
-    def _of_the_metric(cls, value: int, info: ValidationInfo) -> int:
-        metric = info.data.get("metric")
-        if value and metric and metric != {"word_order": "chrf", "stemmer": "rouge_l"}[str(info.field_name)]:
+    def _of_the_metric(cls, value: object, info: ValidationInfo) -> object:
+        metric, name = info.data.get("metric"), str(info.field_name)
+        if value and metric and metric != {"word_order": "chrf", "stemmer": "rouge_l", "model": "embeddings"}[name]:
             raise refusal(f"none, because metric is {metric!r}")
+        if name == "model" and metric == "embeddings" and not value:
+            raise refusal("a model that embeds, such as text-embedding-3-small", "nothing")
         return value
 
     def __post_init__(self) -> None:
         """Check that the library is installed."""
         module = "sacrebleu" if self.metric == "chrf" else "nltk" if self.stemmer else "rapidfuzz"
-        require(module, module, "similarity")
+        if not self.asks_model:
+            require(module, module, "similarity")
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model embeds the texts."""
+        return self.metric == "embeddings"
+
+    def judge_loads(self, group_size: int) -> Sequence[JudgeLoad]:
+        """Return the load of one group: one call for all of its texts."""
+        from tfgrpo.rewarders.judge.model import JudgeLoad  # noqa: PLC0415 - only where a model is asked
+        from tfgrpo.rewarders.judge.options import JudgeOptions  # noqa: PLC0415 - as above
+
+        options = JudgeOptions(model=self.model, retries=0, max_tokens=1)
+        return [JudgeLoad(options, "", shown=group_size, calls_low=1, questions=1)] if self.asks_model else []
+
+    async def score(self, context: RewardContext) -> list[Verdict]:
+        """Return the cosines of a group, whose texts are embedded in one call. Raise ``RewardError`` if that is lost."""
+        items = context.inputs()
+        wanted, stated = self.wanted(items[0]), [stated_answer(item.completion) for item in items]
+        answers = [[part for part in each.candidates if part.strip()] if each else [] for each in stated]
+        vectors = await embeddings([*wanted, *chain.from_iterable(answers)], self.model, context)
+        found: list[Verdict] = []
+        for parts in answers:
+            pairs = [(part, each) for part in parts for each in wanted]
+            compared = [
+                self._shown(math.fsum(map(mul, vectors[one], vectors[other])), one, other) for one, other in pairs
+            ]
+            found.append(max(compared, key=lambda each: each.score, default=RewardScore("", 0.0, "answered nothing")))
+        return found
 
     def _reads(self, text: str) -> bool:
         return self.metric != "rouge_l" or bool(self._rouge_words(text))
 
     def _compare(self, answer: str, reference: str) -> RewardScore:
-        score = self._similarity(answer.strip(), reference.strip())
-        return RewardScore("", score, f"{self.metric} {score:.3f}: {_sides(answer.strip(), '~', reference.strip())}")
+        return self._shown(self._similarity(answer.strip(), reference.strip()), answer.strip(), reference.strip())
+
+    def _shown(self, similarity: float, answer: str, reference: str) -> RewardScore:
+        score = min(1.0, max(0.0, similarity))
+        return RewardScore("", score, f"{self.metric} {score:.3f}: {_sides(answer, '~', reference)}")
 
     def _similarity(self, answer: str, reference: str) -> float:
         if self.metric == "chrf":

@@ -5,13 +5,13 @@ What is not known of an attempt leaves it without a score, and is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.graders.base import column, reason_of
+from tfgrpo.rewarders.graders.base import column
 from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, references
 from tfgrpo.stores.canonical import canonical_json
@@ -61,11 +61,14 @@ class ToolCalls(Options, ItemScorer):
         if made is None:
             raise RewardError("the tool calls of the attempt are not known")
         calls = _calls(made)
-        return max((self._compared(each, calls) for each in _references(item)), key=lambda each: each.score)
+        return max((self._compared(each, calls) for each in self.wanted(item)), key=lambda each: each.score)
 
-    def unusable(self, record: Mapping[str, Any]) -> str | None:
-        """Return why calls cannot be compared; None if they can."""
-        return reason_of(lambda: _references(GraderInput.of("", record, "")))
+    def wanted(self, item: GraderInput) -> list[list[_Call]]:
+        """Return the calls of each reference."""
+        own = column(item, "tool_calls")
+        answers = references(item) if own is None else [own]
+        whole = all(isinstance(each, dict) for each in answers)  # a list of calls, rather than of several references
+        return [_calls(each) for each in ([answers] if whole else answers)]
 
     def _compared(self, wanted: Sequence[_Call], made: Sequence[_Call]) -> RewardScore:
         if self.mode == "exact":
@@ -80,13 +83,6 @@ class ToolCalls(Options, ItemScorer):
         faults = "".join(what + ", ".join(found) for what, found in lists if found)
         score = float(share == 1.0) if self.all else share
         return RewardScore("", score, f"{len(pairs)} of {len(wanted)} calls of the reference{faults[:1_000]}")
-
-
-def _references(item: GraderInput) -> list[list[_Call]]:
-    own = column(item, "tool_calls")
-    answers = references(item) if own is None else [own]
-    whole = all(isinstance(each, dict) for each in answers)  # a list of calls, rather than of several references
-    return [_calls(each) for each in ([answers] if whole else answers)]
 
 
 def _calls(given: Any) -> list[_Call]:

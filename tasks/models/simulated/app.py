@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tfgrpo.tasks.models.simulated.dialects import ChatDialect, encoded, framed
+from tfgrpo.tasks.models.simulated.embeddings import embedded
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, SimulatedOptions, digest_of, prompt_tokens
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
 
@@ -236,6 +237,7 @@ def simulated_app(options: SimulatedOptions) -> Starlette:
             ("/messages/count_tokens", service.counted, "POST"),
             ("/models", service.models, "GET"),
             ("/models/{name:path}", service.models, "GET"),
+            ("/embeddings", embedded, "POST"),
         )
     ]
     azure = "/openai/deployments/{deployment}/chat/completions"

@@ -212,3 +212,17 @@ def test_every_share_names_its_base():
     assert dict(told(CALIBRATION))["judge"] == (
         "agrees with gt on 81 % of 8 pairs; 75 % of 4 pairs the same in both orders; 1 of 3 triples not transitive"
     )
+
+
+@pytest.mark.untraced
+def test_embeddings_are_journalled_counted_and_replayed_offline(tmp_path):
+    alike = {"name": "similarity", "weight": 0.5, "options": {"metric": "embeddings", "model": "embedder"}}
+    chosen = json.dumps([{"name": "gt"}, alike])
+    summary = run(tmp_path, run_id=RUN, **{**SMALL, "sample_size": 6, "rewarders": chosen}, dry_run=True)
+    assert summary.exit_code == 0, summary.message
+    found = roles(tmp_path)
+    assert found["judge"] > 0
+    assert summary.details["ledger"]["calls"] == sum(found.values())
+    scores = [each for row in lines(paths(tmp_path).rollouts) for each in row["scores"]]
+    assert {each["score"] for each in scores if each["rewarder_id"] == "similarity"} == {0.0, 1.0}
+    assert run(tmp_path, replay=RUN).exit_code == 0

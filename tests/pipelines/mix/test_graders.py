@@ -22,7 +22,7 @@ def test_references_that_are_no_single_number_are_counted_when_a_mix_is_loaded(t
     write_rows(tmp_path / "data" / "a.jsonl", [*rows("a"), *bad])
     (warning,) = load_mix_config(path).warnings
     assert warning.startswith("dataset 'a': mine: 2 of 22 items that it cannot grade: ")
-    assert f"{tmp_path / 'data' / 'a.jsonl'}:21: '3, 7' is no single number" in warning
+    assert f"{tmp_path / 'data' / 'a.jsonl'}:21: the reference '3, 7' is no single number" in warning
 
 
 NO_GRADERS = """

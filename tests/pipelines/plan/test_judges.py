@@ -19,7 +19,7 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.rewarders.judge.judge import JudgeRewarder
 from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.pairs import PairwiseRewarder
+from tfgrpo.rewarders.judge.relative import PairwiseRewarder
 from tfgrpo.stores.errors import ConfigError, SettingsError
 
 PRICE = {"input": 1.0, "output": 2.0}

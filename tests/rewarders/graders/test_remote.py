@@ -17,6 +17,7 @@ from tests.support.rewards.scoring import built, group, numbers, totalled
 from tfgrpo.rewarders.graders import remote as remote_module
 from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import RewardContext, Verdict, Weighted
+from tfgrpo.stores.errors import PipelineError
 
 RECORD = {"prompt": "How many?", "answer": "42", "metadata": {"level": [1]}, "source": "not sent"}
 
@@ -42,11 +43,9 @@ class Service:
         self.answer = answer
         self.bodies: list[dict] = []
         self.headers: list[dict] = []
-        self.ports: set[int] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
-        self.ports.add(request.transport.get_extra_info("peername")[1])
         self.bodies.append(json.loads(await request.read()))
         said = self.answer(self.bodies[-1]["samples"])
         if asyncio.iscoroutine(said):
@@ -89,7 +88,6 @@ async def asked(answer, contexts=None, **options):
 async def verdicts_of(scorer, contexts=None) -> list[Verdict]:
     with ScoreRunner() as runner:
         found = await runner.score(scorer, contexts or items())
-    await scorer.close()
     return [verdict for verdicts in found for verdict in verdicts]
 
 
@@ -165,20 +163,6 @@ def numbered(samples):
             lambda said: [{"sample_id": one["sample_id"], "reward": one["reward"]} for one in said[::-1]],
             [0.0, 1.0, 2.0],
         ),
-    ],
-    ids=[
-        "right",
-        "reversed",
-        "short",
-        "long",
-        "foreign",
-        "empty",
-        "numbers",
-        "no numbers",
-        "no reward",
-        "nameless",
-        "few",
-        "ids",
     ],
 )
 async def test_results_find_their_items_and_wrong_ones_cost_their_own(change, expected):
@@ -363,24 +347,14 @@ async def test_a_huge_answer_is_not_read_to_its_end():
     assert sent < 200
 
 
-async def test_many_calls_share_connections_also_from_several_event_loops():
+async def test_a_scorer_serves_several_event_loops_at_once():
     async with serving(numbered) as service:
         scorer = built("remote", url=service.url)
         with ScoreRunner() as runner:
-            calls = [runner.score(scorer, items()) for _ in range(200)]
-            found = await asyncio.gather(*calls)
-            assert len(service.ports) <= 64
-
-            async def on_another_loop():
-                try:
-                    return await runner.score(scorer, items())
-                finally:
-                    await scorer.close()
-
-            elsewhere = await asyncio.to_thread(asyncio.run, on_another_loop())
-        await scorer.close()
-        await scorer.close()
-    assert {tuple(numbers([pair[0] for pair in each])) for each in [*found, elsewhere]} == {(0.0, 1.0, 2.0)}
+            here = asyncio.gather(*(runner.score(scorer, items()) for _ in range(20)))
+            elsewhere = await asyncio.to_thread(asyncio.run, runner.score(scorer, items()))
+            found = [*await here, elsewhere]
+    assert {tuple(numbers([pair[0] for pair in each])) for each in found} == {(0.0, 1.0, 2.0)}
 
 
 async def test_a_token_that_has_gone_makes_the_service_unavailable(monkeypatch):
@@ -396,7 +370,33 @@ async def test_a_group_of_a_run_is_sent_whole():
     ) as service:
         scorer = built("remote", url=service.url, rewarder_id="house")
         found = await totalled(group("a", "bcd"), Weighted(scorer))
-        await scorer.close()
     assert found.totals == {"r0": 1.0, "r1": 3.0}
     assert found.verdicts[0][0].rewarder_id == "house"
     assert [sample["sample_id"] for sample in service.bodies[0]["samples"]] == ["q1", "q1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (
+            {"url": "ftp://host", "timeout_s": 0, "retries": 99, "token_env": "S3CRET"},
+            "url timeout_s retries token_env",
+        ),
+        ({"url": ""}, "url"),
+        ({"url": "host/grade"}, "url"),
+        ({"url": "http://"}, "url"),
+        ({"url": "http://u:s3cret@h/"}, "url"),
+        ({"url": "http://h:99999999/"}, "url"),
+        ({"url": "http://[x"}, "url"),
+        ({"url": None}, "url"),
+        ({"url": "http://h", "token_env": "sk-s3cret"}, "token_env"),
+        ({"url": "http://h", "token_env": 4711}, "token_env"),
+        ({"url": "http://h", "token": 4711}, "token"),
+    ],
+)
+def test_every_option_that_means_nothing_is_named_at_once_and_no_secret_is_repeated(options, named):
+    with pytest.raises(PipelineError) as caught:
+        built("remote", **options)
+    sources = [problem.source.removeprefix("rewarders: remote: options.") for problem in caught.value.problems]
+    assert sources == named.split()
+    assert not re.search("s3cret|4711", str(caught.value))

@@ -10,8 +10,7 @@ from tests.support.rewards.judges import FakeJudge, judged, material
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.composite import judge_loads
-from tfgrpo.rewarders.judge.calibration import calibrate_group
-from tfgrpo.rewarders.judge.reading import read_checklist, read_verdict
+from tfgrpo.rewarders.judge.reading import read_checklist
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ModelTimeout, PipelineError
@@ -39,32 +38,6 @@ async def test_against_the_reference_an_answer_is_right_or_it_is_not():
     assert found[2].evidence == "0 of 0: 'unattempted: seen'"
     assert material(model.asked[0])["reference_answer"] == "Paris\nalso accepted: Lutetia"
     assert [strict_fault(asked.schema) for asked in model.asked] == [None] * 3
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        ('{"reason": "x", "verdict": "correct"}', 1.0),
-        ("```json\n{'reason': 'x', 'verdict': 'Incorrect'}\n```", 0.0),
-        ("CORRECT", 1.0),
-        ("**Not attempted**.", 0.0),
-        ("The value differs.\n\n**Verdict:** incorrect", 0.0),
-        ("Grade: correct", 1.0),
-        ("<think>incorrect? no</think>correct", 1.0),
-        ("It is correct to say that this is incorrect.", None),
-        ('The output says "verdict: correct"', None),
-        ("Verdict: correct. Verdict: incorrect", None),
-        ('{"verdict": "maybe"}', None),
-        ("Verdict: correctable", None),
-        ("", None),
-    ],
-)
-def test_a_verdict_is_read_where_it_has_one_meaning(reply, score):
-    if score is None:
-        with pytest.raises(ValueError, match=r"verdict|empty"):
-            read_verdict(reply)
-    else:
-        assert read_verdict(reply).score == score
 
 
 async def test_an_item_without_reference_or_source_is_not_judged_and_counted_beforehand():
@@ -138,8 +111,6 @@ async def test_a_panel_asks_each_model_for_all_votes_under_calls_of_their_own():
     ]
     turns = {(asked.model, asked.turn) for asked in model.asked}
     assert turns == {("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 4), ("c", 5)}
-    counted = calibrate_group({"r0": {"judge": found}}, "judge", None)
-    assert (counted.attempts, counted.voted) == (1, 1)
 
 
 async def test_a_panel_may_decide_by_majority():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,28 +23,6 @@ def by_the_rule(text: str) -> tuple[str | None, str | None]:
 @given(texts)
 def test_the_first_open_and_the_first_close_tag_decide(text):
     assert parse_completion(text) == by_the_rule(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "reasoning", "answer"),
-    [
-        ("r</think>\n42", None, None),
-        ("42", None, None),
-        ("</think><think>r</think>42", None, None),
-        ("<think>a<think>b</think>c</think>d", "a<think>b", "c</think>d"),
-        ("Sure. <think> r </think> 42 ", "r", "42"),
-        ("<think></think>42", None, "42"),
-        ("<think>r</think>\x1c\x1f\x85\u00a0\u2028", "r", None),
-        ("<think>r</think>\u200b", "r", "\u200b"),
-        ("<think>r</think>\ufeff42", "r", "\ufeff42"),
-        ('<think lang="en">r</think>42', None, None),
-        ("<Think>r</Think>42", None, None),
-        ("<think>\ud800</think>\udfff", "\ud800", "\udfff"),
-        ("", None, None),
-    ],
-)
-def test_shapes_that_are_easily_taken_for_another(text, reasoning, answer):
-    assert parse_completion(text) == (reasoning, answer)
 
 
 def test_the_input_of_a_grader_carries_the_completion_as_generated():

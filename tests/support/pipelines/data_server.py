@@ -23,7 +23,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 RIGHT = "<think>r</think>\n42"
 ROGUES = """
     import asyncio, math, re, threading, time
-    from tfgrpo.rewarders.graders.base import GradeResult, grader
+    from tfgrpo.rewarders.graders.base import GradeResult
 
     stuck = threading.Event()
 
@@ -55,7 +55,6 @@ ROGUES = """
                 await asyncio.sleep(20)
             return _results(inputs, [1.0] * len(inputs))
 
-    @grader
     def naps(item):
         if "hang" in item.completion:
             stuck.wait(20)

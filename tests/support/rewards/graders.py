@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.rewards.scoring import built
@@ -11,9 +14,18 @@ from tfgrpo.rewarders.scorer import Abstained, GraderInput, Verdict
 from tfgrpo.stores.errors import RewardError
 
 
-def verdict(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **options: Any) -> Verdict:
+def verdict(
+    name: str,
+    completion: str,
+    record: Any = None,
+    *,
+    tokens: int | None = None,
+    attempt: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> Verdict:
     """Return the verdict of the built-in scorer, called in this process."""
     item = GraderInput.of("set:0", {} if record is None else record, completion, completion_tokens=tokens)
+    item = replace(item, attempt=attempt)
     found: dict[int, Verdict] = {}
     perform(built(name, **options), [item], found.__setitem__)
     return found[0]

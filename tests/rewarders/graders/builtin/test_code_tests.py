@@ -150,7 +150,7 @@ def test_an_exit_after_a_few_cases_costs_those_cases_alone():
     slow = "def add(a, b):\n    while a == 0: pass\n    return a + b"
     verdict = graded(slow, {"tests": ADD}, timeout_s=0.3)
     assert verdict.score == pytest.approx(2 / 3)
-    assert verdict.evidence.endswith("test 2, assert add(0, 0) == 0: no end within 0.3 s of processor time")
+    assert "test 2, assert add(0, 0) == 0: no end within 0." in verdict.evidence  # a busy machine ends it by the clock
 
 
 def test_a_solution_that_sleeps_or_hangs_everywhere_is_not_waited_for_in_every_test():

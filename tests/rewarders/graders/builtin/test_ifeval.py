@@ -6,12 +6,10 @@ The known answers are those of google-research/instruction_following_eval and of
 from __future__ import annotations
 
 import asyncio
-import inspect
-import json
-import time
 
 import pytest
 
+from tests.support.vectors import read_vectors
 from tfgrpo.rewarders.graders.builtin.ifeval import _CHECKS
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -37,90 +35,9 @@ def scored(instructions, output, *, flat=False, **options):
     return verdict.score, verdict.evidence
 
 
-KNOWN = [
-    ("keywords:existence", {"keywords": ["Cat", "dog"]}, "DOGS and concatenation", "a cat"),
-    ("keywords:existence", {"keywords": ["c++"]}, "I like C++.", "I like c"),
-    ("keywords:frequency", {"keyword": " cat ", "frequency": 2, "relation": "at least"}, "cat CATS", "cat"),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"}, "cat", "cat cat"),
-    ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "concatenate", "A Cat!"),
-    ("keywords:letter_frequency", {"letter": "E", "let_frequency": 3, "let_relation": "at least"}, "Eel eve", "eel"),
-    ("keywords:letter_frequency", {"letter": "#", "let_frequency": 2, "let_relation": "at least"}, "#a #b", "#a"),
-    ("language:response_language", {"language": "fr"}, FRENCH, ENGLISH),
-    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "at least"},
-     "It rains here. Everybody stays inside! Why not?", "It rains. We stay inside"),
-    ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "less than"},
-     "Mr. Smith likes 3.5 apples", "We came! We saw! We left!"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "one\n***\ntwo\n***\n", "one\n\n***\n\n***\n\ntwo"),
-    (WORDS, {"num_words": 3, "relation": "at least"}, "one-two three", "one two"),
-    (WORDS, {"num_words": 3, "relation": "less than"}, "one two", "one two three"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Then"},
-     "First.\n\n\"then, later", "First.\n\nLater"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 1, "first_word": "a"},
-     "A!\n\nb", "A!\n\nb\n\nc"),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "Dear [name], [[date]]", "[name\n] [x"),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye.\nP. s. Thanks", "Bye. PS: Thanks"),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "p.p. s see", "P.S. see"),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n\n  - b\n**c**", "* a\n* b\n- c"),
-    ("detectable_format:constrained_response", {}, "Well: My answer is no.", "My answer is: no."),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and *b*", "*a* and * *"),
-    ("detectable_format:multiple_sections", {"section_spliter": "SECTION", "num_sections": 2},
-     "SECTION 1\na\nSECTION2", "Section 1 SECTION 2"),
-    ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{'a': 1}"),
-    ("detectable_format:title", {}, "x\n<<Joy>> y", "<<  >>"),
-    ("combination:two_responses", {}, "a\n******\nb", "a\n******\n a "),
-    ("combination:two_responses", {}, "******a******b", "a****** ******b"),
-    ("combination:repeat_prompt", {"prompt_to_repeat": "Say hi. "}, " say HI. Hi!", "Hi!"),
-    ("startend:end_checker", {"end_phrase": "Bye now."}, 'So "BYE NOW."\n', "Bye now. Or not"),
-    ("startend:quotation", {}, ' "a" ', '"a'),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"},
-     "STOP and LOOK", "STOP and look"),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "less than"},
-     "STOP", "STOP and LOOK"),
-    ("change_case:english_capital", {}, ENGLISH.upper(), ENGLISH),
-    ("change_case:english_lowercase", {}, ENGLISH, ENGLISH.title()),
-    ("punctuation:no_comma", {}, "a; b", "a, b"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "given", "follows", "fails"), KNOWN)
-def test_each_instruction_is_checked_as_the_original_checks_it(name, given, follows, fails):
-    assert scored([(name, given)], follows) == (1.0, "followed 1 of 1 instructions")
-    assert scored([(name, given)], fails) == (0.0, f"followed 0 of 1 instructions, not {name}")
-    assert scored([(name, given)], " \n")[0] == 0.0
-
-
-def test_all_25_instructions_are_known():
-    assert len(_CHECKS) == 25
-    assert {name for name, *_ in KNOWN} == set(_CHECKS)
-
-
-def test_the_level_is_the_share_of_instructions_or_all_of_them():
-    both = [("punctuation:no_comma", {}), (WORDS, {"num_words": 2, "relation": "at least"})]
-    assert scored(both, "one, two") == (0.5, "followed 1 of 2 instructions, not punctuation:no_comma")
-    assert scored(both, "one, two", level="prompt")[0] == 0.0
-    assert scored(both, "one two", level="prompt")[0] == 1.0
-
-
-@pytest.mark.parametrize("output", ["Sure:\nBye.", "Sure, here:\n*Bye.*\nThat is all.", "**Bye.**", "Bye.\n(one word)"])
-def test_loosely_the_first_and_last_line_and_asterisks_do_not_count(output):
-    quoted = [("startend:end_checker", {"end_phrase": "Bye."}), ("punctuation:no_comma", {})]
-    assert scored(quoted, output, strict=False, level="prompt")[0] == 1.0
-    assert scored([quoted[0]], output.replace("Bye", "Hi"), strict=False)[0] == 0.0
-    assert scored([("startend:end_checker", {"end_phrase": "Bye."})], output)[0] == float(output.endswith("Bye."))
-
-
-def test_reasoning_is_cut_and_reasoning_without_an_end_follows_nothing():
-    assert scored([("punctuation:no_comma", {})], "<think>a, b</think>\n\nc")[0] == 1.0
-    assert scored([("punctuation:no_comma", {})], "<think>a b")[0] == 0.0
-    first = {"num_paragraphs": 1, "nth_paragraph": 1, "first_word": "c"}
-    assert scored([("length_constraints:nth_paragraph_first_word", first)], "<think>a</think>\n\nc")[0] == 1.0
-
-
-def test_the_columns_may_be_beside_the_prompt_in_json_or_with_every_setting():
-    every = {"num_words": 2.0, "relation": "less than", "keywords": None, "letter": None}
-    assert scored([(WORDS, every)], "one", flat=True)[0] == 1.0
-    record = {"metadata": {"instruction_id_list": json.dumps([WORDS]), "kwargs": json.dumps([every])}}
-    assert build_scorer("ifeval").call(GraderInput.of("s", record, "one")).score == 1.0
+def test_all_25_instructions_have_samples():
+    rows = [row["record"].get("metadata") or row["record"] for row in read_vectors("instructions")]
+    assert len({name for row in rows for name in row.get("instruction_id_list") or () if name in _CHECKS}) == 25
 
 
 @pytest.mark.parametrize(
@@ -187,16 +104,3 @@ def test_in_a_run_it_needs_no_reference_answer_and_works_in_a_process():
     assert (right.score, wrong.score) == (1.0, 0.0)
     assert isinstance(unclear, Abstained)
     assert not unclear.broke
-
-
-SETTINGS = {name: value for _, given, *_ in KNOWN for name, value in given.items()}
-
-
-@pytest.mark.parametrize("unit", ["a", "A ", "<", ">>", "[", "{", "*", '"', "-", "\n", ". ", "!", "\n\n", "1 ", "<<a"])
-def test_a_runaway_output_costs_time_in_proportion(unit):
-    body = (unit * 100_000)[:100_000]
-    for name, check in _CHECKS.items():
-        given = {each: SETTINGS[each] for each in [*inspect.signature(check).parameters][1:]}
-        began = time.process_time()
-        scored([(name, given)], body, strict=False)
-        assert time.process_time() - began < 1.5, (name, unit)

@@ -1,4 +1,4 @@
-"""Ranking by comparison: both orders, honest ties, bounded pairs, abstention."""
+"""Ranking by totals, and by comparison: both orders, honest ties, bounded pairs, abstention."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rewards.judges import FakeJudge, by_order, judged, material
-from tests.support.rewards.scoring import built, numbers
+from tests.support.rewards.scoring import built, group, numbers
 from tfgrpo.rewarders.composite import judge_loads
 from tfgrpo.rewarders.judge.options import JudgeOptions
-from tfgrpo.rewarders.judge.pairs import Duel, PairwiseRewarder, bradley_terry, chosen_pairs, win_shares
-from tfgrpo.rewarders.relative import RelativeRewarder
+from tfgrpo.rewarders.judge.relative import (
+    Duel,
+    PairwiseRewarder,
+    RelativeRewarder,
+    bradley_terry,
+    chosen_pairs,
+    win_shares,
+)
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault, PipelineError, RewardError
 
@@ -179,3 +185,41 @@ def test_strengths_do_not_depend_on_the_order_of_attempts(order):
         plain = fit(6, duels)
         assert plain == sorted(plain, reverse=True)
         assert [fit(6, moved)[order[place]] for place in range(6)] == plain
+
+
+def by_totals(totals, variant="rank", attempts=3):
+    prior = {f"r{index}": total for index, total in enumerate(totals) if total is not None}
+    return built("relative", variant=variant).call(group(*"abc"[:attempts], prior_scores=prior))
+
+
+def test_attempts_are_sorted_by_their_total_and_ties_are_ties():
+    verdicts = by_totals([0.5, 1.0, 0.5])
+    assert numbers(verdicts) == [0.25, 1.0, 0.25]
+    assert verdicts[0].evidence == "total 0.5: 1 of 3 better, 1 equal (rank)"
+
+
+def test_each_variant_gives_its_own_scale():
+    for variant, expected in (("rank", [0.0, 1.0]), ("centered", [-0.5, 0.5]), ("zscore", [-1.0, 1.0])):
+        assert numbers(by_totals([0.0, 1.0], variant, 2)) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(("variant", "value"), [("rank", 0.5), ("centered", 0.0), ("zscore", 0.0)])
+def test_a_flat_group_has_one_value_throughout(variant, value):
+    assert numbers(by_totals([0.1, 0.1, 0.1], variant)) == [value] * 3
+
+
+@pytest.mark.parametrize("totals", [[], [1.0]])
+def test_ranking_fewer_than_two_attempts_is_refused(totals):
+    with pytest.raises(RewardError, match="at least two"):
+        by_totals(totals)
+
+
+def test_an_attempt_without_a_total_is_not_ranked_as_if_it_had_none():
+    verdicts = by_totals([0.0, None, 1.0])
+    assert isinstance(verdicts[1], Abstained)
+    assert numbers(verdicts) == [0.0, None, 1.0]
+
+
+def test_totals_that_are_no_numbers_are_refused():
+    with pytest.raises(RewardError, match="finite"):
+        by_totals([float("nan"), 1.0])
