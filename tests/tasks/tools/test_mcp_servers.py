@@ -185,12 +185,12 @@ def test_every_server_that_cannot_be_used_is_one_clear_error(server, settings):
 
 
 @pytest.mark.parametrize(("entry", "said"), [
-    ([], "no object"), ({}, "neither command nor url, or both"), ({"command": ["true"]}, "neither command nor url, or both"),
+    ([], "valid dictionary"), ({}, "neither command nor url, or both"), ({"command": ["true"]}, "command: .*valid string"),
     ({"command": "no-such-program"}, "'no-such-program' is not found"), ({"url": "ftp://x"}, "no http address"),
-    ({"url": "ftp://x", "command": None}, "no http address"), ({"command": "true", "args": "x"}, "args is no list"),
-    ({"command": "true", "env": {"A": 1}}, "env is no object of texts"),
+    ({"url": "ftp://x", "command": None}, "no http address"), ({"command": "true", "args": "x"}, "args: .*valid tuple"),
+    ({"command": "true", "env": {"A": 1}}, r"env\.A: .*valid string"),
     ({"url": "http://x", "type": "sse"}, "streamable HTTP"),
-    ({"url": "http://x", "headers": {"a": "env:NOT_SET_HERE"}}, "NOT_SET_HERE, which is not set"),
+    ({"url": "http://x", "headers": {"a": "env:NOT_SET_HERE"}}, "NOT_SET_HERE is not set"),
 ])  # fmt: skip
 def test_a_faulty_entry_is_named_before_anything_is_started(entry, said, settings, monkeypatch):
     monkeypatch.setattr(mcp_servers, "find_spec", lambda name: name)
