@@ -98,7 +98,8 @@ class TimesOut:
 
 async def test_an_actor_that_breaks_its_promise_fails_alone(tmp_path):
     rollout = await run_rollout(kit.spec(), 0, kit.runtime(lambda *_: "7", tmp_path, actor=TimesOut()))
-    assert (rollout.loss.error_type, rollout.loss.reason) == ("ActorError", "its own limit")
+    assert rollout.loss.error_type == "ActorError"
+    assert "its own limit" in rollout.loss.reason
 
 
 @pytest.mark.parametrize("agent", [rogues.swallows_cancellation, rogues.answers_when_cancelled])
