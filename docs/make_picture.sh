@@ -17,8 +17,14 @@ picture() {
 
 run --run-id picture
 picture report tfgrpo-learning/runs/picture "${SIZE:-1100,900}"
-for night in 1 2 3 4 5 6; do
-  drift=$([ "$night" -gt 3 ] && echo 3 || echo 99)
-  run --task-id nights --run-id "night-$night" --sample-size 40 --set simulated.effect=25 --set tfgrpo.seed=3 --set simulated.drift="$drift"
-done
+root="$PWD"
+(cd "$work" && PYTHONPATH="$root" PREFECT_HOME="$work/prefect" "$python" - <<'END'
+import tfgrpo
+from benchmarks.dials import dialled
+
+for night in range(1, 7):
+    with dialled(effect=25.0, drifted=night > 3):
+        tfgrpo.learn(dry_run=True, seed=3, sample_size=40, out="out", task_id="nights", run_id=f"night-{night}")
+END
+)
 picture nights nights/runs/night-6 "${SIZE:-1100,1230}"

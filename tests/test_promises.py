@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.support.models.faults import broken_calls
 from tests.support.runs.settings_probe import TINY, SettingsProbe, TinyRun, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -225,9 +226,8 @@ def test_no_record_shows_the_key_that_foreign_code_tells(
 
 
 def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
-    run = probe.tiny_run(
-        {"simulated.faults": '{"truncated": 1.0}', "tfgrpo.max_lost_share": "1.0", "tfgrpo.allow_zero": "on"}
-    )
+    with broken_calls(truncated=1.0):
+        run = probe.tiny_run({"tfgrpo.max_lost_share": "1.0", "tfgrpo.allow_zero": "on"})
     assert "brought a reward" in run.manifest["message"]
     assert run.metrics
     assert all(row["reward_mean"] is None for row in run.metrics)

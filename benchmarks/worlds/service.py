@@ -1,7 +1,7 @@
 """Let the product itself learn for some nights on the simulated service and measure what it serves.
 
 ``tfgrpo.learn`` as it ships, with its prompts and parsers, in process: unlike in the sketched worlds, reflection and
-curation read text. The dials of the simulated model make the worlds. What is served is measured without noise, on items
+curation read text. Dials of the simulated model make the worlds. What is served is measured without noise, on items
 that no night has seen, with the same draws for every prompt.
 """
 
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 import tfgrpo
+from benchmarks.dials import DialledEngine, Dials, dialled
 from benchmarks.generated_items import generate_items
 from benchmarks.worlds.figures import Figure, figure
 from tfgrpo.prompt_packs.inject import render_pack
@@ -23,10 +24,8 @@ from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.experiences.record import Polarity
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.engine import act, turned_rules
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody
 from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 SEEDS: Final = 5
 NIGHTS: Final = 6
@@ -40,9 +39,10 @@ _WORLDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "noisy": {"label_noise": 0.15},
     "small": {"effect": 5.0},
     "misjudged": {"misjudged": 0.2},
-    "drift": {"drift": DRIFT},
-    "unlearnable": {"world": "unlearnable", "attention": 0.01},
+    "drift": {},
+    "unlearnable": {"attention": 0.01},
 }
+"""Dials; in ``drift`` the rules turn after ``DRIFT`` nights, ``unlearnable`` is a world of the product."""
 WORLDS: Final = tuple(_WORLDS)
 
 
@@ -62,23 +62,18 @@ class Served:
 
 def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Served:
     """Learn for some nights on one task. Seeds are paired over the worlds."""
-    dials = dict(_WORLDS[world])
-    settings = {f"simulated.{name}": value for name, value in (dials | {"seed": seed}).items()}
+    options = SimulatedOptions(world="unlearnable" if world == "unlearnable" else "arithmetic", seed=seed)
+    settings = {"simulated.world": options.world, "simulated.seed": seed}
     nothing = render_pack(load_prompt_pack("arithmetic"))
     gains, lessons, wrong, in_force, calls = [], [], [], 0, 0
     with tempfile.TemporaryDirectory() as out:
         for night in range(nights):
-            result = tfgrpo.learn(
-                settings=settings,
-                dry_run=True,
-                seed=seed,
-                sample_size=items,
-                out=out,
-                task_id="served",
-                run_id=f"night-{night}",
-            )
+            dials = {**_WORLDS[world], "drifted": world == "drift" and night >= DRIFT}
+            asked: dict[str, Any] = {"task_id": "served", "run_id": f"night-{night}", "sample_size": items}
+            with dialled(**dials):
+                result = tfgrpo.learn(settings=settings, dry_run=True, seed=seed, out=out, **asked)
             served = tfgrpo.prompt("served", out=out)
-            truth = SimulatedOptions(**{**dials, "label_noise": 0.0, "misjudged": 0.0}, seed=seed, night=night)
+            truth = DialledEngine(options, Dials(**{**dials, "label_noise": 0.0, "misjudged": 0.0}))
             gains.append(_success(served, truth) - _success(nothing, truth))
             taught = lessons_in(served)
             lessons.append(len(taught))
@@ -88,16 +83,15 @@ def serve(world: str, seed: int, nights: int = NIGHTS, items: int = ITEMS) -> Se
     return Served(tuple(gains), tuple(lessons), tuple(wrong), in_force, calls)
 
 
-def _success(system: str, truth: SimulatedOptions) -> float:
+def _success(system: str, truth: DialledEngine) -> float:
     """Return the true success of a prompt, in points of 100."""
-    world = open_world(truth.world)
-    right = 0
-    for number, prompt in enumerate(_fresh(truth.world, truth.seed)):
+    right, options = 0, truth.options
+    for number, prompt in enumerate(_fresh(options.world, options.seed)):
         messages = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
         body = ChatBody.model_validate({"model": MODEL_NAME, "messages": messages, "temperature": _TEMPERATURE})
-        draws = random.Random(derive_seed(truth.seed, "served", number))
-        puzzle = world.puzzle.recognise(prompt)
-        right += puzzle is not None and puzzle.agrees(act(world, body, truth, draws).text)
+        draws = random.Random(derive_seed(options.seed, "served", number))
+        puzzle = truth.world.puzzle.recognise(prompt)
+        right += puzzle is not None and puzzle.agrees(truth.act(body, draws).text)
     return 100.0 * right / _FRESH
 
 
@@ -106,13 +100,11 @@ def _fresh(world: Any, seed: int) -> Sequence[str]:
     return [item["prompt"] for item in generate_items(world, _FRESH, seed=1_000 + seed)]
 
 
-def _helps(polarity: Polarity, text: str, truth: SimulatedOptions) -> bool:
+def _helps(polarity: Polarity, text: str, truth: DialledEngine) -> bool:
     """Return whether a lesson says the right thing about a pitfall as the rules are this night."""
-    drifted = truth.drift is not None and truth.night >= truth.drift
-    turned = turned_rules(truth.world, truth.seed) if drifted else frozenset[str]()
-    stances = open_world(truth.world).lexicon.stances(polarity, text)
-    helping = [stance == (-1 if name in turned else 1) for name, stance in stances.items()]
-    return truth.world != "unlearnable" and bool(helping) and all(helping)
+    stances = truth.world.lexicon.stances(polarity, text)
+    helping = [stance == (-1 if name in truth.turned else 1) for name, stance in stances.items()]
+    return truth.world.name != "unlearnable" and bool(helping) and all(helping)
 
 
 def measure_service(executor: Executor, seeds: int = SEEDS, nights: int = NIGHTS) -> Mapping[str, Sequence[Served]]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,12 +26,8 @@ _PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
 class ServerOptions:
     """Options of a server's connections."""
 
-    http: Any = "h11"
-    """Uvicorn's HTTP protocol, by name or as a class."""
     shutdown_s: int = 5
     """Most seconds for requests to end at a shutdown."""
-    on_shutdown: Callable[[], None] | None = None
-    """Called first at a shutdown, to release requests that would wait for ever."""
     on_signal: Callable[[], None] | None = None
     """Called by the handler of a signal that ends the server."""
 
@@ -66,11 +62,6 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.ready.set()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._options.on_shutdown is not None:
-            self._options.on_shutdown()
-        await super().shutdown(sockets)
-
 
 async def serve(
     app: ASGIApp, host: str, port: int, ready: Callable[[str], None], options: ServerOptions = _DEFAULT
@@ -100,7 +91,7 @@ async def _started(
     with bound_socket(host, port) as listening:
         config = uvicorn.Config(
             app,
-            http=options.http,
+            http="h11",
             ws="none",
             lifespan="off",
             log_config=None,

@@ -5,7 +5,6 @@ Keys are named, never stored: a value that looks like a key is refused.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -18,8 +17,7 @@ from tfgrpo.pipelines.settings.addresses import (
     looks_like_a_key,
     refuse_secrets,
 )
-from tfgrpo.pipelines.settings.base import Fraction, Section, Text, option
-from tfgrpo.stores.text import did_you_mean
+from tfgrpo.pipelines.settings.base import Section, Text, option
 
 LEARNER_TOKENS: Final = 8_192
 """Completion tokens of one reflection, curation or shortening, without ``model.reflection.max_tokens``: reasoning models
@@ -166,23 +164,6 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
-FAULT_KINDS: Final = ("rate_limit", "server_error", "hang", "reset", "bad_json", "empty", "truncated")
-
-
-def _check_kind(value: str) -> str:
-    if value not in FAULT_KINDS:
-        raise ValueError(did_you_mean(value, FAULT_KINDS))
-    return value
-
-
-def _check_shares(value: dict[str, float]) -> dict[str, float]:
-    total = math.fsum(value.values())
-    if total > 1.0:
-        kinds = " and ".join(kind for kind, share in value.items() if share > 0.0)
-        raise ValueError(f"shares that sum to at most 1; those of {kinds} sum to {total:g}")
-    return value
-
-
 class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
@@ -193,20 +174,3 @@ class SimulatedSettings(Section):
     """Seed of the simulated model, separate from the seed of the run."""
     latency_s: float = Field(default=0.0, ge=0.0)
     """Seconds one simulated call takes."""
-    effect: float | None = Field(default=None, ge=0.0, le=50.0)
-    """Points of 100 that right lessons about everything gain together at temperature 0.3, if the world leaves so many. None:
-    as the world is, above 40; none anyway in ``unlearnable``."""
-    attention: Fraction = 0.0
-    """Share of the right answers that each lesson in the prompt spoils."""
-    label_noise: Fraction = 0.0
-    """Share of final answers that turn out the wrong way round, whatever the work shown before: rewards with noise."""
-    drift: int | None = Field(default=None, ge=0, le=1_000_000)
-    """Nights (``tfgrpo.night``) after which a third of the rules turn round: what helped harms. None: never."""
-    misjudged: Fraction = 0.0
-    """Share of reflections that take the better attempts for the worse and so name the wrong direction."""
-    faults: Annotated[dict[Annotated[str, AfterValidator(_check_kind)], Fraction], AfterValidator(_check_shares)] = (
-        Field(default_factory=dict)
-    )
-    """Share of calls that fail, by kind: ``rate_limit`` (status 429 with Retry-After), ``server_error`` (500), ``hang``
-    (no answer), ``reset`` (a broken connection), ``bad_json`` (a body that is not JSON), ``empty`` (a reply without
-    text), ``truncated`` (one cut off at the token limit)."""

@@ -51,8 +51,7 @@ class _Finished:
         usage = asdict(Usage.total(self.calls))
         del usage["cost_usd"]
         tally = {**usage, "costs": [call.cost_usd for call in self.calls]}
-        # Tool calls are among the frames; readers of older journals expect the list.
-        return {"trajectory": asdict(self.trajectory), "events": [], "tally": tally, "latency_s": self.latency_s}
+        return {"trajectory": asdict(self.trajectory), "tally": tally, "latency_s": self.latency_s}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Finished:
@@ -63,7 +62,7 @@ class _Finished:
         counts = Usage(*(count_or_none(tally[name]) for name in ("calls", "prompt_tokens", "completion_tokens")))
         costs = (Usage(cost_usd=cost if is_cost(cost) else None) for cost in tally["costs"])
         ended = Trajectory(trajectory["output"], frames, trajectory["finish_reason"])
-        return cls(ended, (counts, *costs), value.get("latency_s"))
+        return cls(ended, (counts, *costs), value["latency_s"])
 
 
 class OwnAgent(ABC):

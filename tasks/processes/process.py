@@ -17,9 +17,8 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
 
 from tfgrpo.pipelines.settings.actor import LimitSettings
 from tfgrpo.stores.errors import ActorError
@@ -99,12 +98,10 @@ class Guard:
         limits: Limits,
         template: Path | None = None,
         wall_s: float | None = None,
-        isolated: str = "",
     ) -> Ended:
         """Run a program in a folder, filled with a copy of ``template``, to its end, for at most ``wall_s`` seconds.
 
-        Raise ``ActorError`` if it cannot be started. However this ends, no process of the group is left; with ``isolated``
-        holding ``namespaces``, of the program at all.
+        Raise ``ActorError`` if it cannot be started. However this ends, no process of the session is left.
         """
         # Of memory, DATA and not AS: language runtimes reserve far more addresses than they use.
         asked = {
@@ -115,7 +112,7 @@ class Guard:
             "CORE": 0,
         }
         held = json.dumps({name: most for name, most in asked.items() if most is not None})
-        orders = (launcher.__file__, str(self.descriptor), str(template or ""), held, isolated)
+        orders = (launcher.__file__, str(self.descriptor), str(template or ""), held)
         child = _Child(limits.output_mb * MEGABYTE)
         transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)
         group = transport.get_pid()
@@ -235,32 +232,3 @@ async def _end(group: int, child: _Child) -> None:
             await asyncio.wait([child.ended], timeout=GRACE_S)
     finally:
         signal_group(group, signal.SIGKILL)
-
-
-class Isolation(NamedTuple):
-    """What separates a Python program from this machine."""
-
-    means: str
-    """Words of ``nobody``, if this process is root, and ``namespaces``, as the launcher takes them."""
-    fault: str
-    """Why it is not all of them; empty if it is."""
-
-
-@cache
-def isolation() -> Isolation:
-    """Return the most that is possible here. It is tried once, with the Python that runs this."""
-    fault = ""
-    for means in ("nobody namespaces", "namespaces", "nobody") if os.geteuid() == 0 else ("namespaces",):
-        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder, Path(os.devnull).open("wb") as null:
-            orders = (launcher.__file__, str(null.fileno()), "", "{}", means)
-            tried = subprocess.run(  # noqa: S603
-                (*_PYTHON, *orders, *_PYTHON, "-c", ""),
-                cwd=folder,
-                capture_output=True,
-                pass_fds=(null.fileno(),),
-                check=False,
-            )
-        if tried.returncode == 0:
-            return Isolation(means, fault)
-        fault = fault or tried.stderr.decode("utf-8", "replace").strip()[-200:] or f"exit code {tried.returncode}"
-    return Isolation("", fault)

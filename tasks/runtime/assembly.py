@@ -130,7 +130,7 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
         # Imported here: a run on a real endpoint does without the simulated worlds.
         from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415
 
-        app = simulated_app(SimulatedOptions(**dict(settings.simulated), night=settings.tfgrpo.night or 0))
+        app = simulated_app(SimulatedOptions(**dict(settings.simulated)))
     return ChatClient(
         endpoint,
         open_transport(concurrency=concurrency, app=app),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from pydantic import BaseModel, Field, ValidationError
 
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -20,19 +21,46 @@ _ACCEPTED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
-    """How one server is reached: by its command, or at its address."""
+class McpServer(BaseModel, frozen=True):
+    """How one server is reached: by its command, or at its address. ``env:NAME`` among its values is a variable."""
 
     name: str
-    command: tuple[str, ...] = ()
-    """Program and arguments; empty for one with an address."""
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default={}, repr=False)
     cwd: str | None = None
     url: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Values that came from the environment."""
+    headers: dict[str, str] = Field(default={}, repr=False)
+    type: str | None = None
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the variables that have its secrets."""
+        values = (*self.env.values(), *self.headers.values())
+        return [value.removeprefix(ENV_VALUE) for value in values if value.startswith(ENV_VALUE)]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that come from the environment."""
+        return tuple(os.environ[variable] for variable in self.variables)
+
+    @staticmethod
+    def filled(values: dict[str, str]) -> dict[str, str]:
+        """Return values with those of their variables."""
+        known = {name: value.removeprefix(ENV_VALUE) for name, value in values.items() if value.startswith(ENV_VALUE)}
+        return {**values, **{name: os.environ[variable] for name, variable in known.items()}}
+
+    def faults(self) -> Iterator[str]:
+        """Yield why it cannot be started."""
+        if (self.command is None) == (self.url is None):
+            yield "neither command nor url, or both"
+        elif self.command is not None and shutil.which(self.command) is None:
+            yield f"the program {self.command!r} is not found"
+        elif self.url is not None and not self.url.startswith(("http://", "https://")):
+            yield "url is no http address"
+        if self.type == "sse":
+            yield "type sse, which is superseded by http (streamable HTTP)"
+        yield from (f"the variable {name} is not set" for name in self.variables if not os.environ.get(name))
 
 
 def read_servers(path: str) -> tuple[McpServer, ...]:
@@ -48,45 +76,14 @@ def read_servers(path: str) -> tuple[McpServer, ...]:
     for name, entry in named.items():
         if isinstance(entry, dict) and entry.get("disabled") is True:
             continue
-        faults = list(_faults(entry)) if isinstance(entry, dict) else ["no object"]
+        try:
+            servers.append(McpServer.model_validate({**entry, "name": name} if isinstance(entry, dict) else entry))
+            faults = list(servers[-1].faults())
+        except ValidationError as error:
+            first = error.errors()[0]
+            faults = [f"{'.'.join(map(str, first['loc'])) or 'the entry'}: {first['msg']}"]
         if faults:
             problems.append(Problem(SOURCE, f"the server {name!r} of {path} ({'; '.join(faults)})", _ACCEPTED))
-        else:
-            servers.append(_server(name, entry))
     if problems:
         raise SettingsError(problems)
     return tuple(servers)
-
-
-def _faults(entry: Mapping[str, Any]) -> Iterator[str]:
-    command, url = entry.get("command"), entry.get("url")
-    if isinstance(command, str) == isinstance(url, str):
-        yield "neither command nor url, or both"
-    elif isinstance(command, str) and shutil.which(command) is None:
-        yield f"the program {command!r} is not found"
-    elif isinstance(url, str) and not url.startswith(("http://", "https://")):
-        yield "url is no http address"
-    if entry.get("type") == "sse":
-        yield "type sse, which is superseded by http (streamable HTTP)"
-    args = entry.get("args", [])
-    if not (isinstance(args, list) and all(isinstance(each, str) for each in args)):
-        yield "args is no list of texts"
-    for part in ("env", "headers"):
-        values = entry.get(part, {})
-        if not (isinstance(values, dict) and all(isinstance(each, str) for each in values.values())):
-            yield f"{part} is no object of texts"
-            continue
-        unset = (name for name in _variables(values) if not os.environ.get(name))
-        yield from (f"{part} names the variable {name}, which is not set" for name in unset)
-
-
-def _variables(values: Mapping[str, str]) -> list[str]:
-    return [value.removeprefix(ENV_VALUE) for value in values.values() if value.startswith(ENV_VALUE)]
-
-
-def _server(name: str, entry: Mapping[str, Any]) -> McpServer:
-    env, headers = entry.get("env", {}), entry.get("headers", {})
-    known = {f"{ENV_VALUE}{variable}": os.environ[variable] for variable in _variables(env) + _variables(headers)}
-    filled = [{key: known.get(value, value) for key, value in values.items()} for values in (env, headers)]
-    command = (entry["command"], *entry.get("args", ())) if entry.get("command") else ()
-    return McpServer(name, command, filled[0], entry.get("cwd"), entry.get("url"), filled[1], tuple(known.values()))

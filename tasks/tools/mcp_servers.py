@@ -161,11 +161,12 @@ async def _opened(server: McpServer, errors: Any) -> AsyncIterator[mcp.Client]:
 
             # The SDK's own time limits: a server may keep a reply open.
             timeout = httpx2.Timeout(30.0, read=300.0)
-            http = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
+            http = httpx2.AsyncClient(headers=server.filled(server.headers), timeout=timeout)
             transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         else:
-            args = ["-I", "-S", guard.__file__, *server.command]
-            started = StdioServerParameters(command=sys.executable, args=args, env=dict(server.env), cwd=server.cwd)
+            args = ["-I", "-S", guard.__file__, server.command or "", *server.args]
+            env = server.filled(server.env)
+            started = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=server.cwd)
             transport = stdio_client(started, errlog=errors)
         yield await stack.enter_async_context(Client(transport))
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.dials import DialledEngine, Dials
 from benchmarks.learning import safety as safety_rows
 from benchmarks.learning.worlds import measure as measure_rows
 from benchmarks.worlds import safety, service
@@ -419,7 +420,7 @@ def test_what_the_product_serves_is_measured_after_every_night():
 def test_a_served_prompt_with_right_lessons_gains_and_after_the_drift_loses():
     pitfalls = open_world("arithmetic").pitfalls.values()
     right = with_lessons(pitfall.good_advice[0] for pitfall in pitfalls)
-    before, after = (SimulatedOptions(drift=1, night=night) for night in (0, 1))
+    before, after = (DialledEngine(SimulatedOptions(), Dials(drifted=drifted)) for drifted in (False, True))
     assert 30.0 < service._success(right, before) - service._success("", before) < 60.0
     assert service._success(right, after) < service._success(right, before) - 15.0
     helping = [[service._helps("do", p.good_advice[0].text, truth) for p in pitfalls] for truth in (before, after)]

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from tests.support.models.strict_schemas import strict_fault
 from tests.support.rewards.judges import FakeJudge, judged
 from tests.support.rewards.scoring import built, scores, totalled
 from tests.support.runs.pages import blocks, page, table
@@ -22,7 +23,6 @@ from tfgrpo.rewarders.functions import EITHER, NAMES
 from tfgrpo.rewarders.judge.options import JudgeOptions
 from tfgrpo.rewarders.registry import as_scorer, known_scorers
 from tfgrpo.rewarders.scorer import GraderInput, Weighted
-from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 PAGE = "docs/rewards.md"
 TEXT = page(PAGE)

@@ -1,12 +1,9 @@
-"""Dialects of the service: what translates a vendor's requests into chat requests, and renders completions in its form.
-
-A stream is a rendering of the finished completion.
-"""
+"""Dialects of the service; this is chat completions. A stream is a rendering of the finished completion."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from tfgrpo.tasks.models.simulated.engine import CHARS_PER_TOKEN
@@ -22,11 +19,12 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def framed(event: Event, *, cut: bool = False) -> bytes:
-    """Return a server-sent event, named by the type in its data; ``cut``: with half of its data."""
-    payload = event.encode() if isinstance(event, str) else encoded(event)
-    name = f"event: {event['type']}\n".encode() if not isinstance(event, str) and "type" in event else b""
-    return b"%sdata: %s\n\n" % (name, payload[: len(payload) // 2] if cut else payload)
+def framed(event: Event) -> bytes:
+    """Return a server-sent event, named by the type in its data."""
+    if isinstance(event, str):
+        return f"data: {event}\n\n".encode()
+    name = f"event: {event['type']}\n".encode() if "type" in event else b""
+    return b"%sdata: %s\n\n" % (name, encoded(event))
 
 
 def pieces(text: str) -> list[str]:
@@ -34,17 +32,11 @@ def pieces(text: str) -> list[str]:
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
-def assistant_turn(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a chat message of the assistant; ``calls`` as ``called`` makes them."""
-    turn: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text}
-    return {**turn, "tool_calls": list(calls)} if calls else turn
-
-
 class ChatDialect:
-    """``/chat/completions``; the other dialects are what differs from it."""
+    """``/chat/completions``; the other dialects (``translations``) are what differs from it."""
 
     def translated(self, value: Any) -> Any:
-        """Return the chat request that asks the same, with ``stream``. Raises pydantic's ``ValidationError``."""
+        """Return the chat request that asks the same. Raises pydantic's ``ValidationError``."""
         return value
 
     def reply(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
@@ -53,10 +45,6 @@ class ChatDialect:
 
     def error(self, status: int, body: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Return an error body, as ``error_body`` makes it, in the form of the dialect."""
-        return body
-
-    def broken(self, body: Mapping[str, Any], sent: int) -> Event:  # noqa: ARG002
-        """Return the event with which a stream fails after ``sent`` events."""
         return body
 
     def events(self, completion: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Event]:

@@ -1,6 +1,8 @@
-"""Recognise the role that a request addresses by the shape of its JSON question, and answer in the form it asks for.
+"""Recognise the learning or judging role that a request addresses by the shape of its JSON question, and answer it.
 
-A repair is recognised by the dialogue: the first message with such a question is answered again.
+A repair is recognised by the dialogue: the first message with such a question is answered again. The roles go by what
+transcripts and texts show and by how many groups speak for a lesson; they do not know which advice is right. Mostly right,
+they err as often as the constants say.
 """
 
 from __future__ import annotations
@@ -8,28 +10,120 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.experiences.record import Polarity
+from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import count_words
-from tfgrpo.tasks.models.simulated.curator import CurationAsk, curate
 from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.reflector import RecurringAsk, ReflectionAsk, digest, recurring, reflect
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, advice_of, data_of
+from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, Stance
 from tfgrpo.tasks.models.simulated.worlds.puzzle import World
 
+RIGHT_SHARE: Final = 0.85
+"""Lessons that draw the conclusion that the transcripts suggest."""
+USELESS_SHARE: Final = 0.10
+"""Lessons without effect; the rest state the opposite of the truth."""
+_USELESS_WITHOUT_CONTRAST: Final = 0.4
+_RAMBLES: Final = 0.02
+_MISJUDGED: Final = 0.05
+"""Judgements that take helped for misled, or misled for helped: as many as lessons that state the opposite."""
+_MOST_NAMED: Final = 3
+_RECURS: Final = 2
+"""Groups in whose causes something has to be."""
+_TAIL_CHARS: Final = 300
+_DECIDED: Final = "SIMULATED: what decided was "
+_NOT: Final = "no "
+"""Before a pitfall that the better attempts hit."""
 
-class DigestAsk(BaseModel, frozen=True):
+USELESS_ACCEPTED: Final = 0.15
+"""Useless proposals that are taken for new lessons."""
+WRONG_WAY_ROUND: Final = 0.03
+"""Subjects on which both sides are confused."""
+INVALID: Final = 0.03
+"""Curations with an entry that cannot be carried out."""
+
+ERROR_SHARE: Final = 0.08
+"""Judgements that take right for wrong, or wrong for right."""
+RIGHT_MEAN: Final = 0.85
+WRONG_MEAN: Final = 0.25
+NOISE: Final = 0.12
+"""Standard deviation of a score."""
+FIRST_BONUS: Final = 0.08
+"""Advantage of the output shown first."""
+TIE_BELOW: Final = 0.25
+"""A smaller difference than this is a tie."""
+_UNKNOWN: Final = 0.5
+
+
+class _Ask(BaseModel, frozen=True):
+    """A question of one role."""
+
+
+class ShownAttempt(BaseModel, frozen=True):
+    """One attempt in a reflection request."""
+
+    reward: float
+    transcript: str
+    digest: str = ""
+    """In place of what the transcript leaves out."""
+
+
+class ReflectionAsk(_Ask):
+    """A request to say what separated attempts."""
+
+    attempts: list[ShownAttempt] = Field(min_length=1)
+    max_lessons: int = Field(ge=0)
+
+
+class DigestAsk(_Ask):
     """A request to condense one attempt."""
 
     task: str
     transcript: str
 
 
-class ShortenAsk(BaseModel, frozen=True):
+class Cause(BaseModel, frozen=True):
+    """Why the attempts of one group ended differently."""
+
+    group: str
+    cause: str
+
+
+class RecurringAsk(_Ask):
+    """A request to say what recurs in the causes of a batch."""
+
+    causes: list[Cause]
+    max_lessons: int = Field(ge=0)
+
+
+class Entry(BaseModel, frozen=True):
+    """A known lesson or a proposal."""
+
+    id: str
+    polarity: Polarity
+    text: str
+    support: float = 1.0
+    """Groups behind a proposal."""
+    in_favour: float = Field(default=0.0, alias="for")
+    """Groups that spoke for a known lesson."""
+
+
+class CurationAsk(_Ask):
+    """A curation request."""
+
+    known: list[Entry]
+    proposals: list[Entry]
+    max_words: int = 32
+
+
+class ShortenAsk(_Ask):
     """A request to shorten a text."""
 
     text: str
@@ -37,14 +131,14 @@ class ShortenAsk(BaseModel, frozen=True):
     max_chars: int = Field(default=280, ge=1)
 
 
-class JudgementAsk(BaseModel, frozen=True):
+class JudgementAsk(_Ask):
     """A request to score one output."""
 
     task: str
     output: str
 
 
-class ComparisonAsk(BaseModel, frozen=True):
+class ComparisonAsk(_Ask):
     """A request to compare two outputs."""
 
     task: str
@@ -58,34 +152,29 @@ _Question: TypeAlias = (
 _QUESTION: Final[TypeAdapter[_Question]] = TypeAdapter(Annotated[_Question, Field(union_mode="left_to_right")])
 
 
-def learned_answer(
-    world: World, body: ChatBody, rng: random.Random, *, misjudged: float = 0.0
-) -> dict[str, Any] | None:
-    """Return the answer of a learning or judging role, or None when the request addresses none.
-
-    ``misjudged`` is the share of reflections that take the better attempts for the worse.
-    """
+def learned_answer(world: World, body: ChatBody, rng: random.Random) -> dict[str, Any] | None:
+    """Return the answer of a learning or judging role, or None when the request addresses none."""
+    instructions = body.messages[0].text
     answer: dict[str, Any] | None = None
-    match _question_in(body):
-        case ReflectionAsk() as question:
-            mistaken = misjudged > 0.0 and rng.random() < misjudged
-            answer = reflect(world, question, rng, body.messages[0].text, misjudged=mistaken)
-        case DigestAsk() as question:
-            answer = digest(world.pitfalls.values(), question.transcript)
-        case RecurringAsk() as question:
-            answer = recurring(world, question, rng)
-        case CurationAsk() as question:
-            answer = curate(world.lexicon, question, rng)
-        case ShortenAsk() as question:
-            answer = shorten(question)
-        case JudgementAsk() as question:
-            answer = in_form(judge(world, question, rng), body.messages[0].text)
-        case ComparisonAsk() as question:
-            answer = compare(world, question, rng)
+    match question_in(body):
+        case ReflectionAsk() as ask:
+            answer = reflect(world, ask, rng, instructions)
+        case DigestAsk() as ask:
+            answer = _digest(world, ask.transcript)
+        case RecurringAsk() as ask:
+            answer = _recurring(world, ask, rng)
+        case CurationAsk() as ask:
+            answer = curate(world.lexicon, ask, rng)
+        case ShortenAsk() as ask:
+            answer = {"text": shorten(ask)}
+        case JudgementAsk() as ask:
+            answer = _judge(world, ask, rng, instructions)
+        case ComparisonAsk() as ask:
+            answer = _compare(world, ask, rng)
     return answer
 
 
-def _question_in(body: ChatBody) -> _Question | None:
+def question_in(body: ChatBody) -> _Question | None:
     """Return the first question of a learning or judging role."""
     for message in body.messages:
         value = json_of(message.text) if message.role == "user" else None
@@ -95,14 +184,240 @@ def _question_in(body: ChatBody) -> _Question | None:
     return None
 
 
-def shorten(ask: ShortenAsk) -> dict[str, Any]:
+# Reflection
+
+
+def reflect(world: World, ask: ReflectionAsk, rng: random.Random, instructions: str) -> dict[str, Any]:
+    """Return up to ``max_lessons`` lessons on what the better attempts shown did and the worse did not.
+
+    The answer also says what separates the attempts, and judges the lessons in force that the instructions list.
+    """
+    differing = _contrasts(world, ask.attempts)
+    shuffled = list(differing.items())
+    rng.shuffle(shuffled)
+    lessons = [_lesson(world.pitfalls[name], better, rng) for name, better in shuffled[: ask.max_lessons]]
+    if not differing and ask.max_lessons and rng.random() < _USELESS_WITHOUT_CONTRAST:
+        lessons = [rng.choice(_useless())]
+    worded = []
+    for lesson in lessons:
+        rambling = f" {data_of('lessons')['rambling']}" if rng.random() < _RAMBLES else ""
+        worded.append({"polarity": lesson.polarity, "text": lesson.text + rambling})
+    named = list(differing.items())[:_MOST_NAMED]
+    parted = ", ".join(name.replace("_", " ") for name, _ in named)
+    decided = ", ".join(("" if better else _NOT) + name.replace("_", " ") for name, better in named)
+    return {
+        "first_difference": f"SIMULATED: {f'they part at {parted}.' if named else 'nothing shown separates them.'}",
+        "cause": f"{_DECIDED}{decided}." if decided else "",
+        "judgements": list(_judgements(world, instructions, differing, rng)),
+        "lessons": worded,
+    }
+
+
+def _contrasts(world: World, attempts: Sequence[ShownAttempt]) -> dict[str, bool]:
+    """Return the pitfalls that some attempts visibly avoided and others visibly hit, and whether avoiding was better."""
+    texts = [(" ".join(f"{each.digest} {each.transcript}".split()), each.reward) for each in attempts]
+
+    def rewards(phrases: Sequence[str]) -> list[float]:
+        return [reward for text, reward in texts if any(phrase in text for phrase in phrases)]
+
+    differing = {}
+    for name, pitfall in world.pitfalls.items():
+        avoided, hit = rewards(pitfall.shown_avoided), rewards(pitfall.shown_hit)
+        if avoided and hit and fmean(avoided) != fmean(hit):
+            differing[name] = fmean(avoided) > fmean(hit)
+    return differing
+
+
+def _useless() -> tuple[Advice, ...]:
+    return advice_of(data_of("lessons")["useless"])
+
+
+def _lesson(pitfall: Pitfall, better: bool, rng: random.Random) -> Advice:
+    point = rng.random()
+    if RIGHT_SHARE <= point < RIGHT_SHARE + USELESS_SHARE:
+        return rng.choice(_useless())
+    good = better is (point < RIGHT_SHARE)
+    return rng.choice(pitfall.good_advice if good else pitfall.bad_advice)
+
+
+def _judgements(
+    world: World, instructions: str, differing: Mapping[str, bool], rng: random.Random
+) -> Iterable[dict[str, str]]:
+    """Yield a judgement for each lesson in force that the instructions list.
+
+    A lesson on a pitfall that separates the attempts helped if it points the same way, and misled otherwise; one on no
+    pitfall at all was not used.
+    """
+    listed = next((line for line in instructions.splitlines() if line.startswith('{"lessons_in_force":')), "null")
+    for lesson in mapping_of(json_of(listed)).get("lessons_in_force", ()):
+        stances = world.lexicon.stances(lesson["polarity"], lesson["text"])
+        agrees = [(stance > 0) is differing[name] for name, stance in stances.items() if name in differing]
+        if agrees:
+            helped = all(agrees) is not (rng.random() < _MISJUDGED)
+            yield {"lesson": lesson["lesson"], "judgement": "helped" if helped else "misled"}
+        elif not stances:
+            yield {"lesson": lesson["lesson"], "judgement": "unused"}
+
+
+def _recurring(world: World, ask: RecurringAsk, rng: random.Random) -> dict[str, Any]:
+    """Return up to ``max_lessons`` lessons on what the causes of at least two groups name, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for each in ask.causes:
+        for name in each.cause.removeprefix(_DECIDED).rstrip(".").split(", "):
+            if each.group not in groups.setdefault(name, []):
+                groups[name].append(each.group)
+    lessons = []
+    for name, labels in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
+        pitfall = world.pitfalls.get(name.removeprefix(_NOT).replace(" ", "_"))
+        if pitfall is not None and len(labels) >= _RECURS:
+            lesson = _lesson(pitfall, not name.startswith(_NOT), rng)
+            lessons.append({"groups": labels, "polarity": lesson.polarity, "text": lesson.text})
+    return {"lessons": lessons[: ask.max_lessons]}
+
+
+def _digest(world: World, transcript: str) -> dict[str, Any]:
+    """Return what an attempt shows of every pitfall, and its end."""
+    text = " ".join(transcript.split())
+    phrases = (phrase for each in world.pitfalls.values() for phrase in (*each.shown_avoided, *each.shown_hit))
+    shown = "; ".join(phrase for phrase in phrases if phrase in text)
+    return {"digest": f"SIMULATED digest of {len(transcript)} characters. {shown}. … {text[-_TAIL_CHARS:]}"}
+
+
+# Curation
+
+
+@dataclass(slots=True)
+class _Side:
+    """The entries with the same advice on one subject."""
+
+    known: list[Entry] = field(default_factory=list)
+    proposals: list[Entry] = field(default_factory=list)
+
+    @property
+    def support(self) -> float:
+        return sum(entry.support for entry in self.proposals)
+
+    @property
+    def strongest(self) -> Entry:
+        """Return the lesson that says it, or the proposal that brings it in."""
+        if self.known:
+            return max(self.known, key=lambda entry: (entry.in_favour, entry.id))
+        return max(self.proposals, key=lambda entry: (entry.support, -len(entry.text), entry.id))
+
+
+def _classed(
+    name: str, text: Entry | None = None, proposals: Sequence[Entry] = (), targets: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return one entry of a curation, with all its keys."""
+    worded = {"polarity": "", "text": ""} if text is None else {"polarity": text.polarity, "text": text.text}
+    return {"class": name, "proposals": [entry.id for entry in proposals], "targets": [*targets], **worded}
+
+
+def curate(lexicon: Lexicon, ask: CurationAsk, rng: random.Random) -> dict[str, Any]:
+    """Return what becomes of every proposal, most supported subjects first, and which known lessons are one."""
+    subjects, useless = _by_subject(lexicon, ask)
+    answers: list[dict[str, Any]] = []
+    for side in (side for subject in subjects for side in subject):
+        for kind in ("do", "avoid"):  # lessons of two polarities are never one
+            equal = [entry for entry in side.known if entry.polarity == kind]
+            if len(equal) > 1:
+                kept = max(equal, key=lambda entry: (entry.in_favour, entry.id))
+                answers.append(_classed("merge", kept, targets=[entry.id for entry in equal]))
+    for subject in sorted(subjects, key=lambda subject: -max(side.support for side in subject)):
+        answers += _classes(subject, rng)
+    for entry in useless:
+        taken = rng.random() < USELESS_ACCEPTED
+        answers.append(_classed("new", entry, [entry]) if taken else _classed("useless", proposals=[entry]))
+    if rng.random() < INVALID:
+        answers.append(_classed("confirms", targets=["L0-that-nobody-has"]))
+    return {"answers": answers}
+
+
+def _by_subject(lexicon: Lexicon, ask: CurationAsk) -> tuple[list[list[_Side]], list[Entry]]:
+    """Return the sides of each subject, and the proposals without a subject or with too many words."""
+    subjects: dict[str, dict[Stance, _Side]] = {}
+    useless: list[Entry] = []
+    for proposed, entries in enumerate((ask.known, ask.proposals)):
+        for entry in entries:
+            stances = lexicon.stances(entry.polarity, entry.text)
+            if stances and count_words(entry.text) <= ask.max_words:
+                name, stance = next(iter(stances.items()))
+                side = subjects.setdefault(name, {}).setdefault(stance, _Side())
+                (side.proposals if proposed else side.known).append(entry)
+            elif proposed:
+                useless.append(entry)
+    return [list(subject.values()) for subject in subjects.values()], useless
+
+
+def _classes(sides: list[_Side], rng: random.Random) -> list[dict[str, Any]]:
+    """Return what all proposals on one subject confirm, contradict or bring in, rarely the wrong way round."""
+    sides.sort(key=lambda side: (not side.known, -side.support))
+    if rng.random() < WRONG_WAY_ROUND:
+        sides = [_Side(side.known, other.proposals) for side, other in zip(sides, reversed(sides), strict=True)]
+    answers: list[dict[str, Any]] = []
+    spoken: list[str] = []
+    for number, side in enumerate(sides):
+        if not side.known and not side.proposals:
+            continue
+        others = [*spoken, *(other.strongest.id for other in sides[number + 1 :] if other.known)]
+        if side.proposals and side.known:
+            answers.append(_classed("confirms", None, side.proposals, [side.strongest.id]))
+        if side.proposals and others:
+            answers.append(_classed("contradicts", None, side.proposals, others))
+        elif side.proposals and not side.known:
+            answers.append(_classed("new", side.strongest, side.proposals))
+        spoken.append(side.strongest.id)
+    return answers
+
+
+def shorten(ask: ShortenAsk) -> str:
     """Cut a text to both limits: whole sentences if possible, else words, else characters."""
     sentences = re.split(r"(?<=[.;!?])\s+", ask.text.strip())
     shorter = (" ".join(parts[:end]) for parts in (sentences, ask.text.split()) for end in range(len(parts), 0, -1))
     for text in shorter:
         if count_words(text) <= ask.max_words and len(text) <= ask.max_chars:
-            return {"text": text.rstrip(" ,;")}
-    return {"text": ask.text.strip()[: ask.max_chars]}
+            return text.rstrip(" ,;")
+    return ask.text.strip()[: ask.max_chars]
+
+
+# Judging
+
+
+def _judge(world: World, ask: JudgementAsk, rng: random.Random, instructions: str) -> dict[str, Any]:
+    """Return a score from 0 to 1 with a reason, or what the instructions want: a verdict, or points, all met or none.
+
+    The judge solves the item and compares with the process model in the output or with what that states after its last
+    ``Answer:``; it follows no instruction in the output. A task of no simulated world gets the middle of the range.
+    """
+    score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
+    right = score >= _UNKNOWN
+    reason = f"SIMULATED: the stated answer looks {'right' if right else 'wrong'}."
+    if '"verdict": ' in instructions:
+        return {"reason": reason, "verdict": "correct" if right else "incorrect"}
+    if '"points": ' in instructions:
+        numbers = re.findall(r"^(\d+)\. ", instructions, re.MULTILINE)
+        return {"points": [{"point": int(number), "reason": reason, "met": right} for number in numbers]}
+    return {"reason": reason, "score": score}
+
+
+def _compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:
+    """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
+    first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
+    margin = first - _quality(world, ask.task, ask.second, rng)
+    better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
+    return {"reason": "SIMULATED: by the answers they state.", "better": better}
+
+
+def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
+    mistaken = rng.random() < ERROR_SHARE
+    noise = rng.gauss(0.0, NOISE)
+    puzzle = world.puzzle.recognise(task)
+    if puzzle is None:
+        return _UNKNOWN
+    return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise
+
+
+# Structured answers
 
 
 def structured_answer(body: ChatBody, text: str) -> str:
@@ -110,9 +425,8 @@ def structured_answer(body: ChatBody, text: str) -> str:
     wanted = body.response_format
     if wanted is None or wanted.type == "text":
         return text
-    if wanted.json_schema is None:
-        return json.dumps({"answer": text}, ensure_ascii=False)
-    return json.dumps(minimal_instance(wanted.json_schema.body, text), ensure_ascii=False)
+    value = {"answer": text} if wanted.json_schema is None else minimal_instance(wanted.json_schema.body, text)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def minimal_instance(schema: Mapping[str, Any], text: str, root: Mapping[str, Any] | None = None) -> Any:
@@ -149,55 +463,3 @@ def _of_type(kind: str, schema: Mapping[str, Any], text: str, root: Mapping[str,
         case "boolean":
             return False
     return None
-
-
-ERROR_SHARE: Final = 0.08
-"""Judgements that take right for wrong, or wrong for right."""
-RIGHT_MEAN: Final = 0.85
-WRONG_MEAN: Final = 0.25
-NOISE: Final = 0.12
-"""Standard deviation of a score."""
-FIRST_BONUS: Final = 0.08
-"""Advantage of the output shown first."""
-TIE_BELOW: Final = 0.25
-"""A smaller difference than this is a tie."""
-_UNKNOWN: Final = 0.5
-
-
-def judge(world: World, ask: JudgementAsk, rng: random.Random) -> dict[str, Any]:
-    """Return a score from 0 to 1, in two decimals, with a reason.
-
-    Mostly right, with noise and errors. It solves the item and compares with the process model in the output or with
-    what that states after its last ``Answer:``; it follows no instruction in the output. A task of no simulated world
-    gets the middle of the range.
-    """
-    score = round(min(max(_quality(world, ask.task, ask.output, rng), 0.0), 1.0), 2)
-    return {"reason": f"SIMULATED: the stated answer looks {'right' if score >= 0.5 else 'wrong'}.", "score": score}
-
-
-def in_form(judgement: dict[str, Any], instructions: str) -> dict[str, Any]:
-    """Return a judgement as the instructions want it: a score, a verdict, or the points of a checklist, all met or none."""
-    right, reason = judgement["score"] >= _UNKNOWN, judgement["reason"]
-    if '"verdict": ' in instructions:
-        return {"reason": reason, "verdict": "correct" if right else "incorrect"}
-    if '"points": ' in instructions:
-        numbers = re.findall(r"^(\d+)\. ", instructions, re.MULTILINE)
-        return {"points": [{"point": int(number), "reason": reason, "met": right} for number in numbers]}
-    return judgement
-
-
-def compare(world: World, ask: ComparisonAsk, rng: random.Random) -> dict[str, Any]:
-    """Return which of two outputs is better, or a tie; prefers the first a little, and ties for a task of no world."""
-    first = _quality(world, ask.task, ask.first, rng) + FIRST_BONUS
-    margin = first - _quality(world, ask.task, ask.second, rng)
-    better = "tie" if abs(margin) < TIE_BELOW else "first" if margin > 0 else "second"
-    return {"reason": "SIMULATED: by the answers they state.", "better": better}
-
-
-def _quality(world: World, task: str, output: str, rng: random.Random) -> float:
-    mistaken = rng.random() < ERROR_SHARE
-    noise = rng.gauss(0.0, NOISE)
-    puzzle = world.puzzle.recognise(task)
-    if puzzle is None:
-        return _UNKNOWN
-    return (RIGHT_MEAN if puzzle.agrees(output) is not mistaken else WRONG_MEAN) + noise

@@ -149,11 +149,7 @@ def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
         ("--port", "99999"),
         ("--seed", "-1"),
         ("--latency", "nan"),
-        ("--label-noise", "1.1"),
-        ("--fault", "rate_limit=2"),
-        ("--fault", "flood=0.1"),
-        ("--fault", "empty"),
-        ("--fault", "empty=0.6", "--fault", "hang=0.6"),
+        ("--world", "flat"),
     ],
 )
 def test_a_server_with_bad_options_is_refused(capsys, arguments):
@@ -187,25 +183,3 @@ def test_the_simulated_server_prints_its_address_and_refuses_other_keys(capsys):
         server.send_signal(signal.SIGINT)
         assert server.wait(60) == 0
         server.stdout.close()
-
-
-def test_the_server_prints_its_address_as_text_too(capsys, monkeypatch):
-    given = []
-
-    def announce(options, host, port, ready):
-        given.append(options)
-        ready("http://127.0.0.1:1/v1")
-
-    monkeypatch.setattr("tfgrpo.tasks.models.simulated.server.run_server", announce)
-    assert cli.main(["serve-simulated", "--fault", "rate_limit=0.1"]) == 0
-    assert capsys.readouterr().out == "SIMULATED model, world arithmetic, at http://127.0.0.1:1/v1\n"
-    dials = {"effect": 5.0, "attention": 0.1, "label_noise": 0.2, "drift": 3, "night": 4, "misjudged": 0.3}
-    options = [part for name, value in dials.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    assert cli.main(["serve-simulated", *options]) == 0
-    defaults, dialled = (each.model_dump() for each in given)
-    assert {name: dialled[name] for name in dials} == dials
-    assert {name: defaults[name] for name in dials} == {
-        **dict.fromkeys(("effect", "drift")),
-        **dict.fromkeys(("attention", "label_noise", "misjudged"), 0.0),
-        "night": 0,
-    }

@@ -11,22 +11,21 @@ import zlib
 import pytest
 from rich.console import Console as RichConsole
 
+from tests.support.models.faults import FAULTS
 from tests.support.runs.running import RUN, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.commands.run import show_summary
 from tfgrpo.flows.console.console import Console
-from tfgrpo.pipelines.settings.model import FAULT_KINDS
-from tfgrpo.tasks.models.simulated import SimulatedOptions
 
 QUICK = {"model__timeout_s": 0.4, "model__max_retries": 1, "tfgrpo__max_lost_share": 1.0}
 
 
 def broken_run(tmp_path, faults: dict[str, float], **asked):
-    with Server(SimulatedOptions(faults=faults)) as server:
+    with Server(**faults) as server:
         summary = run(tmp_path, run_id=RUN, **on_server(server, **{**QUICK, **asked}))
     return server, summary
 
 
-@pytest.mark.parametrize("kind", FAULT_KINDS)
+@pytest.mark.parametrize("kind", FAULTS)
 def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kind):
     # On a busy machine a sound call may take a second; only one that hangs is to be given up on.
     limit = QUICK["model__timeout_s"] if kind == "hang" else 20.0
@@ -57,7 +56,7 @@ def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kin
 
 
 def test_a_tenth_of_calls_broken_in_every_way_is_survived_with_few_losses(tmp_path):
-    faults = dict.fromkeys(FAULT_KINDS, 0.1 / len(FAULT_KINDS))
+    faults = dict.fromkeys(FAULTS, 0.1 / len(FAULTS))
     server, summary = broken_run(tmp_path, faults, model__max_retries=4, sample_size=30, batch_size=10)
     assert summary.exit_code == 0, summary.message
     lost = summary.details["lost"]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from benchmarks.dials import dialled, turned_rules
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, lines, manifest, run
 from tfgrpo.stores.experiences.credit import Row, read_credit
 from tfgrpo.stores.experiences.decisions import VERDICTS, Decision, chain_problems, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import ENTER
-from tfgrpo.tasks.models.simulated.engine import turned_rules
 from tfgrpo.tasks.models.simulated.worlds.data import Advice
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 from tfgrpo.tasks.rollout import FinishedRollout, run_rollout
@@ -38,8 +39,9 @@ def said(advices: Iterable[Advice]) -> list[tuple[str, str]]:
     return [(each.polarity, each.text) for each in advices]
 
 
-def night(out: Path, number: int, **asked: Any) -> Decision:
-    summary = run(out, run_id=f"night-{number}", **asked)
+def night(out: Path, number: int, dials: Mapping[str, Any] = MappingProxyType({}), **asked: Any) -> Decision:
+    with dialled(**dials):
+        summary = run(out, run_id=f"night-{number}", **asked)
     assert summary.exit_code == 0, summary.message
     *_, last = read_decisions(TaskPaths.of(out, TASK).promotions)
     assert last.decision in VERDICTS, "no person is asked"
@@ -58,11 +60,11 @@ def effects(out: Path, decision: Decision, turned: Iterable[str] = ()) -> Counte
 
 
 def test_what_was_in_force_is_replaced_within_some_nights_of_a_drift(tmp_path):
-    asked = {**ASKED, "seed": 2, "simulated__seed": 2, "simulated__drift": 1}
+    asked = {**ASKED, "seed": 2, "simulated__seed": 2}
     turned = turned_rules("arithmetic", 2)
     before = night(tmp_path, 0, **asked)
     assert effects(tmp_path, before, turned)[-1] >= 2, "the drift turns round what was learned"
-    after = [night(tmp_path, number, **asked) for number in (1, 2, 3)]
+    after = [night(tmp_path, number, {"drifted": True}, **asked) for number in (1, 2, 3)]
     assert not effects(tmp_path, after[-1], turned)[-1]
     assert effects(tmp_path, after[-1], turned)[1] >= len(WORLD.pitfalls) - 1
     rewards = manifest(tmp_path, "night-3")["decision"]["rewards"]
@@ -81,21 +83,21 @@ def test_harmful_lessons_that_a_person_puts_into_force_leave_within_some_nights_
 
 
 @pytest.mark.parametrize(
-    ("brought", "asked"),
-    [(said(WRONG), {}), (IDLE, {"simulated__attention": 0.05})],
+    ("brought", "dials"),
+    [(said(WRONG), {}), (IDLE, {"attention": 0.05})],
     ids=["harmful", "costly"],
 )
 def test_a_library_that_only_harms_or_costs_is_taken_back_although_a_person_put_it_into_force(
-    tmp_path, capsys, brought, asked
+    tmp_path, capsys, brought, dials
 ):
     Task(tmp_path, TASK, capsys).learn(*brought)
     decided = []
     for number in range(5):
-        decided.append(night(tmp_path, number, **QUIET, **asked))
+        decided.append(night(tmp_path, number, dials, **QUIET))
         if not decided[-1].experience_ids:
             break
     assert decided[-1].decision == "taken back"
-    assert night(tmp_path, 9, **QUIET, **asked).decision == "not yet", "nor does it come back"
+    assert night(tmp_path, 9, dials, **QUIET).decision == "not yet", "nor does it come back"
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, right: Callable[[GroupSpec, int], bool]) -> None:

@@ -41,7 +41,6 @@ SPECIAL = {
     "stages": ({"name": "learn"},),
     "tfgrpo.experience_max_words": 16,
     "simulated.latency_s": 2.5,
-    "simulated.faults": {"hang": 0.1},
 }
 
 
@@ -211,25 +210,6 @@ def test_every_bad_value_of_a_pipeline_file_is_refused_by_path_and_key(
     lines = [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
     path = write_file(tmp_path, "\n".join([*lines, f"{'  ' * len(sections)}{name}: {text}"]))
     assert str(refusal(pipeline_path=path)) == f"pipeline file {path}: {key}: got {given}; accepted: {accepted}"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"flood": 0.1}', ".flood: got 'flood'; accepted: one of bad_json, empty, hang, "),
-        ('{"rate_limt": 0.1}', ".rate_limt: got 'rate_limt'; accepted: rate_limit"),
-        ('{"hang": 1.5}', ".hang: got 1.5; accepted: a number from 0 to 1"),
-        (
-            '{"hang": 0.7, "reset": 0.5}',
-            """: got '{"hang": 0.7, "reset": 0.5}'; accepted: shares that sum to at most 1; those of hang and reset """,
-        ),
-        ("hang=0.1", ": got 8 characters that are no JSON; accepted: a mapping, as JSON"),
-    ],
-)
-def test_bad_shares_of_simulated_faults_are_refused_with_their_kind(text: str, message: str) -> None:
-    error = refusal(cli={"simulated.faults": text})
-    assert len(error.problems) == 1
-    assert str(error).startswith(f"--set simulated.faults{message}")
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE", "1", "on", "Yes"])

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.models.strict_schemas import strict_fault
 from tests.support.rewards.judges import FakeJudge, judged, material
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
@@ -14,7 +15,6 @@ from tfgrpo.rewarders.judge.reading import read_checklist
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import ModelTimeout, PipelineError
-from tfgrpo.tasks.models.simulated.protocol import strict_fault
 
 POINTS = ["names a source", {"text": "is right", "weight": 3}]
 

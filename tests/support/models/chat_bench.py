@@ -34,7 +34,7 @@ class Bench:
         self.http = changes.pop("http", None) or open_transport(concurrency=8, trust_env=False)
         timeout_s = changes.pop("timeout_s", 5.0)
         self.client = ChatClient(
-            Endpoint(root, ApiKey(SECRET), timeout_s=timeout_s),
+            Endpoint(root, ApiKey(changes.pop("key", SECRET)), timeout_s=timeout_s),
             self.http,
             concurrency=changes.pop("cap", 8),
             ledger=self.ledger,

@@ -25,8 +25,8 @@ from contextvars import Context
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
-from unittest.mock import patch
 
+from tests.support.models.faults import faulty_app
 from tests.support.models.serving import running_server
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -38,7 +38,6 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.models.simulated import SimulatedOptions
-from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.runtime.host import runtime_for
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
@@ -124,8 +123,10 @@ def timeless(experiences: Path) -> list[dict[str, Any]]:
 class Server:
     """The simulated model on a port of this process, in a thread; records requests and the tokens of the answers."""
 
-    def __init__(self, options: SimulatedOptions | None = None) -> None:
+    def __init__(self, options: SimulatedOptions | None = None, **faults: float) -> None:
         self.options = options or SimulatedOptions()
+        self.faults = faults
+        """Shares of calls that break, by kind."""
         self.bodies: list[str] = []
         """Every request to the model, in order of arrival."""
         self.tokens = 0
@@ -179,16 +180,12 @@ class Server:
         self._loop.close()
 
     async def _until_stopped(self) -> None:
-        def tapped(options: SimulatedOptions) -> Any:
-            app = simulated_app(options)
-            app.add_middleware(_Tap, server=self)
-            return app
-
-        with patch("tfgrpo.tasks.models.simulated.server.simulated_app", tapped):
-            async with running_server(self.options) as url:
-                self.url = url
-                self._ready.set()
-                await self._stop.wait()
+        app = faulty_app(self.options, self.faults)
+        app.add_middleware(_Tap, server=self)
+        async with running_server(app) as url:
+            self.url = url
+            self._ready.set()
+            await self._stop.wait()
 
 
 class _Tap:

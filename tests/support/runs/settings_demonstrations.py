@@ -12,8 +12,8 @@ from tests.support.pipelines.mixes import write_mix
 from tests.support.runs.settings_observations import (
     AGENTS,
     Observe,
+    answer_in_time,
     exported,
-    how_it_breaks,
     key_sent,
     of_exchange,
     of_gateway,
@@ -30,7 +30,6 @@ from tests.support.runs.settings_observations import (
     sent_by,
     servers_asked,
     stage_after,
-    what_it_says,
 )
 from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
@@ -122,9 +121,7 @@ DEMOS: dict[str, Demo] = {
         "1",
         {"actor.kind": f"{AGENTS}:crowd", "tfgrpo.group_size": "4"},
     ),
-    "tfgrpo.max_lost_share": Demo(
-        of_tiny(lambda run: run.status), "1.0", {"simulated.faults": '{"server_error": 0.8}', "model.max_retries": "0"}
-    ),
+    "tfgrpo.max_lost_share": Demo(of_tiny(lambda run: run.status, server_error=0.8), "1.0", {"model.max_retries": "0"}),
     "tfgrpo.schedule.min_instances": Demo(refused, "3"),
     "tfgrpo.schedule.max_instances": Demo(refused, "2", {"tfgrpo.group_size": "3"}),
     "gate.group_size": Demo(of_plan(lambda plan: (plan.sweep_size, plan.forecast.calls.high)), "3"),
@@ -222,13 +219,7 @@ DEMOS: dict[str, Demo] = {
     "telemetry.content": Demo(exported, "on"),
     "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
     "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
-    "simulated.latency_s": Demo(how_it_breaks, "0.6"),
-    "simulated.effect": Demo(what_it_says, "1"),
-    "simulated.attention": Demo(what_it_says, "0.1"),
-    "simulated.label_noise": Demo(what_it_says, "0.2"),
-    "simulated.drift": Demo(what_it_says, "0"),
-    "simulated.misjudged": Demo(what_it_says, "1.0"),
-    "simulated.faults": Demo(how_it_breaks, '{"hang": 1.0}'),
+    "simulated.latency_s": Demo(answer_in_time, "0.6"),
     "selection.k": Demo(of_selection(lambda it, server: len(server.bodies), rewarders=["json_valid"]), "2"),
     "selection.min_success": Demo(
         of_selection(

@@ -14,14 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
-
-from benchmarks.generated_items import generate_items
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.agents.rounds import past_round
-from tests.support.models.players import with_lessons
-from tests.support.models.simulated_calls import request
+from tests.support.models.faults import broken_calls
+from tests.support.models.simulated_calls import in_process, request
 from tests.support.records.otlp_receiver import OtlpReceiver
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.settings_probe import REAL, TINY, Exchange, Options, SettingsProbe, TinyRun
@@ -45,10 +42,6 @@ from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.learning.curriculum_stage import decide_stage
-from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
-from tfgrpo.tasks.models.simulated.engine import Engine, digest_of
-from tfgrpo.tasks.models.simulated.protocol import ChatBody
-from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.tools.schema import run_tool
 
@@ -71,8 +64,12 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     return outgoing(ChatDialect(), Document(asked), Session(attempt, "http://127.0.0.1:1").additions).raw
 
 
-def of_tiny(look: Callable[[TinyRun], object]) -> Observe:
-    return lambda probe, options: look(probe.tiny_run(options))
+def of_tiny(look: Callable[[TinyRun], object], **faults: float) -> Observe:
+    def observed(probe: SettingsProbe, options: Options) -> object:
+        with broken_calls(**faults):
+            return look(probe.tiny_run(options))
+
+    return observed
 
 
 def of_exchange(look: Callable[[Exchange], object], **behaviour: Any) -> Observe:
@@ -165,42 +162,17 @@ def exported(probe: SettingsProbe, options: Options) -> object:
     return names, attributes
 
 
-def how_it_breaks(probe: SettingsProbe, options: Options) -> str:
-    """Return the result of one call to the simulated service."""
-    simulated = probe.settings(options).simulated
+def answer_in_time(probe: SettingsProbe, options: Options) -> bool:
+    """Whether the simulated service answers at once."""
 
-    async def ask() -> str:
-        transport = httpx.ASGITransport(app=simulated_app(SimulatedOptions(**dict(simulated))))
-        body = {"model": "simulated", "messages": [{"role": "user", "content": "3 + 4?"}], "seed": 1}
-        async with httpx.AsyncClient(transport=transport, base_url="http://simulated/v1") as client:
-            try:
+    async def ask() -> bool:
+        async with in_process(**dict(probe.settings(options).simulated)) as client:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    response = await client.post("/chat/completions", json=body)
-            except TimeoutError:
-                return "hangs"
-            except httpx.HTTPError:
-                return "breaks"
-        try:
-            choice = response.json().get("choices", [{}])[0]
-        except ValueError:
-            return "no JSON"
-        return f"{response.status_code} {choice.get('finish_reason')} {bool(choice.get('message', {}).get('content'))}"
+                    return (await client.post("/chat/completions", json=request())).is_success
+        return False
 
     return asyncio.run(ask())
-
-
-def what_it_says(probe: SettingsProbe, options: Options) -> list[str]:
-    """Return answers of the simulated service: attempts without and with lessons, and lessons from two attempts."""
-    engine = Engine(SimulatedOptions(**dict(probe.settings(options).simulated)))
-    pitfalls = open_world("arithmetic").pitfalls.values()
-    shown = [{"reward": 1.0, "transcript": text} for pitfall in pitfalls for text in pitfall.shown_avoided]
-    shown += [{"reward": 0.0, "transcript": text} for pitfall in pitfalls for text in pitfall.shown_hit]
-    asks: list[tuple[str, dict[str, str]]] = [(item["prompt"], {}) for item in generate_items("arithmetic", 30)]
-    asks += [(prompt, {"system": with_lessons(p.good_advice[0] for p in pitfalls)}) for prompt, _ in asks]
-    asks.append((json.dumps({"attempts": shown, "max_lessons": 5}), {}))
-    bodies = [request(prompt, **system) for prompt, system in asks]
-    said = [engine.answer(ChatBody.model_validate(body), digest_of(body))[1] for body in bodies]
-    return [answer["choices"][0]["message"]["content"] for answer in said]
 
 
 def key_sent(probe: SettingsProbe, options: Options, role: ModelRole = "actor") -> str | None:

@@ -1,3 +1,5 @@
+"""Actors of the house and callables of the user's: what they ask, what they record, and whose failure a failure is."""
+
 from __future__ import annotations
 
 import asyncio
@@ -10,8 +12,16 @@ from tests.support.agents import agents
 from tests.support.agents.steps import ScriptedModel, attempt, calling, in_turn, item, reply, runtime, spec
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.importing import load_callable
-from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, SettingsError
-from tfgrpo.stores.outcomes import Failed, Refused, Ungraded
+from tfgrpo.stores.errors import (
+    ActorError,
+    BudgetRefused,
+    ModelAuthRefused,
+    ModelServerFault,
+    SettingsError,
+    StoreError,
+    ToolUnavailable,
+)
+from tfgrpo.stores.outcomes import Refused, Ungraded
 from tfgrpo.stores.runs.journal import Journal
 from tfgrpo.tasks.actors.callable import CallableActor
 from tfgrpo.tasks.actors.registry import ChatActor, ToolActor, build_actor, check_actor
@@ -19,16 +29,22 @@ from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.tools.schema import tool_from_function
 
 HERE = "tests.support.agents.agents"
+ADDER = ToolActor([tool_from_function(agents.add), tool_from_function(agents.breaks)], max_turns=3)
+
+
+def failed(rollout, error_type="ActorError"):
+    """The reason of a failure that ends its rollout and not the run."""
+    assert rollout.fatal is None
+    assert (rollout.loss.name, rollout.loss.error_type) == ("failed", error_type)
+    return rollout.loss.reason
 
 
 async def test_the_chat_actor_asks_once_with_the_system_text_first_and_the_item_last(tmp_path):
     model = ScriptedModel(lambda *_: "Answer: 7")
     rollout = await attempt(ChatActor(), model, tmp_path, of=item(system_prompt="Use digits."))
     [(request, key)] = model.requests
-    assert [(message.role, message.content) for message in request.messages] == [
-        ("system", "Be careful."),
-        ("user", "Use digits.\n\n3 + 4?"),
-    ]
+    texts = [(message.role, message.content) for message in request.messages]
+    assert texts == [("system", "Be careful."), ("user", "Use digits.\n\n3 + 4?")]
     assert (request.temperature, request.max_tokens, request.answer_schema) == (0.7, 1024, None)
     assert (key.role, key.turn, key.group.item) == ("rollout", 0, "q1")
     assert (rollout.output, rollout.loss, rollout.usage.completion_tokens) == ("Answer: 7", None, 5)
@@ -53,16 +69,16 @@ async def test_a_cut_off_answer_is_ungraded_never_a_zero(tmp_path, finish, actor
     assert rollout.loss.error_type == "truncated"
 
 
-async def test_a_failed_call_is_named_by_its_journal_key(tmp_path):
+@pytest.mark.parametrize("actor", [ChatActor(), CallableActor(agents.raises)], ids=["chat", "callable"])
+async def test_a_recorded_failure_is_raised_again_without_another_call(tmp_path, actor):
     model = ScriptedModel(lambda *_: ModelServerFault("503"))
-    made = runtime(model, tmp_path)
+    made = runtime(model, tmp_path, actor=actor)
     rollout = await run_rollout(spec(), 0, made)
-    assert isinstance(rollout.loss, Failed)
-    assert rollout.loss.error_type == "ModelServerFault"
+    failed(rollout, "ModelServerFault" if isinstance(actor, ChatActor) else "ActorError")
     made.journal.append_failure(rollout.loss.call_key, rollout.loss.error_type, rollout.loss.reason)
-    again = await run_rollout(spec(), 0, made)
-    assert again.loss == rollout.loss
-    assert len(model.requests) == 1
+    before = len(model.requests)
+    again = await run_rollout(spec(), 0, runtime(model, tmp_path, actor=actor, replay=True))
+    assert (again.loss, len(model.requests)) == (rollout.loss, before)
 
 
 async def test_a_reply_without_usage_costs_the_unknown(tmp_path):
@@ -70,99 +86,152 @@ async def test_a_reply_without_usage_costs_the_unknown(tmp_path):
     assert (rollout.usage.calls, rollout.usage.completion_tokens, rollout.usage.cost_usd) == (1, None, None)
 
 
-class Misbehaving:
-    def __init__(self, act):
-        self.act = act
-
-    async def attempt(self, attempt):
-        return self.act()
+# Tools
 
 
-def too_slow_by_itself():
-    raise TimeoutError("its own limit")
+async def test_parallel_tool_calls_are_all_answered_and_each_is_one_event(tmp_path):
+    model = ScriptedModel(in_turn(calling(("add", '{"left":1,"right":2}'), ("add", '{"left":5}')), "Answer: 9"))
+    rollout = await attempt(ADDER, model, tmp_path)
+    second = model.requests[1][0].messages
+    assert [(m.role, m.content, m.tool_call_id) for m in second[-2:]] == [("tool", "3", "c0"), ("tool", "6", "c1")]
+    assert rollout.output == "Answer: 9"
+    events = [(event.tool, event.ok, event.cost_usd, event.epoch) for event in rollout.tools]
+    assert events == [("add", True, 0.002, 1)] * 2
+    assert [frame.kind for frame in rollout.frames] == ["model", "tool", "tool", "model"]
 
 
-@pytest.mark.parametrize(("act", "said"), [(too_slow_by_itself, "its own limit"), (lambda: None, "returned nothing")])
-async def test_an_actor_that_breaks_its_promise_fails_alone(tmp_path, act, said):
-    rollout = await attempt(Misbehaving(act), lambda *_: "7", tmp_path)
-    assert rollout.loss.error_type == "ActorError"
-    assert said in rollout.loss.reason
+async def test_errors_of_tools_bad_arguments_and_unknown_names_go_back_to_the_model(tmp_path):
+    script = in_turn(calling(("breaks", '{"text":"x"}'), ("add", "{oops"), ("nothing", "{}")), "Answer: 1")
+    model = ScriptedModel(script)
+    rollout = await attempt(ADDER, model, tmp_path)
+    told = [message.content for message in model.requests[1][0].messages[-3:]]
+    assert [
+        word in text for word, text in zip(("LookupError", "not JSON", "no tool named 'nothing'"), told, strict=True)
+    ]
+    assert [event.ok for event in rollout.tools] == [False, False]
+    assert rollout.loss is None
 
 
-async def test_a_recorded_failure_of_an_agent_is_raised_again_without_running_it(tmp_path):
-    made = runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.raises))
+async def test_an_unreachable_tool_and_too_many_turns_are_failures(tmp_path):
+    async def lookup(text: str) -> str:
+        raise ToolUnavailable("the server 's' (ended during a call: Connection closed)")
+
+    model = ScriptedModel(in_turn(calling(("lookup", '{"text":"x"}')), "Answer: 1"))
+    rollout = await attempt(ToolActor([tool_from_function(lookup)], max_turns=3), model, tmp_path / "a")
+    assert "the server 's' (ended during a call" in failed(rollout, "ToolUnavailable")
+    assert len(model.requests) == 1
+    rollout = await attempt(ADDER, lambda *_: calling(("add", '{"left":1}')), tmp_path / "b")
+    failed(rollout)
+    assert len(rollout.tools) == 3
+
+
+async def test_tool_calls_are_made_once_whether_resumed_or_replayed_and_never_in_a_replay_alone(tmp_path):
+    script = in_turn(calling(("add", '{"left":1}')), "Answer: 2")
+    first, again = [await attempt(ADDER, script, tmp_path / "a") for _ in range(2)]
+    replayed = await run_rollout(spec(), 0, runtime(script, tmp_path / "a", actor=ADDER, replay=True))
+    assert agents.CALLS == ["add 1 1"]
+    assert first.tools == again.tools == replayed.tools
+    assert first.frames == replayed.frames
+    await attempt(ChatActor(), script, tmp_path / "b")
+    missing = await run_rollout(spec(), 0, runtime(script, tmp_path / "b", actor=ADDER, replay=True))
+    assert missing.fatal.startswith("ReplayMiss")
+    assert agents.CALLS == ["add 1 1"]
+
+
+async def test_a_call_that_ends_the_run_ends_the_other_calls_of_its_turn(tmp_path):
+    finished = []
+
+    async def slow() -> str:
+        """Take a while."""
+        await asyncio.sleep(0.05)
+        finished.append("slow")
+        return "done"
+
+    actor = ToolActor([tool_from_function(slow), tool_from_function(agents.add)], max_turns=3)
+    made = runtime(in_turn(calling(("slow", "{}"), ("add", '{"left":1}')), "never"), tmp_path, actor=actor)
+    append = made.journal.append
+
+    def full(key, payload):
+        if "/tool/" in key:
+            raise StoreError("no space left")
+        append(key, payload)
+
+    made.journal.append = full
     rollout = await run_rollout(spec(), 0, made)
-    made.journal.append_failure(rollout.loss.call_key, rollout.loss.error_type, rollout.loss.reason)
-    again = await run_rollout(
-        spec(), 0, runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.raises), replay=True)
-    )
-    assert again.loss == rollout.loss
+    await asyncio.sleep(0.1)
+    assert (rollout.fatal, finished) == ("StoreError: no space left", [])
 
 
-async def test_without_a_journal_work_is_simply_done(tmp_path):
-    made = replace(runtime(lambda *_: "7", tmp_path), journal=None, actor=CallableActor(agents.blocking))
-    assert (await run_rollout(spec(), 0, made)).output == "7"
+async def test_an_attempt_that_is_over_runs_no_tool_any_more(tmp_path):
+    class GoesOn:
+        async def attempt(self, attempt):
+            attempt.end()
+            with pytest.raises(ActorError, match="the attempt is over"):
+                await attempt.call_tool(tool_from_function(agents.add), '{"left": 1, "right": 2}')
+
+    rollout = await attempt(GoesOn(), lambda *_: "7", tmp_path)
+    assert (rollout.tools, agents.CALLS) == ((), [])
+    assert "returned nothing" in failed(rollout)
 
 
-def test_a_whole_agent_may_be_named_by_an_attribute_of_an_attribute():
-    assert load_callable("tests.support.agents.agents:instance.__call__")
-    with pytest.raises(ValueError, match="module:attr"):
-        load_callable("tests.support.agents.agents")
+async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
+    odd = "half a pair \ud83d"
+    script = in_turn(calling(("echo", json.dumps({"text": odd})), ("echo", odd)), f"Answer: 2 {odd}")
+    actor = ToolActor([tool_from_function(agents.echo)], max_turns=2)
+    rollout, again = [await attempt(actor, script, tmp_path) for _ in range(2)]
+    assert rollout.loss is None
+    assert rollout.frames[1:3] == again.frames[1:3]
+    assert (await attempt(CallableActor(agents.returns_a_lone_surrogate), lambda *_: "", tmp_path)).loss is None
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("Agent", "it is a class; an agent is a function, or an instance that can be called"),
-        ("yields", "it yields; an agent returns its answer"),
-        ("yields_later", "it yields; an agent returns its answer"),
-        ("yielding", "it yields; an agent returns its answer"),
-    ],
-)
-def test_what_could_never_answer_is_refused_before_anything_is_spent(name, why):
-    (problem,) = check_actor(ActorSettings(kind=f"tests.support.agents.agents:{name}"))
-    assert problem.source == "actor.kind"
-    assert why in problem.given
-    assert check_actor(ActorSettings(kind="tests.support.agents.agents:instance")) == ()
-
-
-@pytest.mark.parametrize(
-    ("reference", "why"),
-    [
-        ("nowhere:x", "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
-        ("tests.support.agents.agents:missing", "importing it failed: AttributeError: .* has no attribute 'missing'"),
-        ("tests.support.agents.agents:CALLS", "it is of type list, which cannot be called"),
-    ],
-)
-def test_a_reference_that_leads_nowhere_says_why(reference, why):
-    with pytest.raises(ValueError, match=why):
-        load_callable(reference)
+# Callables
 
 
 async def test_anybodys_agent_fits_in_five_lines(tmp_path):
     model = ScriptedModel(lambda request, _: f"<{request.messages[-1].content}>")
     rollout = await attempt(CallableActor(agents.drafts_and_corrects), model, tmp_path)
     assert rollout.output == "<Correct: <3 + 4?> under Be careful.>"
-    assert [key.turn for _, key in model.requests] == [0, 1]
-    assert rollout.usage.calls == 2
+    assert ([key.turn for _, key in model.requests], rollout.usage.calls) == ([0, 1], 2)
 
 
-async def test_a_blocking_agent_gets_a_thread_and_a_blocking_chat(tmp_path):
-    rollout = await attempt(CallableActor(agents.blocking), lambda *_: "7", tmp_path)
-    assert rollout.output == "7"
-    assert agents.CALLS != ["MainThread"]
+@pytest.mark.parametrize(("name", "output"), [
+    ("takes_everything", "chat item prompt seed system temperature"), ("instance", "answer to 3 + 4?"),
+    ("sends_a_system_message", "mine"), ("returns_a_trajectory", "7"),
+])  # fmt: skip
+async def test_an_agent_gets_what_it_declares_and_may_return_a_trajectory(tmp_path, name, output):
+    actor = CallableActor(getattr(agents, name))
+    rollout = await attempt(actor, lambda request, _: request.messages[0].content, tmp_path)
+    assert rollout.output == output
+    if name == "returns_a_trajectory":
+        usage = rollout.usage
+        assert (usage.calls, usage.completion_tokens, usage.cost_usd) == (1, 11, 0.5)
 
 
-async def test_a_finished_agent_is_not_started_again(tmp_path):
-    model = ScriptedModel(lambda *_: "7")
-    first = await attempt(CallableActor(agents.blocking), model, tmp_path)
-    second = await attempt(CallableActor(agents.blocking), model, tmp_path)
-    replayed = await run_rollout(spec(), 0, runtime(model, tmp_path, actor=CallableActor(agents.blocking), replay=True))
+async def test_a_user_may_answer_in_turns_that_can_be_read_only_once(tmp_path):
+    roles = ["user", "assistant", "user"]
+
+    async def agent(chat):
+        return await chat({"role": role, "content": role} for role in roles)
+
+    model = ScriptedModel(lambda *_: "done")
+    await attempt(CallableActor(agent), model, tmp_path)
+    assert [message.role for message in model.requests[0][0].messages] == ["system", *roles]
+
+
+async def test_a_finished_agent_is_not_started_again_and_a_blocking_one_has_a_thread(tmp_path):
+    model, actor = ScriptedModel(lambda *_: "7"), CallableActor(agents.blocking)
+    first, second = [await attempt(actor, model, tmp_path) for _ in range(2)]
+    replayed = await run_rollout(spec(), 0, runtime(model, tmp_path, actor=actor, replay=True))
     assert len(agents.CALLS) == 1
+    assert agents.CALLS != ["MainThread"]
     assert first.frames == second.frames == replayed.frames
     assert first.usage == second.usage == replayed.usage
     entries = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     assert [entry["key"].split("/")[6] for entry in entries] == ["rollout", "agent"]
+    never = await run_rollout(spec(), 1, runtime(model, tmp_path, actor=actor, replay=True))
+    assert never.fatal.startswith("ReplayMiss: the journal holds no agent call")
+    unrecorded = replace(runtime(model, tmp_path), journal=None, actor=actor)
+    assert (await run_rollout(spec(), 0, unrecorded)).output == "7"
 
 
 async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_again(tmp_path):
@@ -172,7 +241,7 @@ async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_ag
 
     def forge():
         with Journal(tmp_path / "journal.jsonl") as journal:
-            journal.append(key, {"trajectory": {"output": "42"}, "events": [], "tally": []})
+            journal.append(key, {"trajectory": {"output": "42"}, "tally": []})
 
     forge()
     again = await attempt(actor, lambda *_: "7", tmp_path)
@@ -181,40 +250,6 @@ async def test_an_entry_that_is_no_attempt_is_set_aside_and_the_agent_started_ag
     forge()
     replayed = await run_rollout(spec(), 0, runtime(lambda *_: "7", tmp_path, actor=actor, replay=True))
     assert replayed.fatal.startswith("CorruptFile")
-
-
-async def test_a_replay_does_not_start_an_agent_that_was_never_recorded(tmp_path):
-    made = runtime(lambda *_: "7", tmp_path, actor=CallableActor(agents.blocking), replay=True)
-    rollout = await run_rollout(spec(), 0, made)
-    assert rollout.fatal.startswith("ReplayMiss: the journal holds no agent call")
-    assert agents.CALLS == []
-
-
-async def test_text_that_no_utf8_can_carry_breaks_nothing(tmp_path):
-    odd = "half a pair \ud83d"
-    script = in_turn(calling(("echo", json.dumps({"text": odd})), ("echo", odd)), f"Answer: 2 {odd}")
-    actor = ToolActor([tool_from_function(agents.echo)], max_turns=2)
-    rollout = await attempt(actor, script, tmp_path)
-    again = await attempt(actor, script, tmp_path)
-    assert rollout.loss is None
-    assert rollout.frames[1:3] == again.frames[1:3]
-    agent = await attempt(CallableActor(agents.returns_a_lone_surrogate), lambda *_: "", tmp_path)
-    assert agent.loss is None
-
-
-async def test_an_agent_may_return_a_trajectory_of_its_own(tmp_path):
-    rollout = await attempt(CallableActor(agents.returns_a_trajectory), lambda *_: "", tmp_path)
-    assert rollout.output == "7"
-    assert (rollout.usage.calls, rollout.usage.completion_tokens, rollout.usage.cost_usd) == (1, 11, 0.5)
-
-
-@pytest.mark.parametrize("name", ["returns_a_number", "raises", "uses_a_strange_role"])
-async def test_what_an_agent_does_wrong_is_a_failure_of_one_rollout(tmp_path, name):
-    rollout = await attempt(CallableActor(getattr(agents, name)), lambda *_: "7", tmp_path)
-    assert isinstance(rollout.loss, Failed)
-    assert rollout.loss.error_type == "ActorError"
-    assert rollout.loss.call_key is not None
-    assert rollout.fatal is None
 
 
 @pytest.mark.parametrize("name", ["swallows_errors", "wraps_errors", "sends_a_system_message"])
@@ -228,68 +263,54 @@ async def test_an_agent_cannot_hide_that_the_run_is_ending(tmp_path, name):
 
 
 async def test_an_agent_may_deal_with_a_failed_call_but_not_with_none_that_is_answered(tmp_path):
-    silent = await attempt(CallableActor(agents.swallows_errors), lambda *_: ModelServerFault("503"), tmp_path / "a")
-    assert (silent.loss.name, silent.loss.error_type, silent.loss.reason) == ("failed", "ModelServerFault", "503")
-    answers = iter(["a draft", ModelServerFault("503")])
-    drafted = await attempt(CallableActor(agents.keeps_its_draft), lambda *_: next(answers), tmp_path / "b")
+    down = ModelServerFault("503")
+    silent = await attempt(CallableActor(agents.swallows_errors), lambda *_: down, tmp_path / "a")
+    assert failed(silent, "ModelServerFault") == "503"
+    inside = await attempt(CallableActor(agents.drafts_and_corrects), lambda *_: down, tmp_path / "b")
+    failed(inside, "ModelServerFault")
+    assert "/agent/" in inside.loss.call_key
+    answers = iter(["a draft", down])
+    drafted = await attempt(CallableActor(agents.keeps_its_draft), lambda *_: next(answers), tmp_path / "c")
     assert (drafted.output, drafted.loss) == ("a draft", None)
 
 
 async def test_an_agent_that_was_given_up_on_spends_nothing_more(tmp_path):
     model = ScriptedModel(lambda *_: "7")
     made = runtime(model, tmp_path, actor=CallableActor(agents.calls_after_the_end), limits={"timeout_s": 0.05})
-    rollout = await run_rollout(spec(), 0, made)
-    assert rollout.loss.error_type == "ModelTimeout"
+    failed(await run_rollout(spec(), 0, made), "ModelTimeout")
     for _ in range(100):
         if agents.CALLS:
             break
         await asyncio.sleep(0.02)
-    assert agents.CALLS == ["the attempt is over"]
-    assert model.requests == []
+    assert (agents.CALLS, model.requests) == (["the attempt is over"], [])
 
 
-async def test_a_failed_call_inside_an_agent_keeps_its_type(tmp_path):
-    rollout = await attempt(CallableActor(agents.drafts_and_corrects), lambda *_: ModelServerFault("503"), tmp_path)
-    assert rollout.loss.error_type == "ModelServerFault"
-    assert "/agent/" in rollout.loss.call_key
+# Settings
 
 
-@pytest.mark.parametrize(
-    ("name", "output"),
-    [
-        ("takes_everything", "chat item prompt seed system temperature"),
-        ("instance", "answer to 3 + 4?"),
-        ("sends_a_system_message", "mine"),
-    ],
-)
-async def test_an_agent_gets_what_it_declares(tmp_path, name, output):
-    actor = CallableActor(getattr(agents, name))
-    rollout = await attempt(actor, lambda request, _: request.messages[0].content, tmp_path)
-    assert rollout.output == output
+@pytest.mark.parametrize(("kind", "actor"), [
+    ("chat", ChatActor), ("tools", ToolActor), (f"{HERE}:blocking", CallableActor), (f"{HERE}:instance", CallableActor),
+    (f"{HERE}:instance.__call__", CallableActor),
+])  # fmt: skip
+def test_the_settings_choose_the_actor(kind, actor):
+    tools = (f"{HERE}:add",) if kind == "tools" else ()
+    assert isinstance(build_actor(ActorSettings(kind=kind, tools=tools)), actor)
 
 
-def test_the_settings_choose_the_actor():
-    assert isinstance(build_actor(ActorSettings()), ChatActor)
-    assert isinstance(build_actor(ActorSettings(kind="tools", tools=(f"{HERE}:add",))), ToolActor)
-    assert isinstance(build_actor(ActorSettings(kind=f"{HERE}:blocking")), CallableActor)
-    assert isinstance(build_actor(ActorSettings(kind=f"{HERE}:instance")), CallableActor)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ActorSettings(kind="tools"),
-        ActorSettings(kind="tools", tools=(f"{HERE}:untyped",)),
-        ActorSettings(kind="chat", tools=(f"{HERE}:add",)),
-        ActorSettings(kind="teapot"),
-        ActorSettings(kind=f"{HERE}:absent"),
-        ActorSettings(kind=f"{HERE}:CALLS"),
-        ActorSettings(kind=f"{HERE}:demands_more"),
-        ActorSettings(kind="no.such.module:agent"),
-    ],
-)
-def test_a_bad_actor_is_one_problem_before_anything_is_spent(settings):
-    [problem] = check_actor(settings)
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"kind": "tools"}, "none"), ({"kind": "tools", "tools": (f"{HERE}:untyped",)}, "has no annotation"),
+    ({"tools": (f"{HERE}:add",)}, "a value with kind: chat"), ({"kind": "teapot"}, "teapot"), ({"kind": HERE}, HERE),
+    ({"kind": f"{HERE}:demands_more"}, "it demands"),
+    ({"kind": f"{HERE}:Agent"}, "it is a class; an agent is a function, or an instance that can be called"),
+    *(({"kind": f"{HERE}:{name}"}, "it yields; an agent returns") for name in ("yields", "yields_later", "yielding")),
+    ({"kind": "nowhere:x"}, "importing it failed: ModuleNotFoundError: No module named 'nowhere'"),
+    ({"kind": f"{HERE}:missing"}, "has no attribute 'missing'"), ({"kind": f"{HERE}:CALLS"}, "it is of type list"),
+])  # fmt: skip
+def test_a_bad_actor_is_one_problem_before_anything_is_spent(settings, why):
+    [problem] = check_actor(ActorSettings(**settings))
     assert problem.accepted
+    assert why in problem.given
     with pytest.raises(SettingsError):
-        build_actor(settings)
+        build_actor(ActorSettings(**settings))
+    with pytest.raises(ValueError, match="module:attr"):
+        load_callable(HERE)

@@ -1,4 +1,4 @@
-"""The command actor, with real processes: what it is told, how it answers, and that nothing of it is left."""
+"""The command actor, with real processes: what it gets, how it answers, and that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ import pytest
 
 from tests.support.agents import steps as kit
 from tfgrpo.pipelines.settings.actor import ActorSettings, GatewaySettings
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_actor
+from tfgrpo.tasks.processes import process
 from tfgrpo.tasks.rollout import run_rollout
 
 OFF = GatewaySettings(enabled=False)
@@ -58,13 +60,7 @@ async def test_the_command_gets_texts_as_arguments_and_the_item_as_json_never_it
     of = kit.item(prompt="3 + 4? {system} $HOME `id`", system_prompt="Digits.", metadata={"tier": [1]}, domain="sums")
     rollout = await attempt(tmp_path, command, of=of, stdin="item")
     arguments, stdin = json.loads(rollout.output)
-    shown = {
-        "id": "q1",
-        "prompt": "3 + 4? {system} $HOME `id`",
-        "system_prompt": "Digits.",
-        "metadata": {"tier": [1]},
-        "domain": "sums",
-    }
+    shown = {"id": "q1", "prompt": of.prompt, "system_prompt": "Digits.", "metadata": {"tier": [1]}, "domain": "sums"}
     assert arguments[:2] == ["--task=Digits.\n\n3 + 4? {system} $HOME `id`", "Be careful."]
     assert json.loads(arguments[2]) == shown
     assert arguments[3:] == ["{unknown} {}", str(Path.cwd())]
@@ -78,16 +74,12 @@ STREAM = '\n'.join(json.dumps(each) for each in (
 ))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("written", "answer", "output", "notes"),
-    [
-        (" a\n b \n\n", None, "a\n b", []),
-        ("thinking\nAnswer: 7\n\n", "last_line", "Answer: 7", []),
-        ('{"answer": {"value": [1, 2]}}', "json:/answer/value", "[1, 2]", []),
-        ("log\n" + STREAM + "\nbye", "json:/result", "Answer: 7 \u2028", ["system", "assistant"]),
-        (STREAM, "json:/parts/0/a~1b", "1", ["system", "assistant"]),
-    ],
-)
+@pytest.mark.parametrize(("written", "answer", "output", "notes"), [
+    (" a\n b \n\n", None, "a\n b", []), ("thinking\nAnswer: 7\n\n", "last_line", "Answer: 7", []),
+    ('{"answer": {"value": [1, 2]}}', "json:/answer/value", "[1, 2]", []),
+    ("log\n" + STREAM + "\nbye", "json:/result", "Answer: 7 \u2028", ["system", "assistant"]),
+    (STREAM, "json:/parts/0/a~1b", "1", ["system", "assistant"]),
+])  # fmt: skip
 async def test_the_answer_is_where_the_setting_says(tmp_path, written, answer, output, notes):
     rollout = await attempt(tmp_path, f"printf %s {shlex.quote(written)}", answer=answer)
     assert (rollout.output, rollout.loss) == (output, None)
@@ -95,25 +87,58 @@ async def test_the_answer_is_where_the_setting_says(tmp_path, written, answer, o
     assert rollout.usage.calls is None
 
 
-@pytest.mark.parametrize(
-    ("command", "answer", "said"),
-    [
-        ("sh -c 'echo nothing here; echo my own bug >&2; exit 3'", None, "ended with exit code 3: my own bug"),
-        ("sh -c 'kill -9 $$'", None, "was ended by SIGKILL"),
-        ("sh -c 'echo no json'", "json:/answer", "the answer is no JSON"),
-        ("sh -c 'echo {}'", "json:/answer", "nothing at /answer"),
-        ("sh -c 'echo 7'", "file:answer.txt", "left no file 'answer.txt'"),
-        ("sh -c 'ln -s /etc/passwd answer.txt'", "file:answer.txt", "left no file 'answer.txt'"),
-        ("yes", None, "wrote more than 1 MB"),
-        ("sh -c 'yes > answer.txt & sleep 1'", "file:answer.txt", "more than 1 MB"),
-    ],
-)
+API_ERROR = '{"type": "result", "result": "API Error: 400 no such model", "usage": {}}'
+
+
+@pytest.mark.parametrize(("command", "answer", "said"), [
+    ("sh -c 'echo nothing here; echo my own bug >&2; exit 3'", None, "ended with exit code 3: my own bug"),
+    ("sh -c 'echo no such model; exit 1'", None, "exit code 1: no such model"),
+    (f"sh -c {shlex.quote(f'echo {shlex.quote(API_ERROR)}; exit 1')}", "json:/result", "exit code 1: API Error: 400 no"),
+    ("sh -c 'kill -9 $$'", None, "was ended by SIGKILL"), ("sh -c 'echo no json'", "json:/answer", "the answer is no JSON"),
+    ("sh -c 'echo {}'", "json:/answer", "nothing at /answer"),
+    ("sh -c 'echo 7'", "file:answer.txt", "left no file 'answer.txt'"),
+    ("sh -c 'ln -s /etc/passwd answer.txt'", "file:answer.txt", "left no file 'answer.txt'"),
+    ("yes", None, "wrote more than 1 MB"), ("sh -c 'yes > answer.txt & sleep 1'", "file:answer.txt", "more than 1 MB"),
+])  # fmt: skip
 async def test_what_a_command_does_wrong_is_a_failure_of_its_rollout_with_its_own_words(
     tmp_path, command, answer, said
 ):
     rollout = await attempt(tmp_path, command, answer=answer, limits={"output_mb": 1})
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert said in rollout.loss.reason
+    assert "usage" not in rollout.loss.reason
+
+
+ARGUMENTS = "sh -c 'cat; true \"$@\"' sh"
+
+
+@pytest.mark.parametrize(("command", "stdin", "read"), [
+    ("sh -c cat", None, "item"), (f"{ARGUMENTS} {{prompt}}", None, ""), (f"{ARGUMENTS} --task={{item}}", None, ""),
+    (f"{ARGUMENTS} {{system}} {{here}}", None, "item"), (f"{ARGUMENTS} {{prompt}}", "item", "item"),
+    ("sh -c cat", "nothing", ""), ("sh -c cat", "prompt", "3 + 4?"),
+])  # fmt: skip
+async def test_a_command_with_the_item_in_its_arguments_gets_it_there_alone_unless_told(tmp_path, command, stdin, read):
+    output = (await attempt(tmp_path, command, stdin=stdin)).output
+    assert (json.loads(output)["prompt"] if read == "item" else output) == ("3 + 4?" if read == "item" else read)
+
+
+async def test_an_attempt_has_the_same_folder_when_its_run_is_resumed_and_nothing_of_a_killed_one_in_it(
+    tmp_path, folders, monkeypatch
+):
+    async def where(run, index=0, epoch=1, command="pwd"):
+        RunPaths(tmp_path / run).journal.unlink(missing_ok=True)
+        async with opened(tmp_path / run, command) as runtime:
+            return (await run_rollout(kit.spec(epoch=epoch), index, runtime)).output
+
+    first = await where("a")
+    assert await where("a") == first
+    assert len({first, await where("b"), await where("a", index=1), await where("a", epoch=2)}) == 4
+    assert not list(folders.iterdir())
+    left_over = folders / Path(first).name / "half-done"
+    left_over.parent.mkdir()
+    left_over.write_text("x")
+    monkeypatch.setattr(process, "_VACATING", 2)
+    assert await where("a", command="sh -c 'ls -A; echo 7'") == "7"
 
 
 @pytest.mark.parametrize("prompt", ["a" * 200_000, "nul \0", "half a pair \ud83d"], ids=["long", "nul", "surrogate"])
@@ -139,14 +164,9 @@ async def test_each_attempt_works_on_a_copy_of_its_own_and_what_it_changed_is_re
     command = "sh -c 'echo print\\(2\\) > main.py; rm .git/HEAD; pwd; echo new > added'"
     async with opened(tmp_path, command, workdir=str(template), answer="diff") as runtime:
         first, second = await asyncio.gather(*(run_rollout(kit.spec(), index, runtime) for index in (0, 1)))
-    assert (
-        first.output
-        == second.output
-        == (
-            "diff --git a/added b/added\nnew file mode 100644\n--- /dev/null\n+++ b/added\n@@ -0,0 +1 @@\n+new\n"
-            "diff --git a/main.py b/main.py\n--- a/main.py\n+++ b/main.py\n@@ -1 +1 @@\n-print(1)\n+print(2)\n"
-        )
-    )
+    added = "diff --git a/added b/added\nnew file mode 100644\n--- /dev/null\n+++ b/added\n@@ -0,0 +1 @@\n+new\n"
+    changed = "diff --git a/main.py b/main.py\n--- a/main.py\n+++ b/main.py\n@@ -1 +1 @@\n-print(1)\n+print(2)\n"
+    assert first.output == second.output == added + changed
     assert [(frame.name, frame.text) for frame in first.frames] == [("diff", first.output)]
     assert (template / "main.py").read_text() == "print(1)\n"
     assert list(folders.iterdir()) == []
@@ -158,15 +178,10 @@ async def test_each_attempt_works_on_a_copy_of_its_own_and_what_it_changed_is_re
 async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_path, monkeypatch):
     secret = "sk-" + "abcDEF0123456789" * 2
     for name, value in {
-        "OPENAI_API_KEY": "hidden-1",
-        "SEARCH_TOKEN": "passed-1",
-        "OTHER_TOKEN": "hidden-2",
-        "HARMLESS": secret,
-        "PGPASSWORD": "hidden-4",
-        "DATABASE_URL": "postgres://me:hidden-5@host/db",
-        "TFGRPO_SEED": "hidden-3",
+        "OPENAI_API_KEY": "hidden-1", "SEARCH_TOKEN": "passed-1", "OTHER_TOKEN": "hidden-2", "HARMLESS": secret,
+        "PGPASSWORD": "hidden-4", "DATABASE_URL": "postgres://me:hidden-5@host/db", "TFGRPO_SEED": "hidden-3",
         "COLOUR": "blue",
-    }.items():
+    }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     command = script("import os; print(dict(os.environ))")
     rollout = await attempt(tmp_path, command, env=("SEARCH_TOKEN", "MODE=fast", "ROOT={here}"))
@@ -210,9 +225,7 @@ async def test_the_time_limit_ends_the_whole_session_also_one_that_ignores_sigte
 
 
 async def test_cancellation_ends_the_group_and_sigterm_gives_it_time_to_clean_up(tmp_path, folders, monkeypatch):
-    monkeypatch.setattr(
-        "tfgrpo.tasks.processes.process.GRACE_S", 60.0
-    )  # a busy machine may take more than the usual second
+    monkeypatch.setattr(process, "GRACE_S", 60.0)  # a busy machine may take more than the usual second
     left = tmp_path / "cleaned"
     code = f"trap 'echo done > {left}; exit 1' TERM; sleep 987.502 & wait"
     async with opened(tmp_path, f"sh -c {shlex.quote(code)}") as runtime:
@@ -296,46 +309,32 @@ async def test_a_run_that_is_killed_leaves_neither_processes_nor_folders(tmp_pat
     await gone("987.504", folders)
 
 
-@pytest.mark.parametrize(
-    ("limits", "code", "said"),
-    [
-        ({"cpu_s": 1}, "while True: pass", "SIGXCPU"),
-        ({"memory_mb": 200}, "len(bytearray(400 << 20))", "MemoryError"),
-        ({}, "open('x', 'wb').truncate((1 << 30) + 1)", "File too large"),
-    ],
-)
-async def test_a_command_cannot_use_more_than_its_limits(tmp_path, limits, code, said):
+LIMITS = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
+
+
+@pytest.mark.parametrize(("limits", "code", "said"), [
+    ({"cpu_s": 1}, "while True: pass", "SIGXCPU"), ({"memory_mb": 200}, "len(bytearray(400 << 20))", "MemoryError"),
+    ({}, "open('x', 'wb').truncate((1 << 30) + 1)", "File too large"),
+    ({}, "print(len(bytearray(400 << 20)))", str(400 << 20)), ({"processes": 4321}, LIMITS, "4321 0"),
+])  # fmt: skip
+async def test_a_command_can_use_what_its_limits_allow_and_no_more(tmp_path, limits, code, said):
     rollout = await attempt(tmp_path, script(code), limits=limits)
-    assert said in rollout.loss.reason
+    assert said in (rollout.output or rollout.loss.reason)
 
 
-async def test_a_command_can_use_what_the_defaults_allow(tmp_path):
-    assert (await attempt(tmp_path, script("print(len(bytearray(400 << 20)))"))).output == str(400 << 20)
+PLACES = "stdout, last_line, diff, file:NAME"
 
 
-async def test_a_number_of_processes_is_handed_to_the_kernel(tmp_path):
-    code = "import resource as r; print(r.getrlimit(r.RLIMIT_NPROC)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
-    assert (await attempt(tmp_path, script(code), limits={"processes": 4321})).output == "4321 0"
-
-
-@pytest.mark.parametrize(
-    ("given", "source", "accepted"),
-    [
-        ({}, "actor.command", "the program of kind: command"),
-        ({"command": "no-such-program {prompt}"}, "actor.command", "a program on the PATH"),
-        ({"command": "./pyproject.toml"}, "actor.command", "a program on the PATH"),
-        ({"command": "cat", "workdir": "no/such/folder"}, "actor.workdir", "a folder"),
-        ({"command": "cat", "answer": "file:../x"}, "actor.answer", "stdout, last_line, diff, file:NAME"),
-        ({"command": "cat", "answer": "text"}, "actor.answer", "stdout, last_line, diff, file:NAME"),
-        (
-            {"command": "cat {base_url} {system}", "gateway": OFF},
-            "actor.command",
-            "actor.gateway.enabled on",
-        ),
-        ({"command": "cat", "gateway": OFF}, "actor.command", "{system} in an argument"),
-        ({"command": "cat", "url": "http://localhost/x"}, "actor.url", "it with kind: http"),
-    ],
-)
+@pytest.mark.parametrize(("given", "source", "accepted"), [
+    ({}, "actor.command", "the program of kind: command"), ({"command": "no-such {prompt}"}, "actor.command", "on the PATH"),
+    ({"command": "./pyproject.toml"}, "actor.command", "a program on the PATH"),
+    ({"command": "cat", "workdir": "no/such/folder"}, "actor.workdir", "a folder"),
+    ({"command": "cat", "answer": "file:../x"}, "actor.answer", PLACES),
+    ({"command": "cat", "answer": "text"}, "actor.answer", PLACES),
+    ({"command": "cat {base_url} {system}", "gateway": OFF}, "actor.command", "actor.gateway.enabled on"),
+    ({"command": "cat", "gateway": OFF}, "actor.command", "{system} in an argument"),
+    ({"command": "cat", "url": "http://localhost/x"}, "actor.url", "it with kind: http"),
+])  # fmt: skip
 def test_a_bad_command_is_refused_before_anything_is_started(given, source, accepted):
     (problem,) = check_actor(ActorSettings(kind="command", **given), learns=True)
     assert problem.source == source
@@ -362,16 +361,13 @@ def test_a_command_of_the_template_and_one_of_this_folder_are_found(tmp_path, mo
     assert warning == "NOT_SET_HERE of actor.env is not set in this environment"
 
 
-def test_the_plan_says_which_limit_the_kernel_does_not_hold(monkeypatch):
+def test_the_plan_says_what_is_unknown_or_not_held(monkeypatch):
     bounded = ActorSettings(kind="command", command="cat", limits={"processes": 9})
     monkeypatch.setattr("os.geteuid", lambda: 0)
     (warning,) = actor_warnings(bounded)
     assert warning.startswith("actor.limits.processes is not held")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert actor_warnings(bounded) == ()
-
-
-def test_without_the_gateway_the_plan_says_what_is_unknown():
     (warning,) = actor_warnings(ActorSettings(kind="command", command="cat {system}", gateway=OFF))
     assert "not counted" in warning
     assert "no cap holds" in warning

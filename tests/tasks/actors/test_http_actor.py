@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, check_acto
 from tfgrpo.tasks.rollout import run_rollout
 
 OFF = GatewaySettings(enabled=False)
+URL = "http://localhost:1/a"
 
 
 @asynccontextmanager
@@ -65,104 +67,82 @@ async def test_the_agent_gets_the_item_without_its_answer_and_answers_at_a_point
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
 
 
-async def test_a_private_service_gets_its_header_and_no_redirect_is_followed(tmp_path, monkeypatch):
+async def test_a_private_service_gets_its_header_alone_and_what_repeats_it_is_recorded_without_it(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
     seen, elsewhere = [], []
+    told = [
+        (200, {}, '{"answer": "7, said agent-s3cret"}'), (303, {"Location": "/done"}, ""),
+        (401, {}, '{"error": "bad token agent-s3cret"}'),
+    ]  # fmt: skip
 
     async def answer(request):
         seen.append((request.headers.get("authorization"), request.headers.get("x-team")))
-        if len(seen) > 1:
-            return web.Response(status=303, headers={"Location": f"{other}/done"})
-        return web.json_response({"answer": "7, said agent-s3cret"})
+        status, headers, text = told[len(seen) - 1]
+        return web.Response(status=status, headers=headers, text=text, content_type="application/json")
 
     async def done(request):
         elsewhere.append(request.path)
-        return web.json_response({"answer": "7"})
 
     headers = {"Authorization": "env:AGENT_AUTH", "X-Team": "blue"}
-    async with serving(web.get("/done", done)) as other, serving(web.post("/attempt", answer)) as url:
-        first = await attempt(tmp_path / "a", f"{url}/attempt", headers=headers)
-        second = await attempt(tmp_path / "b", f"{url}/attempt", headers=headers)
-    assert (seen, elsewhere) == ([("Bearer agent-s3cret", "blue")] * 2, [])
+    async with serving(web.post("/attempt", answer), web.route("*", "/done", done)) as url:
+        first, moved, refused = [await attempt(tmp_path / n, f"{url}/attempt", headers=headers) for n in "abc"]
+    assert (seen, elsewhere) == ([("Bearer agent-s3cret", "blue")] * 3, [])
     assert first.output == "7, said ***"
-    assert f"it moved to {other}/done" in second.loss.reason
+    assert f"it moved to {url}/done" in moved.loss.reason
+    assert "401 from the agent" in refused.loss.reason
+    assert "bad token ***" in refused.loss.reason
 
 
-async def test_a_refusal_that_repeats_the_header_is_recorded_without_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("AGENT_AUTH", "Bearer agent-s3cret")
-    async with serving(answering('{"error": "bad token agent-s3cret"}', status=401)) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt", headers={"Authorization": "env:AGENT_AUTH"})
-    assert "401 from the agent" in rollout.loss.reason
-    assert "bad token ***" in rollout.loss.reason
-
-
-@pytest.mark.parametrize(
-    ("headers", "said"),
-    [
-        ({"Authorization": "Bearer agent-s3cret"}, "env:NAME as the value of Authorization"),
-        ({"Host": "x"}, "names of headers other than"),
-        ({"a b": "x"}, "names of headers other than"),
-        ({"X-Key": "env:a b"}, "the name of an environment variable"),
-        ({"X-Team": "blü"}, "printable ASCII"),
-    ],
-)
+@pytest.mark.parametrize(("headers", "said"), [
+    ({"Authorization": "Bearer agent-s3cret"}, "env:NAME as the value of Authorization"),
+    ({"Host": "x"}, "names of headers other than"), ({"a b": "x"}, "names of headers other than"),
+    ({"X-Key": "env:a b"}, "the name of an environment variable"), ({"X-Team": "blü"}, "printable ASCII"),
+])  # fmt: skip
 def test_a_header_that_cannot_be_sent_or_would_be_recorded_is_refused(headers, said):
     with pytest.raises(ValueError, match=said):
-        ActorSettings(kind="http", url="http://localhost:1/a", headers=headers)
+        ActorSettings(kind="http", url=URL, headers=headers)
 
 
-def test_a_header_whose_variable_is_not_set_is_one_clear_error(monkeypatch):
-    monkeypatch.delenv("AGENT_AUTH", raising=False)
-    (problem,) = check_actor(
-        ActorSettings(kind="http", url="http://localhost:1/a", headers={"Authorization": "env:AGENT_AUTH"})
-    )
-    assert (problem.source, problem.given) == ("header Authorization", "AGENT_AUTH, which is not set")
+@pytest.mark.parametrize(("given", "source", "said"), [
+    ({"kind": "http"}, "actor.url", "the address of the agent"),
+    ({"kind": "http", "url": URL, "answer": "stdout"}, "actor.answer", "text or json:/POINTER"),
+    ({"kind": "http", "url": URL, "command": "cat"}, "actor.command", "it with kind: command"),
+    ({"kind": "http", "url": URL, "headers": {"X": "env:NOT_SET_HERE"}}, "header X", "NOT_SET_HERE, which is not set"),
+    ({"headers": {"X-Team": "blue"}}, "actor.headers", "it with kind: http"),
+    ({"limits": {"cpu_s": 1}}, "actor.limits", "it with kind: command or http"),
+    ({"stdin": "prompt"}, "actor.stdin", "it with kind: command"), ({"mcp": "mcp.json"}, "actor.mcp", "it with kind: tools"),
+])  # fmt: skip
+def test_bad_settings_and_those_of_another_kind_are_refused_before_anything_is_sent(given, source, said):
+    (problem,) = check_actor(ActorSettings(**given))
+    assert problem.source == source
+    assert said in f"{problem.given} {problem.accepted}"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kinds"), [("headers", {"X-Team": "blue"}, "http"), ("limits", {"cpu_s": 1}, "command or http")]
-)
-def test_a_setting_that_another_kind_of_actor_does_not_heed_is_refused(name, value, kinds):
-    (alien,) = check_actor(ActorSettings(**{name: value}))
-    assert (alien.source, alien.accepted) == (f"actor.{name}", f"it with kind: {kinds}")
-
-
-@pytest.mark.parametrize(
-    ("route", "answer", "output"),
-    [
-        (answering("  Answer: 7\n", "text/plain"), "text", "Answer: 7"),
-        (
-            answering('{"choices": [{"message": {"content": {"sum": 7}}}]}'),
-            "json:/choices/0/message/content",
-            '{"sum": 7}',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("route", "answer", "output"), [
+    (answering("  Answer: 7\n", "text/plain"), "text", "Answer: 7"),
+    (answering('{"choices": [{"message": {"content": {"sum": 7}}}]}'), "json:/choices/0/message/content", '{"sum": 7}'),
+])  # fmt: skip
 async def test_answers_are_json_or_text(tmp_path, route, answer, output):
     async with serving(route) as url:
         rollout = await attempt(tmp_path, f"{url}/attempt", answer=answer)
     assert (rollout.output, rollout.loss) == (output, None)
 
 
-@pytest.mark.parametrize(
-    ("route", "said"),
-    [
-        (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "503 from the agent at"),
-        (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "no more agents"),
-        (answering("", status=404), "an empty body"),
-        (answering("", status=202, Location="/jobs/1"), "which has no answer yet"),
-        (answering("", status=308, Location="https://elsewhere.test/a?key=1"), "it moved to https://elsewhere.test/a,"),
-        (answering("<html>"), "the answer is no JSON"),
-        (answering("{}"), "nothing at /answer"),
-        (answering('data: {"answer": "7"}\n\n', "text/event-stream"), "answers with an event stream"),
-        (answering(json.dumps({"answer": "x" * (2 << 20)})), "more than 1048576 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("route", "said"), [
+    (answering('{"error": {"message": "no  more\\nagents"}}', status=503), "503 from the agent at .*: no more agents"),
+    (answering("", status=404), "an empty body"), (answering("", status=202, Location="/j"), "which has no answer yet"),
+    (answering("", status=308, Location="https://elsewhere.test/a?key=1"), "it moved to https://elsewhere.test/a,"),
+    (answering("<html>"), "the answer is no JSON"), (answering("{}"), "nothing at /answer"),
+    (answering('data: {"answer": "7"}\n\n', "text/event-stream"), "answers with an event stream"),
+    (answering(json.dumps({"answer": "x" * (2 << 20)})), "more than 1048576 bytes"),
+])  # fmt: skip
 async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, route, said):
     async with serving(route) as url:
         rollout = await attempt(tmp_path, f"{url}/attempt", limits={"output_mb": 1})
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
-    assert said in rollout.loss.reason
+    assert re.search(said, rollout.loss.reason)
 
 
 async def test_a_request_is_repeated_only_if_it_was_never_sent(tmp_path):
@@ -215,15 +195,6 @@ async def test_the_time_limit_ends_the_request(tmp_path):
         rollout = await attempt(tmp_path, f"http://127.0.0.1:{port}/attempt", timeout_s=0.3)
         await asyncio.wait_for(gone.wait(), 10)
     assert rollout.loss.error_type == "ModelTimeout"
-
-
-def test_bad_settings_of_an_http_agent_are_refused_before_anything_is_sent():
-    (missing,) = check_actor(ActorSettings(kind="http"))
-    assert missing.source == "actor.url"
-    (place,) = check_actor(ActorSettings(kind="http", url="http://localhost:1/a", answer="stdout"))
-    assert (place.source, place.accepted) == ("actor.answer", "text or json:/POINTER")
-    (alien,) = check_actor(ActorSettings(kind="http", url="http://localhost:1/a", command="cat"))
-    assert (alien.source, alien.accepted) == ("actor.command", "it with kind: command")
 
 
 def test_an_agent_elsewhere_cannot_reach_the_gateway_and_the_plan_says_so():

@@ -122,11 +122,8 @@ async def test_an_agent_behind_the_gateway_is_taught_and_all_that_it_did_is_know
     assert (rollout.output, rollout.loss) == ("Answer: 7", None)
     assert [asked.body["messages"][0] for asked in endpoint.asked] == [{"role": "system", "content": LESSONS}] * 2
     assert (rollout.usage.calls, rollout.usage.prompt_tokens) == (2, 2 * USAGE["prompt_tokens"])
-    assert [(frame.kind, frame.name) for frame in rollout.frames] == [
-        ("model", "m"),
-        ("tool", "search"),
-        ("model", "m"),
-    ]
+    names = [(frame.kind, frame.name) for frame in rollout.frames]
+    assert names == [("model", "m"), ("tool", "search"), ("model", "m")]
     assert [(event.tool, event.ok) for event in rollout.tools] == [("search", True)]
 
 
@@ -154,12 +151,8 @@ async def test_a_recorded_failure_replays_with_what_the_attempt_did_before_it(ki
     journal.append_failure(failed.loss.call_key, failed.loss.error_type, failed.loss.reason)
     for url in (endpoint.url, None):
         again = await attempt(opener, url, await actor_of(kind, stack), replay=url is None)
-        assert (again.loss, again.usage, again.frames, again.tools) == (
-            failed.loss,
-            failed.usage,
-            failed.frames,
-            failed.tools,
-        )
+        assert (again.loss, again.usage) == (failed.loss, failed.usage)
+        assert (again.frames, again.tools) == (failed.frames, failed.tools)
     assert len(endpoint.asked) == 2
 
 
@@ -170,18 +163,10 @@ async def test_the_budget_stops_an_agent_even_if_it_answers_all_the_same(kind, s
     assert len(endpoint.asked) == 1
 
 
-def hard_wired(prompt, base_url):
-    return f"Answer: {len(base_url) * 0 + 7}"
+ECHO = ActorSettings(kind="command", command="echo Answer: 7")
 
 
-@pytest.mark.parametrize(
-    "actor",
-    [
-        CallableActor(hard_wired),
-        build_actor(ActorSettings(kind="command", command="echo Answer: 7")),
-    ],
-    ids=["callable", "command"],
-)
+@pytest.mark.parametrize("actor", [CallableActor(lambda prompt, base_url: "Answer: 7"), build_actor(ECHO)])
 async def test_an_agent_that_bypasses_the_gateway_fails_and_is_never_scored(actor, endpoint, opener):
     rollout = await attempt(opener, endpoint.url, actor)
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
@@ -214,18 +199,12 @@ async def never(request, raw):
     await asyncio.sleep(60)
 
 
-@pytest.mark.parametrize(
-    ("answer", "error_type"),
-    [
-        (lambda *_: web.Response(status=500), "ModelServerFault"),
-        (lambda *_: web.Response(status=429, headers={"retry-after": "1"}), "ModelRateLimited"),
-        (lambda *_: {**chat_body(""), "choices": []}, "ModelReplyMalformed"),
-        (garbage, "ModelReplyMalformed"),
-        (hangs_up, "ModelUnreachable"),
-        (half_a_stream, "ModelUnreachable"),
-        (never, "ModelTimeout"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "error_type"), [
+    (lambda *_: web.Response(status=500), "ModelServerFault"),
+    (lambda *_: web.Response(status=429, headers={"retry-after": "1"}), "ModelRateLimited"),
+    (lambda *_: {**chat_body(""), "choices": []}, "ModelReplyMalformed"), (garbage, "ModelReplyMalformed"),
+    (hangs_up, "ModelUnreachable"), (half_a_stream, "ModelUnreachable"), (never, "ModelTimeout"),
+])  # fmt: skip
 @pytest.mark.parametrize("code", [0, 3])
 async def test_an_agent_without_an_answered_call_fails_by_that_call_whatever_it_says(
     endpoint, opener, answer, error_type, code
@@ -266,23 +245,15 @@ async def test_an_agent_that_takes_base_url_and_asks_by_chat_is_counted_too(endp
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, 1)
 
 
-async def test_the_gateways_address_can_stand_in_arguments_and_in_variables_of_any_name(endpoint, opener):
+async def test_address_and_lessons_can_be_in_arguments_and_variables_of_any_name_and_are_not_added_twice(
+    endpoint, opener
+):
     endpoint.answer = lambda request, raw: chat_body("Answer: 7")
-    code = CODE + "\nprint(ask([{'role': 'user', 'content': 'x'}], sys.argv[1], os.environ['MY_TOKEN'])['content'])"
-    command = f"{shlex.join([sys.executable, '-c', code])} {{base_url}}"
-    rollout = await attempt(
-        opener,
-        endpoint.url,
-        build_actor(ActorSettings(kind="command", command=command, env=("MY_TOKEN={api_key}",))),
-    )
+    asking = "ask([{'role': 'system', 'content': sys.argv[2]}], sys.argv[1], os.environ['MY_TOKEN'])"
+    command = shlex.join([sys.executable, "-c", f"{CODE}\nprint({asking}['content'])", "{base_url}", "{system}"])
+    settings = ActorSettings(kind="command", command=command, env=("MY_TOKEN={api_key}",))
+    rollout = await attempt(opener, endpoint.url, build_actor(settings))
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, 1)
-
-
-async def test_a_lesson_that_the_agent_passes_on_itself_is_not_added_twice(endpoint, opener):
-    endpoint.answer = lambda request, raw: chat_body("Answer: 7")
-    code = CODE + "\nprint(ask([{'role': 'system', 'content': sys.argv[1]}])['content'])"
-    command = f"{shlex.join([sys.executable, '-c', code])} {{system}}"
-    await attempt(opener, endpoint.url, build_actor(ActorSettings(kind="command", command=command)))
     assert [asked.body["messages"] for asked in endpoint.asked] == [[{"role": "system", "content": SYSTEM}]]
 
 

@@ -26,6 +26,9 @@ def completion(text: str | None = "fine", **changes: Any) -> dict[str, Any]:
     return {**body, **changes}
 
 
+_ENDLESS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
 @dataclass
 class Act:
     """What the server does with one request."""
@@ -34,7 +37,8 @@ class Act:
     body: bytes | dict[str, Any] = field(default_factory=completion)
     headers: dict[str, str] = field(default_factory=dict)
     ending: str = "whole"
-    """``whole``; ``hang`` and ``trickle`` answer never or slowly; ``drop`` and ``torn`` hang up early."""
+    """``whole``; ``hang`` and ``trickle`` answer never or slowly; ``drop`` and ``torn`` hang up early; ``raw``: the body
+    alone, without a head; ``endless``: a body that never ends."""
 
 
 @dataclass
@@ -60,6 +64,8 @@ class Server:
         self.connections = 0
         self.in_flight = 0
         self.most_in_flight = 0
+        self.sent = 0
+        """Bytes of endless bodies."""
         self.delay_s = 0.0
         self.root = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,6 +116,14 @@ class Server:
         if act.ending == "hang":
             await asyncio.sleep(60)
         body = act.body if isinstance(act.body, bytes) else json.dumps(act.body).encode()
+        if act.ending in ("raw", "endless"):
+            writer.write(body if act.ending == "raw" else _ENDLESS)
+            while act.ending == "endless":
+                writer.write(b"100000\r\n" + b" " * (1 << 20) + b"\r\n")
+                await writer.drain()
+                self.sent += 1 << 20
+            await writer.drain()
+            return False
         headers = {"content-type": "application/json", "content-length": str(len(body)), **act.headers}
         lines = [f"HTTP/1.1 {act.status} X", *(f"{name}: {value}" for name, value in headers.items())]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())

@@ -1,28 +1,30 @@
+"""Tools of typed functions: their schema, their arguments, and results and errors as the model reads them."""
+
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 
-from tests.support.agents import agents
+from tests.support.agents import agents, rogues
+from tests.support.agents import steps as kit
 from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.tasks.actors.registry import tools_of
+from tfgrpo.tasks.actors.registry import ToolActor, tools_of
+from tfgrpo.tasks.models.base import ToolCall
+from tfgrpo.tasks.rollout import run_rollout
 from tfgrpo.tasks.tools.schema import ToolResult, priced, run_tool, tool_from_function
-
-
-def told(result):
-    return result.text, result.ok, result.cost_usd
-
 
 HERE = "tests.support.agents.agents"
 
 
-async def in_place(work):
-    return work()
+async def called(function, raw):
+    return await run_tool(tool_from_function(function), raw, asyncio.to_thread)
 
 
 def test_the_signature_gives_the_schema_and_the_docstring_the_description():
@@ -36,74 +38,95 @@ def test_the_signature_gives_the_schema_and_the_docstring_the_description():
     }
 
 
-async def test_arguments_are_validated_and_the_result_becomes_text():
-    tool = tool_from_function(agents.add)
-    result = await run_tool(tool, '{"left": 3, "right": 4}', in_place)
-    assert told(result) == ("7", True, 0.002)
+@pytest.mark.parametrize(("function", "raw", "text", "ok", "cost"), [
+    (agents.add, '{"left": 3, "right": 4}', "7", True, 0.002), (agents.add, '{"left": "3"}', "4", True, 0.002),
+    (agents.shout, '{"json": "a", "_x": "?"}', '{"loud":"A?"}', True, None),
+    (agents.decorated_shout, '{"json": "a"}', '{"loud":"A!"}', True, None),
+    *((tool, '{"text": "row"}', "error: LookupError: no row", False, None)
+      for tool in (agents.breaks, agents.breaks_later, agents.decorated_breaks)),
+])  # fmt: skip
+async def test_arguments_are_validated_and_result_or_error_becomes_text(function, raw, text, ok, cost):
+    result = await called(function, raw)
+    assert (result.text, result.ok, result.cost_usd) == (text, ok, cost)
     assert result.latency_ms > 0
-    assert (await run_tool(tool, '{"left": "3"}', in_place)).text == "4"
 
 
-async def test_parameters_may_be_called_what_pydantic_calls_its_own():
-    result = await run_tool(tool_from_function(agents.shout), '{"json": "a", "_x": "?"}', in_place)
-    assert told(result) == ('{"loud":"A?"}', True, None)
-
-
-@pytest.mark.parametrize("raw", ["{", "[1]", "null", '{"left": "x"}', "{}", '{"left": 1, "extra": 2}'])
-async def test_bad_arguments_come_back_as_text_for_the_model_and_cost_nothing(raw):
+@pytest.mark.parametrize("raw", [
+    "{", "[1]", "null", '{"left": "x"}', "{}", '{"left": 1, "extra": 2}', "[" * 100_000, '{"left": ' + "[" * 100_000,
+    '{"left": 1' + "0" * 10_000 + "}", json.dumps({"x" * 3_000_000: 1}),
+])  # fmt: skip
+async def test_bad_arguments_come_back_as_short_text_for_the_model_and_cost_nothing(raw):
     before = len(agents.CALLS)
-    result = await run_tool(tool_from_function(agents.add), raw, in_place)
-    assert not result.ok
+    result = await called(agents.add, raw)
+    assert (result.ok, result.cost_usd, len(agents.CALLS)) == (False, 0.0, before)
     assert result.text.startswith("error: bad arguments: ")
-    assert result.cost_usd == 0.0
-    assert len(agents.CALLS) == before
+    assert len(result.text) <= 16_000
 
 
 @given(st.text())
 async def test_no_text_of_arguments_raises(raw):
-    assert isinstance(await run_tool(tool_from_function(agents.add), raw, in_place), ToolResult)
+    assert isinstance(await called(agents.add, raw), ToolResult)
 
 
-async def test_what_a_tool_raises_is_told_to_the_model():
-    for tool in (agents.breaks, agents.breaks_later, agents.decorated_breaks):
-        result = await run_tool(tool_from_function(tool), '{"text": "row"}', in_place)
-        assert told(result) == ("error: LookupError: no row", False, None)
+@pytest.mark.parametrize(("function", "said"), [
+    (rogues.tool_that_exits, "SystemExit: bye"), (rogues.tool_that_exits_asynchronously, "SystemExit: bye"),
+    (rogues.tool_that_cancels_itself, "CancelledError"), (rogues.tool_that_raises_what_cannot_be_shown, "NoText"),
+])  # fmt: skip
+async def test_whatever_a_tool_raises_is_told_to_the_model(function, said):
+    result = await called(function, '{"text": "bye"}')
+    assert not result.ok
+    assert result.text.startswith("error: ")
+    assert said in result.text
 
 
-async def test_an_asynchronous_tool_behind_an_ordinary_decorator_is_awaited():
-    result = await run_tool(tool_from_function(agents.decorated_shout), '{"json": "a"}', asyncio.to_thread)
-    assert told(result) == ('{"loud":"A!"}', True, None)
-    assert result.latency_ms > 0
-
-
-async def test_a_time_limit_ends_an_asynchronous_tool_behind_an_ordinary_decorator():
+async def test_a_time_limit_ends_an_asynchronous_tool_behind_an_ordinary_decorator_and_its_attempt(tmp_path):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await run_tool(tool_from_function(agents.decorated_sleeps), '{"text": "it"}', asyncio.to_thread)
+            await called(agents.decorated_sleeps, '{"text": "it"}')
     assert agents.CALLS.pop() == "it was cancelled"
+    call = kit.reply(None, calls=(ToolCall("c1", "tool_that_hangs", '{"text": "x"}'),), finish="tool_calls")
+    actor = ToolActor([tool_from_function(rogues.tool_that_hangs)], max_turns=3)
+    made = kit.runtime(lambda request, key: call, tmp_path, actor=actor, limits={"timeout_s": 0.1})
+    assert (await run_rollout(kit.spec(), 0, made)).loss.error_type == "ModelTimeout"
 
 
-async def test_an_oversized_result_keeps_both_ends_and_says_what_is_missing():
-    result = await run_tool(tool_from_function(agents.huge), '{"size": 1000000}', in_place)
-    assert len(result.text) < 17_000
-    assert "characters left out" in result.text
-
-
-async def test_a_result_that_is_no_json_is_shown_as_python_shows_it():
-    result = await run_tool(tool_from_function(agents.odd_object), '{"size": 1}', in_place)
+async def test_an_oversized_result_keeps_both_ends_and_what_is_no_json_is_shown_as_python_shows_it():
+    result = await called(agents.huge, '{"size": 1000000}')
     assert result.ok
-    assert result.text.startswith("<object")
+    assert len(result.text) <= 16_000
+    assert "characters left out" in result.text
+    assert (await called(agents.odd_object, '{"size": 1}')).text.startswith("<object")
 
 
-def test_results_survive_the_journal():
-    result = ToolResult("7", ok=True, cost_usd=None, latency_ms=1.5)
-    assert ToolResult(**asdict(result)) == result
+class Node(BaseModel):
+    value: int
+    children: list[Node] = []
 
 
-@pytest.mark.parametrize("name", ["untyped", "by_position", "many", "strange", "unresolved", "instance", "no_schema"])
-def test_a_function_that_cannot_be_a_tool_is_refused(name):
-    with pytest.raises(ValueError, match=r"annotation|by name|schema|named function"):
-        tool_from_function(getattr(agents, name))
+def count(tree: Node) -> int:
+    """Count the nodes of a tree."""
+    return 1 + sum(count(child) for child in tree.children)
+
+
+async def test_a_type_that_contains_itself_is_a_schema_and_an_argument():
+    parameters = tool_from_function(count).spec.parameters
+    Draft202012Validator.check_schema(parameters)
+    tree = {"tree": {"value": 1, "children": [{"value": 2, "children": [{"value": 3}]}]}}
+    assert not list(Draft202012Validator(parameters).iter_errors(tree))
+    assert (await called(count, json.dumps(tree))).text == "3"
+
+
+TOO_LONG = rogues.a_name_that_is_far_longer_than_any_vendor_takes_for_the_name_of_a_tool
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    *((getattr(agents, name), r"annotation|by name|schema|named function")
+      for name in ("untyped", "by_position", "many", "strange", "unresolved", "instance", "no_schema")),
+    (rogues.measure, "64 letters"), (TOO_LONG, "64 letters"),
+])  # fmt: skip
+def test_a_function_that_cannot_be_a_tool_is_refused_before_anything_is_spent(function, said):
+    with pytest.raises(ValueError, match=said):
+        tool_from_function(function)
 
 
 @pytest.mark.parametrize("price", [-1.0, float("inf"), float("nan")])
@@ -112,14 +135,25 @@ def test_a_price_is_a_finite_amount(price):
         priced(price)
 
 
-def test_tools_are_loaded_by_reference_in_order():
+def test_tools_are_loaded_by_reference_in_order_with_every_problem_at_once():
     tools = tools_of(ActorSettings(kind="tools", tools=(f"{HERE}:shout", f"{HERE}:add")))
     assert [tool.spec.name for tool in tools] == ["shout", "add"]
-
-
-def test_every_problem_with_the_tools_is_named_at_once():
     references = (f"{HERE}:untyped", "nowhere:x", f"{HERE}:missing", "no reference", f"{HERE}:add", f"{HERE}:add")
     with pytest.raises(SettingsError) as caught:
         tools_of(ActorSettings(kind="tools", tools=references))
     assert len(caught.value.problems) == 5
     assert "two tools named 'add'" in str(caught.value.problems[-1])
+
+
+@pytest.mark.parametrize("name", ["", "a b", "tool/../../x", "\N{SNOWMAN}", "x" * 5000])
+async def test_a_tool_the_model_made_up_is_answered_and_shown_in_short(tmp_path, name):
+    def script(request, key):
+        if key.turn == 0:
+            return kit.reply(None, calls=(ToolCall("c1", name, "{}"),), finish="tool_calls")
+        return request.messages[-1].content
+
+    actor = ToolActor([tool_from_function(agents.add)], max_turns=3)
+    rollout = await run_rollout(kit.spec(), 0, kit.runtime(script, tmp_path, actor=actor))
+    assert rollout.loss is None
+    assert "there are: add" in rollout.output
+    assert len(rollout.output) < 300

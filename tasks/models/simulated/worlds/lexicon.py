@@ -1,8 +1,7 @@
 """Recognise from the words of a lesson which pitfalls it is about, and whether it helps; items are never seen.
 
 A lesson counts for a pitfall when it mentions the pitfall's subject and contains a phrase for the right way or for the
-mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its vote. Text whose words
-are in no sensible order (see ``reads_as_language``) counts for none.
+mistake. Each phrase votes; a negation shortly before it, or the polarity *avoid*, reverses its vote.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
@@ -19,12 +17,11 @@ from tfgrpo.tasks.models.simulated.worlds.data import Advice, Pitfall, data_of
 
 Stance = Literal[-1, 1]
 
-_WORDS = data_of("words")
 _NEGATION = r"(?:no|not|never|without|avoid\w*|insteadof|ratherthan)"
 _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect\w*|leaveout")
 _REACH = 4
 """How many words after a negation are negated."""
-_JOINED = [(re.compile(pattern), text) for pattern, text in _WORDS["joined"].items()]
+_JOINED = [(re.compile(pattern), text) for pattern, text in data_of("words")["joined"].items()]
 _LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 _CACHED_TEXTS = 256
@@ -74,8 +71,6 @@ class Lexicon:
 
     def stances(self, polarity: Polarity, text: str) -> dict[str, Stance]:
         """Return, by pitfall, 1 when the text helps against it and -1 when it leads into it."""
-        if not reads_as_language(text):
-            return {}
         words = normalised(text)
         stances: dict[str, Stance] = {}
         for name, about in self._about.items():
@@ -105,64 +100,3 @@ def lessons_in(system_text: str) -> tuple[Advice, ...]:
     if block is None:
         return ()
     return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in _LESSON_LINE.findall(block.group(1)))
-
-
-_ARTICLES, _OWNERS, _PREPOSITIONS, _CONJUNCTIONS, _VERBS, _ORDERS, _ALONE = (
-    frozenset(_WORDS[kind])
-    for kind in ("articles", "owners", "prepositions", "conjunctions", "verbs", "orders", "alone")
-)
-_NOT_FIRST = frozenset(_WORDS["not_first"])
-_NOT_LAST = _ARTICLES | _OWNERS | _CONJUNCTIONS | set(_WORDS["not_last"])
-_SMALL = _ARTICLES | _OWNERS | _PREPOSITIONS | _CONJUNCTIONS | _VERBS
-_MUST_NOT_FOLLOW = {
-    **dict.fromkeys(
-        _ARTICLES | _OWNERS, _SMALL | _ORDERS | _ALONE | {"not", "never", "be", "that", "before", "after", "as"}
-    ),
-    **dict.fromkeys(_PREPOSITIONS, _CONJUNCTIONS | _VERBS | (_PREPOSITIONS - {"in"}) | {"then", "be", "they", "so"}),
-    **dict.fromkeys(_CONJUNCTIONS, _CONJUNCTIONS | {"of", "than"}),
-    **dict.fromkeys(_VERBS, _VERBS | {"of", "and", "or", "but", "because"}),
-    "to": _CONJUNCTIONS | _VERBS | _PREPOSITIONS | {"then", "they", "so"},
-    "be": _ARTICLES | _CONJUNCTIONS | _VERBS | {"of", "be"},
-    "every": _SMALL | _ORDERS,
-}
-_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_PLURAL = re.compile(r"\w{2,}[^\Wsiu]s")
-_SOUNDS_LIKE_CONSONANT = re.compile(r"(?:one|once|eu|u[bfgknrst][aeiou])[\w-]*")
-
-
-def _fits(word: str, after: str) -> bool:
-    """Loosely: ``a`` before a consonant, ``an`` before a vowel or a silent h, neither of them nor ``every`` before a plural."""
-    if after in _MUST_NOT_FOLLOW.get(word, ()):
-        return False
-    if word not in {"a", "an", "every"}:
-        return True
-    if _PLURAL.fullmatch(after):
-        return False
-    vowel = after[0] in "aeiou" and not _SOUNDS_LIKE_CONSONANT.fullmatch(after)
-    return word == "every" or (word == "an") is (vowel or after.startswith(("hour", "honest")))
-
-
-def _ordered(words: list[str]) -> bool:
-    if words[0] in _NOT_FIRST or words[-1] in _NOT_LAST:
-        return False
-    return all(_fits(word, after) for word, after in pairwise(words))
-
-
-def _cased(text: str) -> bool:
-    """False when the capital or the full stop of a sentence occurs in its middle."""
-    words = text.split()
-    if words[-1].endswith(","):
-        return False
-    ends_early = any(word.endswith(".") and after[0].islower() for word, after in pairwise(words))
-    begins_late = words[0][0].islower() and any(word[:1].isupper() and word[1:].islower() for word in words[1:])
-    return not ends_early and not begins_late
-
-
-def reads_as_language(text: str) -> bool:
-    """True unless the order of the words rules it out, so that shuffled lessons act as a placebo; False without words.
-
-    A rough test, which looks at function words and punctuation only, never at the content.
-    """
-    parts = re.split(r"[.;:!?]+(?:\s|$)", text.lower())
-    sentences = [words for part in parts if (words := _WORD.findall(part))]
-    return bool(sentences) and _cased(text) and all(map(_ordered, sentences))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.tasks.models.simulated.worlds.data import Pitfall, Slots, Template, advice_of, data_of
 from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon
 
-T = TypeVar("T")
 GeneratedName: TypeAlias = Literal["arithmetic", "ledger-tools", "unlearnable"]
 WorldName: TypeAlias = Literal[GeneratedName, "powl"]
 _CENT = Decimal("0.01")
@@ -29,17 +28,13 @@ class Solver:
         """Whether this attempt avoids the pitfall of that name."""
         return pitfall not in self.hit
 
-    def pick(self, options: Sequence[T]) -> T:
-        """Return one of several wordings: here the first."""
-        return options[0]
+    def shown(self, pitfall: Pitfall, *, avoided: bool) -> str:
+        """Return how a step reads that avoided the pitfall or hit it: here the first of the wordings."""
+        return (pitfall.shown_avoided if avoided else pitfall.shown_hit)[0]
 
     def lucky(self, share: float) -> bool:  # noqa: ARG002
         """True in this share of attempts, independent of the prompt; here in those without mistakes."""
         return not self.hit
-
-    def turned(self, pitfall: str) -> bool:  # noqa: ARG002
-        """Whether what looks like the mistake is right since the drift; here never."""
-        return False
 
 
 class ToolCall(NamedTuple):
@@ -105,11 +100,6 @@ class Puzzle(ABC):
         """Whether an output states the right answer."""
         return answer_of(output) == answer_of(self.solved(Solver()))
 
-    def turned_round(self, output: str) -> str:
-        """Return the output with a wrong answer if its answer is right, else with the right one; its steps stay."""
-        hit = open_world(self.world).pitfalls if self.agrees(output) else ()
-        return f"{output.rpartition('Answer:')[0]}Answer: {answer_of(self.solved(Solver(hit)))}"
-
 
 @dataclass(frozen=True)
 class World:
@@ -158,9 +148,8 @@ class Solution:
 
     def avoids(self, name: str) -> bool:
         """Whether the attempt avoids the pitfall."""
-        pitfall, avoided = self.pitfalls[name], self._solver.avoids(name)
-        right = avoided is not self._solver.turned(name)
-        self._shown.append(self._solver.pick(pitfall.shown_avoided if right else pitfall.shown_hit))
+        avoided = self._solver.avoids(name)
+        self._shown.append(self._solver.shown(self.pitfalls[name], avoided=avoided))
         return avoided
 
     def step(self, working: str, *numbers: Decimal) -> None:

@@ -26,7 +26,7 @@ class SealedEnvelope(Puzzle):
         rng = stream(0, "envelope", *identity)
         share = rng.uniform(*_LUCK)
         habits = rng.sample(tuple(open_world(self.world).pitfalls.values()), _HABITS_SHOWN)
-        shown = [solver.pick(habit.shown_avoided if solver.lucky(0.5) else habit.shown_hit) for habit in habits]
+        shown = [solver.shown(habit, avoided=solver.lucky(0.5)) for habit in habits]
         guess = card if solver.lucky(share) else 1 + card % _CARDS
         steps = [f"Step {index}: {habit}: weighed the notes" for index, habit in enumerate(shown, start=1)]
         return Turn("\n".join([*steps, f"Answer: {guess}"]))

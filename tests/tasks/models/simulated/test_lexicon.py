@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.models.paraphrases import (
@@ -19,15 +18,14 @@ from tests.support.models.paraphrases import (
     NEUTRAL,
 )
 from tests.support.models.players import with_lessons
-from tfgrpo.tasks.models.simulated.reflector import RAMBLING, USELESS
-from tfgrpo.tasks.models.simulated.worlds.data import Advice
-from tfgrpo.tasks.models.simulated.worlds.lexicon import Lexicon, lessons_in, reads_as_language
+from tfgrpo.stores.text import count_words
+from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
+from tfgrpo.tasks.models.simulated.worlds.lexicon import lessons_in
 from tfgrpo.tasks.models.simulated.worlds.puzzle import WorldName, open_world
 
 WORLDS = {name: open_world(name) for name in sorted(get_args(WorldName))}
-ARITHMETIC = WORLDS["arithmetic"].lexicon
-LEDGER = WORLDS["ledger-tools"].lexicon
-POWL = WORLDS["powl"].lexicon
+ARITHMETIC, LEDGER, POWL = (WORLDS[name].lexicon for name in ("arithmetic", "ledger-tools", "powl"))
+LESSONS = data_of("lessons")
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -37,6 +35,8 @@ def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
         for side, advice in ((1, pitfall.good_advice), (-1, pitfall.bad_advice)):
             for lesson in advice:
                 assert world.lexicon.stances(lesson.polarity, lesson.text) == {pitfall.name: side}, lesson.text
+                assert count_words(lesson.text) <= 32
+                assert not any(letter.isdigit() for letter in lesson.text)
 
 
 @pytest.mark.parametrize(("lexicon", "rows", "side"), [
@@ -44,105 +44,39 @@ def test_the_worlds_own_advice_is_recognised_for_one_pitfall_and_its_side(name):
     (POWL, HELPFUL_POWL, 1), (POWL, HARMFUL_POWL, -1),
 ])  # fmt: skip
 def test_paraphrases_by_others_are_recognised(lexicon, rows, side):
-    missed = [row for row in rows if lexicon.stances(row[0], row[1]) != {row[2]: side}]
-    assert not missed
+    assert [row for row in rows if lexicon.stances(row[0], row[1]) != {row[2]: side}] == []
 
 
 @pytest.mark.parametrize("lexicon", [world.lexicon for world in WORLDS.values()])
 @pytest.mark.parametrize("polarity", ["do", "avoid"])
 def test_neutral_and_useless_text_takes_no_side(lexicon, polarity):
-    texts = [*NEUTRAL, *(lesson.text for lesson in USELESS), RAMBLING]
-    assert [text for text in texts if lexicon.stances(polarity, text)] == []
+    useless = [text for texts in LESSONS["useless"].values() for text in texts]
+    assert [text for text in [*NEUTRAL, *useless, LESSONS["rambling"]] if lexicon.stances(polarity, text)] == []
 
 
-@pytest.mark.parametrize("said", [
-    "Never add refunds to the sum.", "Do not add refunds to the sum.", "Don\u2019t add refunds to the sum.",
-    "Subtract refunds instead of adding refunds.", "Never forget to subtract the refund.",
+@pytest.mark.parametrize(("polarity", "said", "stances"), [
+    ("do", "Never add refunds to the sum.", {"refund_sign": 1}),
+    ("do", "Don\u2019t add refunds to the sum.", {"refund_sign": 1}),
+    ("do", "Subtract refunds instead of adding refunds.", {"refund_sign": 1}),
+    ("do", "Never forget to subtract the refund.", {"refund_sign": 1}),
+    ("avoid", "Never add refunds to the sum.", {"refund_sign": 1}),  # not turned twice
+    ("avoid", "Adding a refund; subtract the refund.", {"refund_sign": 1}),  # its first sentence is what to avoid
+    ("do", "Subtract a refund. Add a refund.", {}),
 ])  # fmt: skip
-def test_a_negation_turns_the_advice_round(said):
-    assert ARITHMETIC.stances("do", said) == {"refund_sign": 1}
+def test_negations_and_polarity_turn_the_advice_round(polarity, said, stances):
+    assert ARITHMETIC.stances(polarity, said) == stances
 
 
-def test_a_lesson_to_avoid_that_negates_itself_is_not_turned_twice():
-    assert ARITHMETIC.stances("avoid", "Never add refunds to the sum.") == {"refund_sign": 1}
-
-
-def test_only_the_first_sentence_of_a_lesson_to_avoid_is_what_to_avoid():
-    assert ARITHMETIC.stances("avoid", "Adding a refund; subtract the refund.") == {"refund_sign": 1}
-
-
-def test_phrases_for_both_sides_cancel_out():
-    assert ARITHMETIC.stances("do", "Subtract a refund. Add a refund.") == {}
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_shuffled_words_are_rarely_recognised(plain):
-    rng = random.Random(5)
-    tried = heard = 0
-    for world in WORLDS.values():
-        for pitfall in world.pitfalls.values():
-            for lesson in pitfall.good_advice * 20:
-                words = lesson.text.split()
-                rng.shuffle(words)
-                text = " ".join(words)
-                text = text.lower().translate(str.maketrans("", "", ",.;:")) if plain else text
-                tried += 1
-                heard += bool(world.lexicon.stances(lesson.polarity, text))
-    assert heard / tried < (0.2 if plain else 0.02)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "...",
-        "the of price",
-        "sum the subtract. refunds From",
-        "take it to",
-        "and subtract it",
-        "subtract it,",
-        "pay a owner",
-        "pay an person",
-        "count a posts",
-        "check every posts",
-        "the add of it",
-    ],
-)
-def test_text_in_no_sensible_order_is_not_recognised(text):
-    assert not reads_as_language(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["an hour", "a unit", "a one-off", "a euro", "an honest mistake", "every bus", "a bonus"]
-)
-def test_articles_before_ordinary_words_are_fine(text):
-    assert reads_as_language(f"Count {text}.")
-
-
+@settings(max_examples=40)
 @given(st.text(max_size=60), st.sampled_from(["do", "avoid"]))
 def test_any_text_can_be_judged(text, polarity):
     assert set(ARITHMETIC.stances(polarity, text).values()) <= {-1, 1}
 
 
-def test_only_lines_of_the_lessons_block_are_advice():
-    system = with_lessons([Advice("do", "Subtract refunds from the sum."), Advice("avoid", "Adding a refund.")])
-    assert [lesson.polarity for lesson in lessons_in(system)] == ["do", "avoid"]
-    assert ARITHMETIC.advice(system) == {"refund_sign": 1.0}
+def test_only_lines_of_the_lessons_block_are_advice_and_contradicting_ones_weigh_against_each_other():
+    texts = ("Subtract every refund.", "Add every refund.", "Deduct each refund.")
+    system = with_lessons([*(Advice("do", text) for text in texts), Advice("avoid", "Adding a tip.")])
+    assert [lesson.polarity for lesson in lessons_in(system)] == ["do", "do", "do", "avoid"]
+    assert ARITHMETIC.advice(system) == {"refund_sign": pytest.approx(1 / 3)}
     assert ARITHMETIC.advice("- Do: Subtract refunds from the sum.") == {}
     assert ARITHMETIC.advice("<lessons>\nSubtract refunds from the sum.\n</lessons>") == {}
-
-
-def test_contradicting_lessons_weigh_against_each_other():
-    lessons = [
-        Advice("do", "Subtract every refund."),
-        Advice("do", "Add every refund."),
-        Advice("do", "Deduct each refund."),
-    ]
-    assert ARITHMETIC.advice(with_lessons(lessons)) == {"refund_sign": pytest.approx(1 / 3)}
-
-
-def test_the_memory_of_prompts_is_bounded():
-    lexicon = Lexicon(WORLDS["arithmetic"].pitfalls)
-    for index in range(300):
-        lexicon.advice(f"prompt {index}")
-    assert lexicon.advice.cache_info().currsize == 256

@@ -2,111 +2,146 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from benchmarks.generated_items import SHIPPED, data_file, every_mistake_shows, generate_items, hit_sets
+from benchmarks.generated_items import SHIPPED, data_file, differ, generate_items, hit_sets
 from tests.support.models.players import attempt, success, with_lessons
-from tfgrpo.tasks.models.simulated.engine import AdvisedSolver
+from tfgrpo.pipelines.datasets.datasets import shipped_dataset, shipped_held_out
+from tfgrpo.rewarders.powl import footprint_similarity, labels_of, parse_text, to_text
 from tfgrpo.tasks.models.simulated.worlds.data import Advice, data_of
 from tfgrpo.tasks.models.simulated.worlds.ledger import LedgerQuestion, play
+from tfgrpo.tasks.models.simulated.worlds.powl import MISTAKES
 from tfgrpo.tasks.models.simulated.worlds.puzzle import Dialogue, Solver, ToolResult, answer_of, open_world
 
 ROOT = Path(__file__).resolve().parents[4]
-recognise = LedgerQuestion.recognise
-LEARNABLE = ("arithmetic", "ledger-tools")
+BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
 NEUTRAL = "The office on the second floor keeps its plants near the large window of the hall"
 
 
-@pytest.fixture(scope="module", params=SHIPPED)
-def shipped(request):
-    return open_world(request.param), generate_items(request.param, SHIPPED[request.param])
+def read(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-@pytest.fixture(scope="module", params=LEARNABLE)
-def learnable(request):
-    return open_world(request.param), generate_items(request.param, 160)
+HELD_OUT = read(shipped_held_out("powl"))
+ITEMS = {
+    **{name: generate_items(name, count) for name, count in SHIPPED.items()},
+    "powl": [*read(shipped_dataset("powl")), *HELD_OUT],
+}
+SMALL = {"arithmetic": ITEMS["arithmetic"][:160], "ledger-tools": ITEMS["ledger-tools"][:160], "powl": HELD_OUT}
+learnable = pytest.mark.parametrize("name", SMALL)
 
 
-def advice(world, rng, *, good=True):
-    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in world.pitfalls.values()]
+def advice(name, seed, *, good=True):
+    rng = random.Random(seed)
+    pitfalls = open_world(name).pitfalls.values()
+    return [rng.choice(pitfall.good_advice if good else pitfall.bad_advice) for pitfall in pitfalls]
 
 
-def scripted(world, prompt, hit=frozenset()):
-    return world.puzzle.recognise(prompt).solved(Solver(hit))
+def scripted(name, prompt, hit=frozenset()):
+    return open_world(name).puzzle.recognise(prompt).solved(Solver(hit))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_data_are_what_the_generator_makes(name):
     assert (ROOT / "pipelines" / "data" / f"{name}.jsonl").read_text("utf-8") == data_file(name)
+    assert generate_items(name, 5, 1) != generate_items(name, 5, 2)
+    assert generate_items(name, 5, 1) == generate_items(name, 9, 1)[:5]
+    assert {item["domain"] for item in ITEMS[name]} == {data_of(name)["domain"]}
 
 
-def test_other_seeds_make_other_items():
-    assert generate_items("arithmetic", 5, 1) != generate_items("arithmetic", 5, 2)
-    assert generate_items("arithmetic", 5, 1) == generate_items("arithmetic", 9, 1)[:5]
-
-
-def test_items_have_ids_and_prompts_of_their_own(shipped):
-    world, items = shipped
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_is_recognised_within_any_text_and_solved_rightly(name):
+    items = ITEMS[name]
     assert len({item["id"] for item in items}) == len({item["prompt"] for item in items}) == len(items)
-    assert {item["domain"] for item in items} == {data_of(world.name)["domain"]}
-    assert items[0]["id"] == f"{data_of(world.name)['prefix']}-0001"
-
-
-def test_every_item_is_recognised_within_any_text_and_solved_rightly(shipped):
-    world, items = shipped
     for item in items:
-        assert answer_of(scripted(world, f"Be brief.\n\n{item['prompt']}\nThanks!")) == item["answer"]
+        assert answer_of(scripted(name, f"Be brief.\n\n{item['prompt']}\nThanks!")) == item["answer"]
+    assert open_world(name).puzzle.recognise("What is the capital of France?") is None
 
 
-def test_foreign_prompts_are_not_recognised(shipped):
-    world, _ = shipped
-    assert world.puzzle.recognise("What is the capital of France?") is None
+@pytest.mark.parametrize("name", ["arithmetic", "ledger-tools"])
+def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(name):
+    pitfalls = open_world(name).pitfalls
+    for item in SMALL[name]:
+        hit_names = item["metadata"]["pitfalls"]
+        assert 1 <= len(hit_names) <= 2
+        for hit in hit_sets(hit_names):
+            text = scripted(name, item["prompt"], hit)
+            assert differ(item["answer"], answer_of(text))
+            assert any(phrase in text for each in hit for phrase in pitfalls[each].shown_hit)
+    for pitfall in pitfalls:
+        assert sum(pitfall in item["metadata"]["pitfalls"] for item in ITEMS[name]) >= 25
 
 
-def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(learnable):
-    world, items = learnable
-    by_name = {pitfall.name: pitfall for pitfall in world.pitfalls.values()}
-    for item in items:
-        names = item["metadata"]["pitfalls"]
+def test_every_way_to_model_a_process_wrongly_shows_in_the_score_and_in_the_steps():
+    pitfalls = open_world("powl").pitfalls
+    for item in ITEMS["powl"]:
+        right = parse_text(item["answer"])
+        names = [mistake.name for mistake in MISTAKES if mistake.occasions(right)]
+        assert names == item["metadata"]["pitfalls"]
         assert 1 <= len(names) <= 2
         for hit in hit_sets(names):
-            text = scripted(world, item["prompt"], hit)
-            assert abs(Decimal(answer_of(text)) - Decimal(item["answer"])) >= Decimal("0.05")
-            assert any(phrase in text for name in hit for phrase in by_name[name].shown_hit)
+            text = scripted("powl", item["prompt"], hit)
+            model = parse_text(text)
+            assert sorted(labels_of(model)) == item["metadata"]["labels"]
+            assert footprint_similarity(model, right, mode="direct") < 0.95
+            assert all(pitfalls[name].shown_hit[0] in text for name in hit)
+    for name in pitfalls:
+        for items in (ITEMS["powl"][: -len(HELD_OUT)], HELD_OUT):
+            assert len({item["metadata"]["kind"] for item in items if name in item["metadata"]["pitfalls"]}) >= 4
 
 
-def test_every_pitfall_turns_up_often_enough_to_be_learned(learnable):
-    world, _ = learnable
-    items = generate_items(world.name, SHIPPED[world.name])
-    for pitfall in world.pitfalls.values():
-        assert sum(pitfall.name in item["metadata"]["pitfalls"] for item in items) >= 25
+@pytest.mark.parametrize(
+    ("name", "model", "made"),
+    [
+        ("any_order", "SEQUENCE(a, PARALLEL(b, c))", "SEQUENCE(a, SEQUENCE(b, c))"),
+        ("any_order", "SEQUENCE(a, b)", None),
+        ("optional_step", "SEQUENCE(a, XOR(b, SILENT()))", "SEQUENCE(a, b)"),
+        ("optional_step", "XOR(a, SILENT(), b)", "XOR(a, b)"),
+        ("optional_step", "XOR(SILENT(), SILENT())", None),
+        ("rework_loop", "LOOP(SEQUENCE(a, b), c)", "SEQUENCE(a, b, XOR(c, SILENT()))"),
+        ("rework_loop", "SEQUENCE(LOOP(a, SILENT()), b)", "SEQUENCE(a, b)"),
+        ("shared_end", "SEQUENCE(a, XOR(b, c), d, e)", "SEQUENCE(a, XOR(b, SEQUENCE(c, d)), e)"),
+        ("shared_end", "SEQUENCE(XOR(a, SEQUENCE(b, c)), d)", "XOR(a, SEQUENCE(b, c, d))"),
+        ("shared_end", "SEQUENCE(XOR(a, b), XOR(c, d), e)", "SEQUENCE(XOR(a, SEQUENCE(b, XOR(c, d))), e)"),
+        ("shared_end", "SEQUENCE(a, XOR(b, c))", None),
+        ("shared_end", "SEQUENCE(XOR(b, SILENT()), a)", None),
+        ("only_some_wait", "PARTIAL_ORDER(a, b, c, ORDER(0->1))", "PARALLEL(a, b, c)"),
+    ],
+)
+def test_each_mistake_rewrites_the_tree_where_there_is_an_occasion(name, model, made):
+    right = parse_text(model)
+    assert BY_NAME[name].made_in(right) == parse_text(made or model)
+    assert bool(BY_NAME[name].occasions(right)) is (made is not None)
 
 
-def test_a_draft_whose_mistakes_do_not_show_is_not_used():
-    assert not every_mistake_shows(["a"], lambda hit: "1.00" if hit else "1.01")
+def test_another_spelling_of_the_right_process_model_is_right():
+    item = next(item for item in ITEMS["powl"] if item["id"] == "po-0001")
+    turned = item["answer"].replace("check credit history", "?").replace("verify income", "check credit history")
+    turned = turned.replace("?", "verify income")
+    puzzle = open_world("powl").puzzle.recognise(item["prompt"])
+    assert parse_text(turned) != parse_text(item["answer"])
+    assert puzzle.agrees(to_text(parse_text(turned)))
+    assert not puzzle.agrees(scripted("powl", item["prompt"], {"any_order"}))
+    assert not puzzle.agrees("none at all")
 
 
-def test_ledger_questions_take_two_to_four_turns():
-    turns = {len(play(recognise(item["prompt"]), Solver())) for item in generate_items("ledger-tools", 60)}
-    assert turns == {2, 3, 4}
-
-
-def test_ledger_calls_go_out_together_where_that_makes_sense():
-    prompt = next(i["prompt"] for i in generate_items("ledger-tools", 60) if i["metadata"]["template"] == "abroad")
-    tools = frozenset({"accounts_of", "ledger_entries", "exchange_rate", "add"})
-    turn = recognise(prompt).attempt(Solver(), Dialogue(tools=tools))
-    assert [call.tool for call in turn.calls] == ["accounts_of", "exchange_rate"]
+def test_ledger_questions_take_two_to_four_turns_with_calls_together_where_that_makes_sense():
+    questions = [LedgerQuestion.recognise(item["prompt"]) for item in ITEMS["ledger-tools"][:60]]
+    assert {len(play(question, Solver())) for question in questions} == {2, 3, 4}
+    first = {tuple(call.tool for call in play(question, Solver())[0].calls) for question in questions}
+    assert ("accounts_of", "exchange_rate") in first
+    assert "not on offer" in questions[0].attempt(Solver(), Dialogue()).text
 
 
 @pytest.mark.parametrize("result", ["error: no such account", "[]", "[1]", '{"a": 1}', '[{"kind": "fee"}]', "null"])
 def test_a_failed_tool_gives_a_reply_not_an_error(result):
     tools = frozenset({"accounts_of", "ledger_entries", "add"})
-    question = recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
+    question = LedgerQuestion.recognise("How many euros does customer Aldana-17 owe in all, as the books have it?")
     accounts = ToolResult("accounts_of", result)
     text = question.attempt(Solver(), Dialogue(("Step 1: x",), (accounts,), tools)).text
     assert text.startswith("SIMULATED: a tool gave no usable result")
@@ -117,104 +152,58 @@ def test_a_failed_tool_gives_a_reply_not_an_error(result):
     assert "no usable result" in question.attempt(Solver(), Dialogue((), total, tools)).text
 
 
-def test_without_its_tools_a_ledger_question_gets_no_answer():
-    question = recognise("What is the balance of account AB-1234-1 in euros, as the books have it?")
-    assert "not on offer" in question.attempt(Solver(), Dialogue()).text
+# What lessons do
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.7])
-def test_without_lessons_about_four_in_ten_succeed(learnable, temperature):
-    world, items = learnable
-    assert 0.33 <= success(world, items, temperature=temperature) <= 0.53
+@learnable
+def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(name):
+    world, items = open_world(name), SMALL[name]
+    plain = success(world, items, tries=4)
+    assert 0.3 < plain < 0.55
+    for seed in range(2):
+        system = with_lessons(advice(name, seed))
+        assert 0.75 < success(world, items, system, seed=seed) <= 0.97
+        assert success(world, items, system, 0.7, seed) > success(world, items, "", 0.7, seed) + 0.2
+    assert success(world, items, with_lessons(advice(name, 3, good=False))) < plain - 0.2
+    rates = [success(world, items, temperature=heat, tries=4) for heat in (0.0, 2.0)]
+    assert rates[0] > rates[1]
 
 
-def test_the_right_lessons_help_much(learnable):
-    world, items = learnable
-    for seed in range(3):
-        system = with_lessons(advice(world, random.Random(seed)))
-        assert 0.83 <= success(world, items, system, seed=seed) <= 0.96
-        assert success(world, items, system, 0.7, seed) - success(world, items, "", 0.7, seed) > 0.2
-
-
-def test_one_right_lesson_helps_only_where_its_pitfall_is(learnable):
-    world, items = learnable
+@pytest.mark.parametrize("name", ["arithmetic", "ledger-tools"])
+def test_one_right_lesson_helps_only_where_its_pitfall_is_and_neutral_text_nowhere(name):
+    world, items = open_world(name), SMALL[name]
     pitfall = next(iter(world.pitfalls.values()))
     system = with_lessons(pitfall.good_advice[:1])
-    with_it = [item for item in items if pitfall.name in item["metadata"]["pitfalls"]]
-    without = [item for item in items if pitfall.name not in item["metadata"]["pitfalls"]]
-    assert success(world, with_it, system, tries=10) - success(world, with_it, tries=10) > 0.15
-    assert abs(success(world, without, system, tries=10) - success(world, without, tries=10)) < 0.05
-
-
-def test_neutral_text_of_equal_length_changes_nothing(learnable):
-    world, items = learnable
-    placebo = [
-        Advice(lesson.polarity, " ".join((NEUTRAL.split() * 3)[: len(lesson.text.split())]))
-        for lesson in advice(world, random.Random(1))
-    ]
+    sides = [[item for item in items if (pitfall.name in item["metadata"]["pitfalls"]) is met] for met in (True, False)]
+    gains = [success(world, side, system, tries=10) - success(world, side, tries=10) for side in sides]
+    assert gains[0] > 0.15
+    assert abs(gains[1]) < 0.05
+    lengths = [(lesson.polarity, len(lesson.text.split())) for lesson in advice(name, 1)]
+    placebo = [Advice(polarity, " ".join((NEUTRAL.split() * 3)[:count])) for polarity, count in lengths]
     assert abs(success(world, items, with_lessons(placebo), tries=8) - success(world, items, tries=8)) < 0.05
 
 
-def test_the_words_of_the_right_lessons_shuffled_change_almost_nothing(learnable):
-    world, items = learnable
-    rng = random.Random(2)
-    gains = []
-    for _ in range(4):
-        shuffled = []
-        for lesson in advice(world, rng):
-            words = lesson.text.split()
-            rng.shuffle(words)
-            shuffled.append(Advice(lesson.polarity, " ".join(words)))
-        gains.append(success(world, items, with_lessons(shuffled)) - success(world, items))
-    assert abs(statistics.mean(gains)) < 0.06
+@pytest.mark.parametrize("name", ["arithmetic", "unlearnable"])
+def test_attempts_are_a_function_of_seed_and_request_and_alike_at_temperature_0(name):
+    world, items = open_world(name), ITEMS[name][:40]
+    once, again, other = ([attempt(world, i["prompt"], "", 0.7, seed, 0) for i in items] for seed in (4, 4, 5))
+    assert once == again != other
+    if name == "arithmetic":
+        for item in items:
+            assert len({answer_of(attempt(world, item["prompt"], "", 0.0, 0, n)) for n in range(4)}) == 1
 
 
-def test_wrong_lessons_do_harm(learnable):
-    world, items = learnable
-    system = with_lessons(advice(world, random.Random(3), good=False))
-    assert success(world, items, system) < success(world, items) - 0.2
-
-
-def test_heat_makes_attempts_worse_and_more_different(learnable):
-    world, items = learnable
-    rates = [success(world, items, temperature=heat, tries=6) for heat in (0.0, 0.7, 2.0)]
-    assert rates[0] > rates[1] > rates[2]
-
-    def mixed(heat):
-        answers = [{answer_of(attempt(world, i["prompt"], "", heat, 0, n)) for n in range(4)} for i in items]
-        return sum(len(different) > 1 for different in answers)
-
-    assert mixed(0.0) == 0 < mixed(0.3) < mixed(0.7)
-
-
-def test_attempts_are_a_function_of_seed_and_request(shipped):
-    world, items = shipped
-    once = [attempt(world, item["prompt"], "", 0.7, 4, 0) for item in items[:40]]
-    assert once == [attempt(world, item["prompt"], "", 0.7, 4, 0) for item in items[:40]]
-    assert once != [attempt(world, item["prompt"], "", 0.7, 5, 0) for item in items[:40]]
-
-
-def test_in_the_unlearnable_world_no_text_changes_anything():
-    world = open_world("unlearnable")
-    items = generate_items("unlearnable", 200)
-    rng = random.Random(4)
-    systems = ["", with_lessons(advice(world, rng)), with_lessons(advice(world, rng, good=False))]
-    rates = [success(world, items, system, heat, tries=8) for system in systems for heat in (0.0, 0.3, 0.7)]
+def test_in_the_unlearnable_world_no_text_changes_anything_and_habits_show_without_effect():
+    world, items = open_world("unlearnable"), ITEMS["unlearnable"]
+    systems = ["", *(with_lessons(advice("unlearnable", 4, good=good)) for good in (True, False))]
+    rates = [success(world, items, system, heat, tries=8) for system in systems for heat in (0.0, 0.7)]
     assert max(rates) - min(rates) < 0.06
     assert 0.38 < statistics.mean(rates) < 0.52
-
-
-def test_in_the_unlearnable_world_habits_show_without_any_effect():
-    world = open_world("unlearnable")
-    items = generate_items("unlearnable", 200)
     texts = [(attempt(world, i["prompt"], "", 0.7, 0, n), i["answer"]) for i in items for n in range(8)]
     for habit in world.pitfalls.values():
-        right = [answer_of(text) == answer for text, answer in texts if any(p in text for p in habit.shown_avoided)]
-        wrong = [answer_of(text) == answer for text, answer in texts if any(p in text for p in habit.shown_hit)]
-        assert min(len(right), len(wrong)) > 200
-        assert abs(statistics.mean(right) - statistics.mean(wrong)) < 0.1
-
-
-def test_luck_is_drawn_by_the_solver():
-    solvers = [AdvisedSolver(0, "p", 0.5, {}, random.Random(n)) for n in range(400)]
-    assert 0.2 < statistics.mean(solver.lucky(0.3) for solver in solvers) < 0.4
+        sides = [
+            [answer_of(text) == answer for text, answer in texts if any(phrase in text for phrase in phrases)]
+            for phrases in (habit.shown_avoided, habit.shown_hit)
+        ]
+        assert min(map(len, sides)) > 200
+        assert abs(statistics.mean(sides[0]) - statistics.mean(sides[1])) < 0.1

@@ -1,0 +1,411 @@
+"""The service answers as a function of seed and request and says SIMULATED, in chat and in two dialects of agents."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import chain
+
+import pytest
+
+from benchmarks.generated_items import generate_items
+from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
+from tfgrpo.tasks.models.simulated import SimulatedOptions
+from tfgrpo.tasks.models.simulated.worlds.ledger import run_call
+from tfgrpo.tasks.models.simulated.worlds.puzzle import ToolCall, open_world
+
+ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
+LESSONS = "\n".join(
+    ["<lessons>", *(f"- {'Do' if a.polarity == 'do' else 'Avoid'}: {a.text}" for a in ADVICE), "</lessons>"]
+)
+QUESTIONS = [item["prompt"] for item in generate_items("ledger-tools", 12)]
+FUNCTIONS = [tool["function"] for tool in TOOLS]
+CHAT, RESPONSES, MESSAGES = DIALECTS = ("chat/completions", "responses", "messages")
+
+
+async def posted(path, body, headers=None, **options):
+    async with in_process(**options) as client:
+        return await client.post(f"/{path}", json=body, headers=headers)
+
+
+async def test_every_answer_is_labelled_and_has_the_shape_of_the_protocol():
+    answered, refused = await posted(CHAT, request()), await posted(CHAT, {})
+    assert answered.headers["x-simulated"] == refused.headers["x-simulated"] == "SIMULATED"
+    answer = answered.json()
+    assert (answer["object"], answer["model"]) == ("chat.completion", "simulated")
+    assert answer["system_fingerprint"] == "SIMULATED"
+    (choice,) = answer["choices"]
+    assert (choice["index"], choice["finish_reason"], choice["message"]["role"]) == (0, "stop", "assistant")
+    assert content_of(answer).splitlines()[-1].startswith("Answer: ")
+
+
+async def test_the_one_model_is_listed_and_there_are_no_others():
+    async with in_process() as client:
+        listed, one = await client.get("/models"), await client.get("http://simulated/models/simulated")
+        gone = [await client.get("/models/gpt/4"), await client.post("/responses", json={"model": "x", "input": "y"})]
+        gone.append(await client.post("/messages", json={"model": "x", "max_tokens": 1, "messages": [USER]}))
+        nothing, method = await client.get("/nothing"), await client.get("/chat/completions")
+    assert listed.json()["data"] == [one.json()]
+    assert [each.status_code for each in (*gone, nothing, method)] == [404, 404, 404, 404, 405]
+    assert all("does not exist" in each.json()["error"]["message"] for each in gone)
+    assert gone[2].json()["type"] == "error"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_configured_key_is_required_in_one_of_three_headers(dialect):
+    for header, value in (("authorization", "Bearer s3cret"), ("x-api-key", "s3cret"), ("api-key", "s3cret")):
+        for sent, status in ((value, 200), ("wrong", 401), ("", 401)):
+            answer = await posted(dialect, body_of(dialect), {header: sent}, api_key="s3cret")
+            assert answer.status_code == status
+    assert "s3cret" not in repr(SimulatedOptions(api_key="s3cret"))
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+USER = {"role": "user", "content": "hello"}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(("changes", "param"), [
+    ({"messages": []}, "messages"), ({"messages": "hello"}, "messages"),
+    ({"messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user"}]}, "messages.0"), ({"messages": [{**USER, "tool_calls": [CALL]}]}, "messages.0"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0"),
+    ({"messages": [USER, {"role": "tool", "content": "x", "tool_call_id": "c1"}]}, None),
+    ({"messages": [USER, CALLING]}, None), ({"messages": [USER, CALLING, USER]}, None),
+    ({"temperature": 2.5}, "temperature"), ({"temperature": "hot"}, "temperature"), ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 5, "max_completion_tokens": 5}, None), ({"seed": 1.5}, "seed"), ({"n": 2}, "n"),
+    ({"top_logprobs": 2}, "top_logprobs"), ({"stream": "yes"}, "stream"),
+    ({"stream_options": {"include_usage": True}}, None), ({"tool_choice": "required"}, None),
+    ({"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": TOOLS}, None),
+    ({"tools": [{"type": "function", "function": {"name": "größe"}}]}, "tools.0.function.name"),
+    ({"response_format": {"type": "json_schema"}}, "response_format"),
+    ({"response_format": {"type": "text", "json_schema": {"name": "x"}}}, "response_format"),
+])  # fmt: skip
+async def test_bad_requests_are_refused_with_the_field_at_fault(changes, param):
+    answer = await posted(CHAT, request(**changes))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, rb'{"model": "\ud800", "messages": []}']
+)
+async def test_bodies_that_are_no_request_are_refused(raw):
+    async with in_process() as client:
+        for dialect in DIALECTS:
+            assert (await client.post(f"/{dialect}", content=raw)).status_code == 400
+
+
+@pytest.mark.parametrize("text", ["\ud800", "日本語の問題", "🙂" * 9, ""])
+async def test_usage_counts_request_and_reply_and_never_more_than_the_bytes_sent(text):
+    async with in_process() as client:
+        reply = await client.post("/chat/completions", content=json.dumps(request(text, system="s")).encode())
+        plain, more = await ask(client, request()), await ask(client, request(tools=TOOLS))
+    usage = reply.json()["usage"]
+    assert 1 <= usage["prompt_tokens"] <= len(f"s{text}".encode("utf-8", "surrogatepass"))
+    assert plain["usage"]["prompt_tokens"] == -(-len("Solve it." + ITEM["prompt"]) // 4)
+    assert plain["usage"]["completion_tokens"] == -(-len(content_of(plain)) // 4)
+    assert more["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"] + 40
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_limit_and_stop_sequence_end_the_text_and_logprobs_are_those_of_its_tokens(name):
+    body = {key: part for key, part in request(temperature=0).items() if key != "max_tokens"}
+    async with in_process() as client:
+        whole, cut = await ask(client, {**body, "logprobs": True}), await ask(client, {**body, name: 5})
+        stopped = await ask(client, {**body, "stop": ["Answer:", "none"]})
+    assert (cut["choices"][0]["finish_reason"], len(content_of(cut))) == ("length", 20)
+    assert (cut["usage"]["completion_tokens"], cut["choices"][0]["logprobs"]) == (5, None)
+    assert content_of(stopped).startswith("Step 1")
+    assert "Answer:" not in content_of(stopped)
+    tokens = whole["choices"][0]["logprobs"]["content"]
+    assert "".join(token["token"] for token in tokens) == content_of(whole)
+    assert len(tokens) == whole["usage"]["completion_tokens"]
+    assert all(token["logprob"] <= 0.0 for token in tokens)
+
+
+async def test_with_a_seed_the_answer_is_a_function_of_the_request_and_without_one_of_how_often_it_came():
+    seeds, again = [1, 1, 2, 3, 4, 5], []
+    for server_seed in (3, 3, 4):
+        async with in_process(seed=server_seed) as client:
+            said = [content_of(await ask(client, request(seed=seed))) for seed in seeds]
+            again.append(said + [content_of(await ask(client, request(seed=None))) for _ in range(8)])
+    assert again[0] == again[1] != again[2]
+    assert again[0][0] == again[0][1]
+    assert min(len(set(again[0][1:6])), len(set(again[0][6:]))) > 1
+    body = request(seed=7)
+    turned = json.dumps(dict(reversed(body.items())), indent=2)
+    async with in_process() as client:
+        assert await ask(client, body) == (await client.post("/chat/completions", content=turned)).json()
+
+
+@pytest.mark.parametrize("messages", [
+    [{"role": "system", "content": "hello"}], [USER], [{**USER, "content": "{not json"}],
+    [{**USER, "content": '{"attempts": 1, "max_lessons": 2}'}],
+])  # fmt: skip
+async def test_a_prompt_of_no_world_gets_the_same_answer_for_every_seed(messages):
+    async with in_process() as client:
+        (text,) = {content_of(await ask(client, request(messages=messages, seed=seed))) for seed in range(6)}
+    assert text.startswith("SIMULATED reply")
+
+
+async def test_the_item_is_found_in_parts_and_before_reminders():
+    parts = [{"type": "text", "text": ITEM["prompt"][:9]}, {"type": "text", "text": ITEM["prompt"][9:]}]
+    messages = [{"role": "user", "content": parts}, {"role": "user", "content": "Observation: nothing new. Go on."}]
+    answer = await posted(CHAT, request(messages=messages, top_p=0.9, unknown_option=1))
+    assert content_of(answer.json()).startswith("Step 1")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_latency_is_added(stream):
+    start = time.monotonic()
+    await posted(CHAT, request(stream=stream), latency_s=0.05)
+    assert time.monotonic() - start >= 0.045
+
+
+# Dialects
+
+
+def body_of(dialect, system="Solve it.", prompt=ITEM["prompt"], *, tools=(), **changes):
+    """The same request in a dialect, with a token limit because Anthropic demands one."""
+    user = {"role": "user", "content": prompt}
+    offered = {
+        CHAT: [{"type": "function", "function": each} for each in tools],
+        RESPONSES: [{"type": "function", **each} for each in tools],
+        MESSAGES: [{"name": each["name"], "input_schema": each["parameters"]} for each in tools],
+    }[dialect]
+    body = {
+        CHAT: {"messages": [{"role": "system", "content": system}, user], "max_tokens": 400},
+        RESPONSES: {"instructions": system, "input": [user], "max_output_tokens": 400},
+        MESSAGES: {"system": system, "messages": [user], "max_tokens": 400},
+    }[dialect]
+    return {"model": "simulated", "temperature": 0.7, **body, **({"tools": offered} if tools else {}), **changes}
+
+
+def read(dialect, answer):
+    """Text and calls (id, name, arguments) of an answer."""
+    if dialect == RESPONSES:
+        parts = chain(*(item["content"] for item in answer["output"] if item["type"] == "message"))
+        calls = [item for item in answer["output"] if item["type"] == "function_call"]
+        calls = [(each["call_id"], each["name"], json.loads(each["arguments"])) for each in calls]
+        return "".join(part["text"] for part in parts), calls
+    if dialect == MESSAGES:
+        used = [(each["id"], each["name"], each["input"]) for each in answer["content"] if each["type"] == "tool_use"]
+        return "".join(each.get("text", "") for each in answer["content"]), used
+    message = answer["choices"][0]["message"]
+    calls = [(each["id"], each["function"]) for each in message.get("tool_calls", ())]
+    return message["content"] or "", [(key, each["name"], json.loads(each["arguments"])) for key, each in calls]
+
+
+def continued(dialect, body, answer, results):
+    """The next request of a conversation, as each vendor's examples write it."""
+    if dialect == RESPONSES:
+        outputs = [{"type": "function_call_output", "call_id": key, "output": text} for key, text in results]
+        return {**body, "input": [*body["input"], *answer["output"], *outputs]}
+    if dialect == MESSAGES:
+        blocks = [{"type": "tool_result", "tool_use_id": key, "content": text} for key, text in results]
+        turns = [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": blocks}]
+        return {**body, "messages": [*body["messages"], *turns]}
+    tools = [{"role": "tool", "tool_call_id": key, "content": text} for key, text in results]
+    return {**body, "messages": [*body["messages"], answer["choices"][0]["message"], *tools]}
+
+
+async def worked(dialect, body, spelt=lambda text: text):
+    """Calls and the last text of a conversation with the real tools."""
+    made = []
+    async with in_process(world="ledger-tools") as client:
+        while True:
+            reply = await client.post(f"/{dialect}", json=body)
+            assert reply.status_code == 200, reply.text
+            text, calls = read(dialect, reply.json())
+            if not calls:
+                return made, text
+            made += [(name, arguments) for _, name, arguments in calls]
+            planned = [(key, ToolCall(name.rpartition("__")[2], arguments)) for key, name, arguments in calls]
+            done = [(key, spelt(run_call(call).result)) for key, call in planned]
+            body = continued(dialect, body, reply.json(), done)
+
+
+def events_of(response):
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *frames, rest = response.text.split("\n\n")
+    assert rest == ""
+    lines = [dict(line.split(": ", 1) for line in frame.split("\n")) for frame in frames]
+    events = [(line.get("event"), line["data"]) for line in lines]
+    return [(name, data if data == "[DONE]" else json.loads(data)) for name, data in events]
+
+
+def streamed(dialect, events):
+    """Text and arguments of calls, of the deltas of a stream."""
+    data = [each for _, each in events]
+    if dialect == RESPONSES:
+        kinds = ("response.output_text.delta", "response.function_call_arguments.delta")
+        return tuple("".join(each["delta"] for each in data if each["type"] == kind) for kind in kinds)
+    if dialect == MESSAGES:
+        deltas = [each["delta"] for each in data if each["type"] == "content_block_delta"]
+        return tuple("".join(each.get(key, "") for each in deltas) for key in ("text", "partial_json"))
+    deltas = [each["choices"][0]["delta"] for each in data if each != "[DONE]" and each["choices"]]
+    calls = [call["function"]["arguments"] for each in deltas for call in each.get("tool_calls", ())]
+    return "".join(each.get("content") or "" for each in deltas), "".join(calls)
+
+
+@pytest.mark.parametrize("system", ["Solve it.", f"You are an agent of my own.\n\n{LESSONS}"])
+async def test_every_dialect_gives_the_same_answers_plain_and_streamed(system):
+    texts = set()
+    for dialect in DIALECTS:
+        async with in_process() as client:
+            plain = [await client.post(f"/{dialect}", json=body_of(dialect, system)) for _ in range(6)]
+        async with in_process() as client:
+            streams = [await client.post(f"/{dialect}", json=body_of(dialect, system, stream=True)) for _ in range(6)]
+        texts.add(tuple(read(dialect, each.json())[0] for each in plain))
+        texts.add(tuple(streamed(dialect, events_of(each))[0] for each in streams))
+    (said,) = texts
+    assert len(set(said)) > 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_ledger_question_is_worked_with_tools_alike_in_every_dialect(dialect):
+    for prompt in QUESTIONS:
+        asked = {"prompt": prompt, "tools": FUNCTIONS, "temperature": 0}
+        calls, text = await worked(dialect, body_of(dialect, **asked))
+        assert (calls, text.rpartition("Answer: ")[2]) == tuple(
+            part if number == 0 else part.rpartition("Answer: ")[2]
+            for number, part in enumerate(await worked(CHAT, body_of(CHAT, **asked)))
+        )
+        assert {name for name, _ in calls} <= {each["name"] for each in FUNCTIONS}
+        assert len(calls) >= 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stream_has_the_calls_and_the_usage_of_the_plain_answer(dialect):
+    options = {"stream_options": {"include_usage": True}} if dialect == CHAT else {}
+    body = body_of(dialect, prompt=QUESTIONS[0], tools=FUNCTIONS, temperature=0)
+    answer = (await posted(dialect, body, world="ledger-tools")).json()
+    events = events_of(await posted(dialect, {**body, "stream": True, **options}, world="ledger-tools"))
+    assert json.loads(streamed(dialect, events)[1]) == read(dialect, answer)[1][0][2]
+    names, data = zip(*events, strict=True)
+    if dialect == RESPONSES:
+        assert [each["sequence_number"] for each in data] == list(range(len(events)))
+        assert (names[0], names[-1], data[-1]["response"]) == ("response.created", "response.completed", answer)
+    elif dialect == MESSAGES:
+        assert (names[0], names[-1]) == ("message_start", "message_stop")
+        assert data[-2]["delta"]["stop_reason"] == answer["stop_reason"] == "tool_use"
+        assert data[-2]["usage"]["output_tokens"] == answer["usage"]["output_tokens"]
+    else:
+        assert (data[-1], data[-2]["usage"], data[-2]["choices"]) == ("[DONE]", answer["usage"], [])
+        assert data[-3]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize(("dialect", "changes"), [
+    (RESPONSES, {"instructions": LESSONS}),
+    (RESPONSES, {"input": [{"role": "developer", "content": LESSONS}, {"role": "user", "content": ITEM["prompt"]}]}),
+    (MESSAGES, {"system": [{"type": "text", "text": "Mine."}, {"type": "text", "text": LESSONS}]}),
+    (MESSAGES, {"messages": [{"role": "user", "content": ITEM["prompt"]}, {"role": "system", "content": LESSONS}]}),
+])  # fmt: skip
+async def test_lessons_help_wherever_a_dialect_has_them(dialect, changes):
+    shares = []
+    for body in (body_of(dialect), {**body_of(dialect), **changes}):
+        async with in_process() as client:
+            replies = [await client.post(f"/{dialect}", json=body) for _ in range(60)]
+        shares.append(sum(ITEM["answer"] in read(dialect, reply.json())[0] for reply in replies) / 60)
+    assert shares[1] > shares[0] + 0.3
+
+
+async def test_anthropic_counts_the_tokens_that_a_call_then_uses():
+    body = body_of(MESSAGES)
+    counted = await posted("messages/count_tokens", {key: body[key] for key in ("model", "system", "messages")})
+    assert counted.json()["input_tokens"] == (await posted(MESSAGES, body)).json()["usage"]["input_tokens"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_call_that_is_demanded_has_the_answer_in_it_as_structured_output(dialect, named):
+    whole = {
+        "type": "object",
+        "properties": {"final": {"$ref": "#/$defs/Final"}, "sure": {"type": "boolean"}, "note": {"type": "string"}},
+        "required": ["final", "sure"],
+        "$defs": {"Final": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
+    }
+    choices = {
+        CHAT: ["required", {"type": "function", "function": {"name": "final"}}],
+        RESPONSES: ["required", {"type": "function", "name": "final"}],
+        MESSAGES: [{"type": "any"}, {"type": "tool", "name": "final"}],
+    }
+    body = body_of(dialect, tools=[*FUNCTIONS, {"name": "final", "description": "", "parameters": whole}])
+    ((_, name, arguments),) = read(
+        dialect, (await posted(dialect, {**body, "tool_choice": choices[dialect][named]})).json()
+    )[1]
+    assert (name, arguments["sure"], list(arguments)) == ("final", False, ["final", "sure"])
+    assert "Answer: " in arguments["final"]["text"]
+
+
+def by_codex(*, in_an_item):
+    """Developer messages, tools of an MCP server in a namespace, among the items if asked for."""
+    texts = (("developer", "You code."), ("user", "<cwd>/tmp</cwd>"), ("user", QUESTIONS[2]))
+    items = [
+        {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]} for role, text in texts
+    ]
+    books = [{"type": "function", "strict": False, **each} for each in FUNCTIONS]
+    tools = [{"type": "namespace", "name": "mcp__books", "tools": books}, {"type": "web_search"}]
+    if in_an_item:
+        items.insert(0, {"type": "additional_tools", "role": "developer", "tools": tools})
+    body = {"model": "simulated", "input": items, "store": False, "prompt_cache_key": "s"}
+    return body if in_an_item else {**body, "tools": tools}
+
+
+def by_claude_code():
+    """Blocks, tools that have their server's name in front, and one that the vendor runs."""
+    tools = [{"name": f"mcp__books__{each['name']}", "input_schema": each["parameters"]} for each in FUNCTIONS]
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": QUESTIONS[2], "cache_control": {"type": "ephemeral"}}]}
+    ]
+    hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    body = {"model": "simulated", "max_tokens": 32_000, "messages": turns, "thinking": {"type": "adaptive"}}
+    return {**body, "tools": [*tools, hosted]}
+
+
+@pytest.mark.parametrize(("dialect", "body", "timed"), [
+    (RESPONSES, by_codex(in_an_item=False), "Wall time: 0.0033 seconds\nOutput:\n"),
+    (RESPONSES, by_codex(in_an_item=True), ""),
+    (MESSAGES, by_claude_code(), ""),
+])  # fmt: skip
+async def test_coding_agents_work_a_question_with_the_tools_of_an_mcp_server(dialect, body, timed):
+    calls, text = await worked(dialect, body, lambda result: timed + result)
+    assert {name.rpartition("__")[2] for name, _ in calls} == {"ledger_entries", "add"}
+    assert "SIMULATED" not in text
+    (item, *_) = (await posted(dialect, body, world="ledger-tools")).json().get("output", [{}])[-1:]
+    assert item.get("namespace", "mcp__books") == "mcp__books"
+
+
+@pytest.mark.parametrize("spelt", [
+    repr, lambda value: "\n".join(map(json.dumps, value)) if isinstance(value, list) else str(value),
+    lambda value: "\n".join(json.dumps(each, indent=2) if isinstance(each, dict) else each for each in value)
+    if isinstance(value, list) else str(value),
+])  # fmt: skip
+async def test_results_of_tools_are_read_as_frameworks_spell_them(spelt):
+    for prompt in QUESTIONS[:8]:
+        body = body_of(CHAT, prompt=prompt, tools=FUNCTIONS, temperature=0)
+        _, text = await worked(CHAT, body, lambda result: spelt(json.loads(result)))
+        assert "no usable result" not in text
+
+
+@pytest.mark.parametrize("changes", [{}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS, "max_tokens": 3}])
+async def test_no_calls_are_made_without_tools_or_room(changes):
+    answer = (await posted(CHAT, request(QUESTIONS[0], **changes), world="ledger-tools")).json()
+    assert "tool_calls" not in answer["choices"][0]["message"]
+
+
+async def test_structured_output_is_a_minimal_instance_of_the_schema():
+    properties = {
+        "verdict": {"enum": ["yes", "no"]}, "why": {"type": "string", "maxLength": 9}, "score": {"type": "number"},
+        "all": {"type": "array", "items": {"type": "integer"}, "minItems": 2}, "one": {"const": 3}, "two": {"default": "d"},
+        "any": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "some": {"type": ["integer", "null"], "minimum": 4},
+    }  # fmt: skip
+    wanted = schema("judge", {"type": "object", "required": list(properties), "properties": properties})
+    async with in_process() as client:
+        value = content_of(await ask(client, request("Judge this.", response_format=wanted)))
+        free = content_of(await ask(client, request("Judge this.", response_format={"type": "json_object"})))
+        text = content_of(await ask(client, request("Judge this.", response_format={"type": "text"})))
+    assert value == {
+        "verdict": "yes", "why": "SIMULATED", "score": 0, "all": [0, 0], "one": 3, "two": "d", "any": None, "some": 4,
+    }  # fmt: skip
+    assert free["answer"] == text
