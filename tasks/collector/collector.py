@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
-from tfgrpo.rewarders.faults import described, each_alone
+from tfgrpo.rewarders.faults import caught, described
 from tfgrpo.rewarders.threads import RewarderThreads, is_async
 from tfgrpo.stores.batch.batch import Exclusion, ExperienceBatch, RaggedPolicy
 from tfgrpo.stores.batch.shapes import GRADED, Rollout, RolloutGroup, problems_of_group, size_problems, with_content_id
@@ -287,7 +287,8 @@ class _Collection:
                 values = flat_values("rewards", returned, len(states))
         else:
             values = await gathered(self._call(self.reward, *pair) for pair in zip(states, completions, strict=True))
-        return each_alone(values, self._reward_of, "reward: {}".format)
+        rewards = [caught(self._reward_of, value) for value in values]
+        return [f"reward: {described(each)}" if isinstance(each, BaseException) else each for each in rewards]
 
     def _reward_of(self, value: object) -> RolloutReward:
         if isinstance(value, _Raised):
