@@ -3,4 +3,4 @@
 from tfgrpo.tasks.models.simulated.app import simulated_app
 from tfgrpo.tasks.models.simulated.engine import SimulatedOptions
 
-__all__ = ["SimulatedOptions", "server", "simulated_app", "worlds"]
+__all__ = ["SimulatedOptions", "simulated_app", "worlds"]
