@@ -32,7 +32,7 @@ STEP_ROLES: Final = _ROLES | {GATEWAY, UNFINISHED}
 """Roles of the entries that ``steps_of`` reads."""
 _SHORTENED: Final = re.compile(r"\n\[… \d+ characters left out …\]\n")
 _DIGITS: Final = 16
-_HEAD: Final = re.compile(rb'\{"schema":[12],"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
+_HEAD: Final = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, count, groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.batch.shapes import Rollout, RolloutGroup, RolloutUsage, Sampling, status_of_outcome
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.files.atomic import read_lines
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.files.line_file import LineReader, whole_until
+from tfgrpo.stores.files.lines import lines_of, read_rows, sound_lines
 from tfgrpo.stores.frozen_json import FrozenDict, json_of, mapping_of
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import attempt_name
@@ -83,13 +82,10 @@ def groups_of_run(
     rows = _rows(run.rollouts)
     first = list(islice(rows, 1))  # a generator opens its file only now
     with ExitStack() as stack:
-        journal = stack.enter_context(line_index(run.journal, attempt_of_key))
+        journal = stack.enter_context(line_index(run.journal, attempt_of_key, lenient=True))
         items = stack.enter_context(line_index(run.items, lambda line: _text(line, "item_id")))
         prompts = stack.enter_context(line_index(run.prompts, lambda line: _text(line, "digest")))
-        numbers = count(1)
-        heads = stack.enter_context(
-            line_index(run.groups, lambda line: _parsed(run.groups, next(numbers), line)["group_id"])
-        )
+        heads = stack.enter_context(line_index(run.groups, lambda line: _text(line, "group_id")))
         tools = [tool["function"]["name"] for tool in facts.tools]
         short: set[str] = set()
         for group_id, members in groupby(chain(first, rows), key=lambda row: row["group_id"]):
@@ -144,15 +140,11 @@ def _unusable(run: RunPaths, manifest: Row) -> str:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    return (_parsed(path, number, line) for number, line in enumerate(read_lines(path), start=1))
+    return (_of_group(path, number, row) for number, row in enumerate(read_rows(path), start=1))
 
 
-def _parsed(path: Path, number: int, line: str | bytes) -> Row:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{path}: line {number} is no JSON") from error
-    if not isinstance(row, dict) or not isinstance(row.get("group_id"), str):
+def _of_group(path: Path, number: int, row: Row) -> Row:
+    if not isinstance(row.get("group_id"), str):
         raise CorruptFile(f"{path}: line {number} names no group")
     return row
 
@@ -248,44 +240,43 @@ def _rollout(row: Row, group_id: str, answered: Answered, facts: RunFacts) -> Ro
 class LineIndex:
     """Lines of one file by a key in each line, on disk, so that memory does not grow with the file.
 
-    A temporary database has an eight-byte digest and an offset per line. Two keys may share a digest: results are
+    A temporary database has an eight-byte digest and the place of each line. Two keys may share a digest: results are
     lines, which the caller compares with the key.
     """
 
     path: Path
-    _reader: LineReader
+    _fd: int
     _database: sqlite3.Connection
 
     def lines(self, keys: Sequence[str]) -> dict[str, list[bytes]]:
         """Return the possible lines for each key, in file order; keys without any are missing."""
         names = {_digest(key): key for key in keys}
         marks = ",".join("?" * len(names))
-        query = f"SELECT digest, offset FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
+        query = f"SELECT digest, offset, length FROM line WHERE digest IN ({marks}) ORDER BY digest, offset"  # noqa: S608
         rows = self._database.execute(query, tuple(names)).fetchall()
         return {
-            names[digest]: [self._reader.at(offset) for _, offset in members]
+            names[digest]: [os.pread(self._fd, length, offset) for _, offset, length in members]
             for digest, members in groupby(rows, key=lambda row: row[0])
         }
 
 
 @contextmanager
-def line_index(path: Path, key_of: Callable[[bytes], str | None]) -> Iterator[LineIndex]:
+def line_index(path: Path, key_of: Callable[[bytes], str | None], *, lenient: bool = False) -> Iterator[LineIndex]:
     """Read the file once, and open the index of its lines. A line whose key is None is skipped.
 
-    A missing file has no lines. Raise ``StoreError`` when the database fails.
+    A missing file has no lines. Raise ``CorruptFile`` for a damaged line, which ``lenient`` skips, ``StoreError`` when the
+    database fails.
     """
-    known = path.exists()
     try:
         # SQLite takes the empty name for a private database on disk, deleted when it is closed.
-        with (path if known else Path(os.devnull)).open("rb") as file, closing(sqlite3.connect("")) as database:
-            reader = LineReader.of_fd(path, file.fileno())
-            lines = reader.unread(whole_until(path) if known else 0)
-            keys = ((key_of(line.data), line.offset) for line in lines)
-            entries = ((_digest(key), offset) for key, offset in keys if key is not None)
-            database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER)")
-            database.executemany("INSERT INTO line VALUES (?, ?)", entries)
+        with (path if path.exists() else Path(os.devnull)).open("rb") as file, closing(sqlite3.connect("")) as database:
+            lines = (line for line in (lines_of(path) if lenient else sound_lines(path)) if line.length)
+            keys = ((key_of(line.data), line.offset, len(line.data)) for line in lines)
+            entries = ((_digest(key), offset, length) for key, offset, length in keys if key is not None)
+            database.execute("CREATE TABLE line (digest INTEGER, offset INTEGER, length INTEGER)")
+            database.executemany("INSERT INTO line VALUES (?, ?, ?)", entries)
             database.execute("CREATE INDEX by_digest ON line (digest, offset)")
-            yield LineIndex(path, reader, database)
+            yield LineIndex(path, file.fileno(), database)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: its lines cannot be indexed: {error}") from error
 

@@ -19,7 +19,7 @@ from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 @pytest.fixture(params=["alone", "shared"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "ledger.json" if request.param == "shared" else None
+    return tmp_path / "ledger.jsonl" if request.param == "shared" else None
 
 
 async def test_settling_counts_the_actual_usage(where: Path | None) -> None:

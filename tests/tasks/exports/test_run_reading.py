@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agents.exports import read, recorded_run, stream
 from tests.support.agents.steps import item, reply, spec
+from tests.support.records.line_files import seal
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.callable import CallableActor
@@ -31,6 +32,7 @@ LONG = "step\n" * 1_000 + "Answer: 7"
 def edit(path: Path, change: Callable[[dict], dict | None]) -> None:
     rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows if row is not None))
+    seal(path)
 
 
 def answers(request, key):
@@ -199,6 +201,7 @@ async def test_of_a_call_that_was_recorded_twice_the_later_entry_counts(tmp_path
     lines = run.journal.read_text().splitlines()
     stale = lines[0].replace("Answer: 7", "Answer: 9")
     run.journal.write_text("\n".join([stale, *lines]) + "\n")
+    seal(run.journal)
     assert read(run)[0].rollouts[0].completion == "Answer: 7"
 
 
@@ -258,6 +261,7 @@ async def test_groups_in_another_order_than_their_attempts_are_still_found(tmp_p
     specs = [spec(2), spec(2, of=item("q2")), spec(2, of=item("q3"))]
     run = await recorded_run(tmp_path, answers, specs)
     run.groups.write_text("\n".join(reversed(run.groups.read_text().splitlines())) + "\n")
+    seal(run.groups)
     assert [group.metadata["item_id"] for group in read(run)] == ["q1", "q2", "q3"]
 
 
@@ -265,9 +269,11 @@ async def test_a_group_in_several_places_is_refused_and_not_exported_twice(tmp_p
     run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
     lines = run.rollouts.read_text().splitlines()
     run.rollouts.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
+    seal(run.rollouts)
     with pytest.raises(CorruptFile, match="'run/1/group/q1' are in several places"):
         read(run)
     run.rollouts.write_text("\n".join(lines[1:]) + "\n")
+    seal(run.rollouts)
     assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(1, 2), (2, 2)]
 
 
@@ -307,13 +313,13 @@ async def test_a_manifest_that_lacks_its_settings_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "line", "says"),
     [
-        ("rollouts", "{", "line 1 is no JSON"),
-        ("rollouts", "[]", "names no group"),
+        ("rollouts", "{", "line 1 is damaged"),
+        ("rollouts", '{"group_id":7}', "names no group"),
         ("rollouts", '{"group_id":"g"}', "lacks"),
-        ("groups", "{", "line 1 is no JSON"),
-        pytest.param("groups", "[" * 100_000, "line 1 is no JSON", id="nested"),
+        ("groups", "{", "line 1 is damaged"),
+        pytest.param("groups", "[" * 100_000, "line 1 is damaged", id="nested"),
         ("items", '{"item_id":"another"}', "no line about 'q1'"),
-        ("items", "no json", "no line about 'q1'"),
+        ("items", "no json", "line 1 is damaged"),
         ("prompts", '{"digest":3}', "no line about"),
         ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
     ],
@@ -322,6 +328,8 @@ async def test_inconsistent_files_are_named(tmp_path, name, line, says):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     path = getattr(run, name)
     path.write_text(line + "\n")
+    if line.endswith("}"):
+        seal(path)
     if line == '{"group_id":"g"}':
         edit(run.groups, lambda row: {**row, "group_id": "g"})
     with pytest.raises(CorruptFile, match=says):
@@ -387,7 +395,8 @@ async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):
     groups = stream(run)
     next(groups)
     whole = run.rollouts.read_text()
-    run.rollouts.write_text(whole + whole.replace('"run/1/group/', '"later/1/group/'))
+    with run.rollouts.open("a") as file:
+        file.write(whole.replace('"run/1/group/', '"later/1/group/'))
     assert [known.metadata["item_id"] for known in groups] == ["q2"]
 
 

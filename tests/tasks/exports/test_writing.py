@@ -12,6 +12,7 @@ import pytest
 from benchmarks.parts.export import write_run
 from tests.support.agents.exports import export, group, logprobs, rollout, stream
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import encode_row, export_groups, write_lines
 from tfgrpo.tasks.exports.run_reading import line_index
@@ -92,32 +93,25 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 # --- the index of a large file
 
 
-def key(line: bytes) -> str | None:
-    return line.decode().partition(" ")[0] or None
-
-
-def test_lines_are_found_by_their_key_in_file_order(tmp_path):
+def test_lines_are_found_by_their_key_in_file_order_and_damaged_ones_are_named(tmp_path):
     path = tmp_path / "lines"
-    long = "b " + "x" * 50_000
-    path.write_text(f"a 1\n{long}\na 2\n unkeyed\nlast without newline")
+    rows = [{"key": "a", "n": 1}, {"key": "b", "text": "x" * 50_000}, {"key": "a", "n": 2}, {"no": "key"}]
+    LineFile(path).append(rows)
+
+    def key(line: bytes) -> str | None:
+        return json.loads(line).get("key")
+
     with line_index(path, key) as index:
-        assert index.lines(["a", "b", "c"]) == {"a": [b"a 1", b"a 2"], "b": [long.encode()]}
-        assert index.lines(["last"]) == {}
-        assert index.lines([]) == {}
-
-
-def test_a_missing_file_has_no_lines(tmp_path):
+        found = index.lines(["a", "b", "c"])
+        assert {name: [json.loads(line)["n"] for line in found[name]] for name in "a"} == {"a": [1, 2]}
+        assert (len(found["b"][0]) > 50_000, index.lines([])) == (True, {})
     with line_index(tmp_path / "none", key) as index:
         assert index.lines(["a"]) == {}
-
-
-def test_a_file_truncated_while_it_is_read_is_an_error(tmp_path):
-    path = tmp_path / "lines"
-    path.write_text("a 1\nb 2\n")
-    with line_index(path, key) as index:
-        path.write_text("a 1\n")
-        with pytest.raises(CorruptFile, match="cut off"):
-            index.lines(["b"])
+    path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":3'))
+    with pytest.raises(CorruptFile, match="line 3 is damaged"), line_index(path, key):
+        pass
+    with line_index(path, key, lenient=True) as index:
+        assert len(index.lines(["a"])["a"]) == 1
 
 
 def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path, monkeypatch):
@@ -125,21 +119,7 @@ def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path, monkeypatch):
         raise sqlite3.OperationalError("disk full")
 
     monkeypatch.setattr(sqlite3, "connect", refused)
-    with (
-        pytest.raises(StoreError, match="cannot be indexed: disk full"),
-        line_index(tmp_path / "lines", key),
-    ):
-        pass
-
-
-def test_a_key_function_that_raises_leaves_no_file_open(tmp_path):
-    path = tmp_path / "lines"
-    path.write_text("a 1\n")
-
-    def broken(_line: bytes) -> str | None:
-        raise CorruptFile("no key")
-
-    with pytest.raises(CorruptFile, match="no key"), line_index(path, broken):
+    with pytest.raises(StoreError, match="cannot be indexed: disk full"), line_index(tmp_path / "lines", str):
         pass
 
 
