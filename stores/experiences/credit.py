@@ -108,11 +108,11 @@ class CreditFile:
     """``credit.jsonl`` as its writers see it: a line that is in the file is not written again."""
 
     def __init__(self, path: Path) -> None:
-        self._file = LineFile(path, "line_id")
+        self.lines = LineFile(path, "line_id")
 
     def append(self, lines: Iterable[CreditLine]) -> int:
         """Append the lines that are not in the file and return how many, all or none. Raises ``StoreError``."""
-        return self._file.add(_LINE.dump_python(line, mode="json") for line in lines)
+        return self.lines.add(_LINE.dump_python(line, mode="json") for line in lines)
 
 
 def read_credit(path: Path, lines: int | None = None, *, since: int = 0) -> list[CreditLine]:

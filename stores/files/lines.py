@@ -166,7 +166,7 @@ class LineFile:
         """Numbers of the damaged lines so far; of an incomplete last line too."""
         self._key = key
         name = re.escape(key).encode() if isinstance(key, str) else b"(?!)"
-        self._head = re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"((?:[^"\\]|\\.)*)"[,}]' % name)
+        self._head = re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % name)
         self._turn = threading.RLock()
         self._depth = 0
         self._fd = -1

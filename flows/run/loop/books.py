@@ -88,9 +88,9 @@ class Books:
 
     @property
     def damage(self) -> Iterator[str]:
-        """Warnings that name the damaged lines of these files that were moved away; the run has written them again."""
-        files = (self._rollouts, self._groups, self._prompts, self._items, self._metrics.lines)
-        return (file.warning for file in files if file.warning is not None)
+        """Warnings that name the damaged lines of these files that were moved away; what the run knows it wrote again."""
+        own = (self._rollouts, self._groups, self._prompts, self._items, self._metrics.lines)
+        return (file.warning for file in (*own, self.credit.lines) if file.warning is not None)
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
         """Write the items of an epoch into the manifest."""
