@@ -111,7 +111,7 @@ def test_of_equal_keys_add_keeps_the_first_and_get_returns_the_newest(path):
     one, other = LineFile(path, "key"), LineFile(path, lambda row: row["key"])
     assert one.add([{"key": "a", "n": 1}, {"key": "b", "n": 1}, {"key": "a", "n": 2}]) == 2
     assert other.add([{"key": "b", "n": 3}, {"key": "c", "n": 3}]) == 1
-    assert one.get("c") == {"key": "c", "n": 3}
+    assert (one.get("a"), one.get("c")) == ({"key": "a", "n": 1}, {"key": "c", "n": 3})
     other.append([{"key": "a", "n": 4}, {"key": "a", "n": 5}])
     assert other.get("a") == LineFile(path, "key").get("a") == {"key": "a", "n": 5}
     assert one.get("d") is None
@@ -267,10 +267,11 @@ def test_a_line_changed_under_an_open_file_is_an_error_not_an_answer(path, chang
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "moved away": (lambda path: path.rename(path.with_name("old")), "abd"),
+    "replaced": (lambda path: (written(path.with_name("x"), "x"), path.with_name("x").replace(path)), "xabd"),
     "emptied": (lambda path: path.write_bytes(b""), "abd"),
     "shortened": (lambda path: os.truncate(path, path.read_bytes().index(b"\n") + 1), "abd"),
     "replaced by a longer one": (
-        lambda path: path.write_bytes(b"".join(written(path.with_name("x"), *"xyzab"))),
+        lambda path: path.write_bytes(b"".join(written(path.with_name("x"), *"xyz"))),
         "xyzabd",
     ),
 }
@@ -301,6 +302,13 @@ def test_an_incomplete_group_never_counts_wherever_it_was_cut(path):
         assert keys(path) == ["a", "e"]
     assert whole[start:-1] in torn(path)
     assert stat.S_IMODE(path.with_name("rows.jsonl.torn").stat().st_mode) == 0o600
+
+
+def test_an_incomplete_group_with_a_damaged_line_never_counts(path):
+    LineFile(path).append(rows(*"abc"))
+    first, second, _ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second.replace(b"text", b"\0\0\0\0"))
+    assert keys(path) == []
 
 
 def test_a_group_whose_end_is_zeros_never_counts(path):
