@@ -20,8 +20,8 @@ from tfgrpo.rewarders.statistics.summary import Interval
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE

@@ -6,6 +6,7 @@ are signed with the stamp of their pack: edited lines, and those of another vers
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -13,12 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.stores.canonical import canonical_json
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.experiences.record import PackStamp, is_signed, sign_record
-from tfgrpo.stores.files.atomic import append_lines, read_lines, replace_text
-from tfgrpo.stores.files.line_file import exclusively
-from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.files.atomic import replacing
+from tfgrpo.stores.files.lines import LineFile, Row, lines_of
 from tfgrpo.stores.numeric import two_decimals
 
 _SHRINK: Final = 2.0
@@ -225,7 +224,7 @@ class Remembered:
     round: int = 0
     """Rounds that were remembered."""
     skipped: int = 0
-    """Lines that were changed, are of another version of the pack, or are not JSON objects."""
+    """Lines that are damaged, were changed, or are of another version of the pack."""
 
     def ranked(self) -> Ranked:
         """Return structures to follow, to avoid, and tried."""
@@ -246,7 +245,7 @@ class PatternMemory:
 
     def read(self) -> Remembered:
         """Return the memory; empty without a file."""
-        return self._folded(read_lines(self.path))[0]
+        return self._folded()[0]
 
     def observe(self, observations: Sequence[Observation], selection_id: str) -> Remembered:
         """Append one round, all or none, without over-long structures, and return the new memory.
@@ -256,10 +255,8 @@ class PatternMemory:
         kept = [seen for seen in observations if max(len(seen.text), len(seen.label)) <= MAX_TEXT_CHARS]
         if not kept:
             return self.read()
-        # A file beside it: a lock on the file itself would be lost when a compaction replaces it.
-        with exclusively(self.path.with_name(f"{self.path.name}.lock")):
-            known = list(read_lines(self.path))
-            before, foreign = self._folded(known)
+        with LineFile(self.path) as file:
+            before, foreign, count = self._folded()
             now = before.round + 1
             at = self.clock().isoformat()
             fresh = [
@@ -270,11 +267,12 @@ class PatternMemory:
             for each in kept:
                 patterns[each.structure] = with_observation(patterns.get(each.structure), each, now)
             after = Remembered(self._capped(patterns, now), now, before.skipped)
-            if len(known) + len(fresh) <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
-                append_lines(self.path, fresh)
+            if count + len(fresh) <= 2 * (len(after.patterns) + len(foreign)) + _SLACK:
+                file.append(fresh)
             else:
                 whole = [self._line("pattern", asdict(pattern), at) for pattern in after.patterns]
-                replace_text(self.path, "".join(f"{line}\n" for line in (*foreign[-_FOREIGN:], *whole)))
+                with replacing(self.path) as anew:
+                    LineFile(anew).append([*foreign[-_FOREIGN:], *whole])
         return after
 
     def _capped(self, patterns: Mapping[str, PatternStats], now: int) -> tuple[PatternStats, ...]:
@@ -285,26 +283,26 @@ class PatternMemory:
         kept = set(heaviest[:MAX_PATTERNS])
         return tuple(pattern for name, pattern in patterns.items() if name in kept)
 
-    def _folded(self, lines: Iterable[str]) -> tuple[Remembered, list[str]]:
-        """Return the memory of this scope, and the lines of others."""
+    def _folded(self) -> tuple[Remembered, list[Row], int]:
+        """Return the memory of this scope, the lines of others, and the number of all lines."""
         patterns: dict[str, PatternStats] = {}
-        foreign: list[str] = []
-        now = skipped = 0
-        for line in lines:
-            value = json_of(line)
-            if not isinstance(value, dict):
-                skipped += 1
+        foreign: list[Row] = []
+        now = skipped = count = 0
+        for count, line in enumerate(lines_of(self.path), start=1):  # noqa: B007
+            if not line.length:
+                skipped += line.damaged
                 continue
+            value = json.loads(line.body)
             if not value.items() >= self.scope.columns().items():
-                foreign.append(line)
+                foreign.append(value)
                 continue
             if not is_signed(value, self.scope.pack):
                 skipped += 1
-                foreign.append(line)
+                foreign.append(value)
                 continue
             now = max(now, value["round"])
             self._take(value, patterns)
-        return Remembered(self._capped(patterns, now), now, skipped), foreign
+        return Remembered(self._capped(patterns, now), now, skipped), foreign, count
 
     def _take(self, value: Mapping[str, Any], patterns: dict[str, PatternStats]) -> None:
         name = value["structure"]
@@ -314,6 +312,6 @@ class PatternMemory:
         seen = Observation(name, value["label"], value["text"], value["reward"])
         patterns[name] = with_observation(patterns.get(name), seen, value["round"])
 
-    def _line(self, kind: str, content: Mapping[str, Any], at: str) -> str:
+    def _line(self, kind: str, content: Mapping[str, Any], at: str) -> Row:
         line = {"schema_version": SCHEMA_VERSION, "kind": kind, **self.scope.columns(), **content, "created_at": at}
-        return canonical_json({**line, "stamp_signature": sign_record(line, self.scope.pack)})
+        return {**line, "stamp_signature": sign_record(line, self.scope.pack)}

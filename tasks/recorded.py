@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.files.line_file import disk, read_whole_lines
+from tfgrpo.stores.files.lines import disk, lines_of
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.runs.journal import GATEWAY, UNFINISHED, attempt_and_role
 from tfgrpo.tasks.actors.registry import no_such_tool
@@ -25,20 +25,21 @@ ANSWER_ROLES: Final = frozenset({"rollout", "tool", "agent"})
 STEP_ROLES: Final = ANSWER_ROLES | {GATEWAY, UNFINISHED}
 """Roles of the entries that ``steps_of`` reads."""
 _DIGITS: Final = 16
-_HEAD: Final = re.compile(rb'\{"schema":[12],"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
+_HEAD: Final = re.compile(rb'\{"schema":2,"key":("(?:[^"\\]|\\.)*"),"kind":"(reply|failure)"')
 
 
 class LineIndex:
     """Lines of a file by a key in each; memory has keys and byte offsets, some 300 bytes a line, never the lines.
 
-    A line whose key is None is skipped; a missing file has no lines. Lines appended later are not seen.
+    A line whose key is None is skipped, and so is a damaged one; a missing file has no lines. Lines appended later are not
+    seen.
     """
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None]) -> None:
         self.path = path
         self._offsets: defaultdict[str, list[int]] = defaultdict(list)
-        for line in read_whole_lines(path):
-            if (key := key_of(line.data)) is not None:
+        for line in lines_of(path):
+            if line.length and (key := key_of(line.data)) is not None:
                 self._offsets[key].append(line.offset)
 
     def lines(self, key: str) -> list[bytes]:

@@ -34,7 +34,7 @@ KNOWN = {
     "experiences.jsonl", "batches.jsonl", "credit.jsonl", "promotions.jsonl", "state.json",
     "manifest.json", "journal.jsonl",
     "rollouts.jsonl", "groups.jsonl", "prompts.jsonl", "items.jsonl", "metrics.jsonl",
-    "per-epoch.json", "report.html", "ledger.json",
+    "per-epoch.json", "report.html", "ledger.jsonl",
 }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_every_part_in_the_scope_of_the_specification_has_code_and_tests(module:
 
 def test_a_run_leaves_files_of_known_names_and_nothing_else(learned: tuple[Path, TinyRun]) -> None:
     task, _ = learned
-    left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pending"))]
+    left = [path for path in task.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
     assert {path.name for path in left if path.stat().st_size} <= KNOWN
     assert {"experiences.jsonl", "promotions.jsonl", "state.json"} <= {path.name for path in task.iterdir()}
     assert {path.stat().st_mode & 0o077 for path in task.rglob("*") if path.is_file()} == {0}

@@ -15,12 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import ROOT
 from benchmarks.table import Row, table
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import LineFile
 
 GROUP_SIZE, BATCH = 8, 64
 SMALL, LARGE = 1_000, 100_000
@@ -125,9 +127,9 @@ def _answer(group: int, index: int) -> str:
 
 
 def _write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    file = LineFile(path)
+    while group := list(islice(rows, BATCH)):
+        file.append(group)
 
 
 def measured_export(out: Path, target: str) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.table import Row, table
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import append_lines
+from tfgrpo.stores.files.lines import LineFile
 
 STORED, BATCH, REPEATS = 10_000, 100, 25
 SAME = 1.25
@@ -87,8 +87,8 @@ def measure(stored: int = STORED, repeats: int = REPEATS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for start in range(0, stored, 10_000):
-            lines = [record(f"old-{start + number}").model_dump_json() for number in range(min(10_000, stored - start))]
-            append_lines(folder / "large" / "experiences.jsonl", lines)
+            old = (record(f"old-{start + number}") for number in range(min(10_000, stored - start)))
+            LineFile(folder / "large" / "experiences.jsonl").append(each.model_dump(mode="json") for each in old)
         full = open_store(folder / "large")
         opening = seconds(full, batch("opening"))
         for turn in range(repeats):

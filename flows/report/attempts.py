@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.prompt_packs import lessons_in
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.line_file import read_whole_lines
+from tfgrpo.stores.files.lines import lines_of, read_rows
 from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName, RewardScore
 from tfgrpo.stores.runs.journal import attempt_name
@@ -247,7 +246,7 @@ def count_unfinished(task: TaskPaths, run: RunPaths, tallies: dict[str, ItemTall
         recorded = {_place_of_row(row, draws) for row in read_rows(run.rollouts)}
     with expected_shape(run.items):
         known = {*tallies, *(row["item_id"] for row in read_rows(run.items))}
-    names = (attempt_of_key(line.data, STEP_ROLES) for line in read_whole_lines(run.journal))
+    names = (attempt_of_key(line.data, STEP_ROLES) for line in lines_of(run.journal) if line.length)
     for place in {_place(name) for name in names if name is not None} - recorded:
         tallies.setdefault(_item_of(place, known), ItemTally()).outcomes[UNFINISHED] += 1
 

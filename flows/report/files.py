@@ -21,8 +21,8 @@ from tfgrpo.flows.report.figures import excerpt
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.journal import UNFINISHED
 from tfgrpo.stores.runs.manifest import expected_shape

@@ -21,8 +21,9 @@ from tfgrpo.flows.report.figures import FILTERS
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.morning import morning_page, place_options
 from tfgrpo.flows.report.nights import changes_of, decisions_until, picture
-from tfgrpo.stores.files.atomic import read_lines, replace_text
+from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
 
@@ -117,7 +118,7 @@ def _labelled(labels: Mapping[str, str], names: Collection[str]) -> list[tuple[s
 def _arms(run: RunPaths, rollouts: Rollouts) -> Iterator[tuple[str, str, Json, Summary]]:
     """Yield epoch, label, figures and tokens of each arm, also of an epoch that did not end."""
     # Not from ``per-epoch.json``, which is written at the end of an epoch.
-    epochs = aggregate(read_lines(run.metrics), run.metrics) if run.metrics.is_file() else {}
+    epochs = aggregate(read_rows(run.metrics), run.metrics) if run.metrics.is_file() else {}
     for epoch, block in epochs.items():
         for name, label in _labelled(ARMS, block["arms"]):
             phase = PHASES.get(block["phase"], "")

@@ -51,7 +51,11 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     if decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
-    for warning in (session.telemetry.shutdown(), journal.warning if journal is not None else None):
+    for warning in (
+        session.telemetry.shutdown(),
+        journal.warning if journal is not None else None,
+        *session.books.damage,
+    ):
         if warning:
             session.books.manifest.warn(warning, lasting=True)
     totals = session.runtime.ledger.totals()

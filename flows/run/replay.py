@@ -13,8 +13,8 @@ from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.decisions import read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import replace_surrogates
 
 _IGNORED: Final = frozenset(

@@ -17,8 +17,9 @@ from typing import Any, get_args
 from tfgrpo.stores.canonical import key_digest
 from tfgrpo.stores.errors import CorruptFile, StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
-from tfgrpo.stores.files.atomic import read_json, read_rows
+from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.lines import read_bodies, read_rows
 from tfgrpo.stores.ledger.state import NANO
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.outcomes import GroupKey, OutcomeName
@@ -114,7 +115,8 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str
     words = min(MAX_WORDS, learning["experience_max_words"])
     pack = manifest["pack"]
     stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
-    for row in read_rows(task.experiences):
+    for body in read_bodies(task.experiences):
+        row = json.loads(body)
         if row["run_id"] != run_id:
             continue
         name, text = row["experience_id"][:12], row["summary32"]
@@ -122,7 +124,7 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: Json) -> Iterator[str
             yield f"lesson {name} has {count_words(text)} words and {len(text)} characters"
         elif not row["stamp_signature"]:
             yield f"lesson {name} is not stamped"
-        elif not signature_holds(ExperienceRecord.model_validate_json(json.dumps(row)), stamp):
+        elif not signature_holds(ExperienceRecord.model_validate_json(body), stamp):
             yield f"the stamp of lesson {name} does not hold for the pack of the run"
 
 

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.record import STRICT, read_lines_as
-from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
+from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 Source: TypeAlias = Literal["learning", "sweep", "measure"]
 Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "helped", "misled", "brought in"]
@@ -108,11 +108,11 @@ class CreditFile:
     """``credit.jsonl`` as its writers see it: a line that is in the file is not written again."""
 
     def __init__(self, path: Path) -> None:
-        self._file = KeyedJsonl(path, lambda row: str(row["line_id"]))
+        self.lines = LineFile(path, "line_id")
 
     def append(self, lines: Iterable[CreditLine]) -> int:
         """Append the lines that are not in the file and return how many, all or none. Raises ``StoreError``."""
-        return self._file.append(_LINE.dump_python(line, mode="json") for line in lines)
+        return self.lines.add(_LINE.dump_python(line, mode="json") for line in lines)
 
 
 def read_credit(path: Path, lines: int | None = None, *, since: int = 0) -> list[CreditLine]:
@@ -120,13 +120,13 @@ def read_credit(path: Path, lines: int | None = None, *, since: int = 0) -> list
 
     None without a file. Raises ``CorruptFile`` for any other line.
     """
-    read = read_lines_as(_LINE.validate_json, path, islice(read_lines(path), lines), "a line of credit")
+    read = read_lines_as(_LINE.validate_json, path, islice(read_bodies(path), lines), "a line of credit")
     return [line for line in read if line.night >= since or (isinstance(line, Row) and line.source == "sweep")]
 
 
 def count_credit(path: Path) -> int:
     """Return the number of lines; 0 without a file."""
-    return sum(1 for _ in read_lines(path))
+    return sum(1 for _ in read_bodies(path))
 
 
 def share_of_range(rewards: Sequence[float], score_range: tuple[float, float]) -> tuple[float, ...]:

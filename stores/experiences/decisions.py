@@ -1,11 +1,12 @@
 """Keep the decisions on what is in force, ``promotions.jsonl``: of nights and of people, append-only.
 
 Every line says what is in force from then on, so that the last one counts. Each has the digest of the line before it, so that
-removed and changed lines are noticed; only lines removed at the end are not.
+removed lines are noticed; only lines removed at the end are not.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -14,8 +15,7 @@ from pydantic import AwareDatetime, Field
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.experiences.record import Strict
-from tfgrpo.stores.files.atomic import read_lines
-from tfgrpo.stores.files.line_file import exclusively, read_whole_lines
+from tfgrpo.stores.files.lines import Line, LineFile, lines_of, read_bodies
 
 Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """Of a night: a library is in force, none was and none is, or the one in force no longer is."""
@@ -93,47 +93,41 @@ def record_decided(path: Path, decide: Callable[[Sequence[Decision]], Decision |
 
     None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` as ``read_decisions``.
     """
-    with exclusively(path) as file:
-        lines = [line.data for line in file.lines()]
-        earlier = tuple(_parsed(path, lines))
+    with LineFile(path) as file:
+        earlier = tuple(read_decisions(path))
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
-            decided = decided.model_copy(update={"previous": _digest(lines[-1]) if lines else None})
-            file.append_lines([decided.model_dump_json()], fsync=True)
+            before = [_digest(line) for line in lines_of(path)][-1:]
+            decided = decided.model_copy(update={"previous": before[0] if before else None})
+            file.append([decided.model_dump(mode="json")], fsync=True)
     return decided
 
 
 def read_decisions(path: Path) -> Iterator[Decision]:
     """Yield all decisions, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
-    return _parsed(path, read_lines(path))
+    return Decision.of_lines(path, read_bodies(path), "a decision")
 
 
 def chain_problems(path: Path) -> list[str]:
-    """Return the problems of the file: lines removed or changed, an incomplete last line."""
-    if not path.exists():
-        return []
-    size = path.stat().st_size
-    lines = [line.data for line in read_whole_lines(path)]
-    before: str | None = None
+    """Return the problems of the file: damaged lines, lines that were removed, an incomplete last line."""
     problems: list[str] = []
-    for number, (line, one) in enumerate(zip(lines, _parsed(path, lines), strict=True), start=1):
-        if one.previous != before:
-            problems.append(
-                f"{path.name}: line {number} does not continue the chain: a line before it was removed or changed"
-            )
-        before = _digest(line)
-    if size > sum(len(line) + 1 for line in lines):
+    before: str | None = None
+    end = 0
+    for line in lines_of(path):
+        if line.damaged:
+            problems.append(f"{path.name}: line {line.number} is damaged")
+        elif json.loads(line.body).get("previous") != before:
+            why = "a line before it was removed or changed"
+            problems.append(f"{path.name}: line {line.number} does not continue the chain: {why}")
+        before, end = _digest(line), line.offset + len(line.data) + 1
+    if path.exists() and path.stat().st_size > end:
         problems.append(f"{path.name}: the last line is incomplete and does not count")
     return problems
 
 
-def _digest(line: bytes) -> str:
+def _digest(line: Line) -> str:
     # Line ends that a tool has converted do not break the chain.
-    return sha256_hex(line.removesuffix(b"\r"))
-
-
-def _parsed(path: Path, lines: Iterable[str | bytes]) -> Iterator[Decision]:
-    return Decision.of_lines(path, lines, "a decision")
+    return sha256_hex(line.data.removesuffix(b"\r"))
 
 
 def in_force(decisions: Iterable[Decision], *, simulated: bool | None = None) -> Decision | None:

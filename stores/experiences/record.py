@@ -14,7 +14,6 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, check_identifier, count_words
 
 Operation: TypeAlias = Literal["add", "modify", "merge"]
@@ -118,35 +117,6 @@ class ExperienceRecord(Strict):
 def support_of(record: ExperienceRecord) -> int:
     """Return how many groups showed a lesson. The id of a rollout is that of its group, a slash and a number."""
     return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Lines that a reading skipped, by reason."""
-
-    unreadable: int = 0
-    """Not a record of this schema."""
-    over_long: int = 0
-    """Longer than a lesson may be: edited by hand, or stored under a larger limit."""
-    unverified: int = 0
-    """With an invalid stamp: the record was changed, or its pack is not in force in this version."""
-    repeated: int = 0
-    """With an experience id of an earlier line, which counts."""
-
-
-def parse(line: bytes) -> ExperienceRecord | Literal["unreadable", "over_long"]:
-    """Return the record of a line, or why there is none."""
-    try:
-        return ExperienceRecord.model_validate_json(line)
-    except ValidationError:
-        summary = text_in(line, "summary32")
-        return "over_long" if count_words(summary) > MAX_WORDS or len(summary) > MAX_CHARS else "unreadable"
-
-
-def text_in(line: bytes, name: str) -> str:
-    """Return a text field of a line, also of an invalid record; empty without one."""
-    value = mapping_of(json_of(line)).get(name)
-    return value if isinstance(value, str) else ""
 
 
 def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:

@@ -6,86 +6,37 @@ decides what is learned, and never returns unstamped or over-long lessons.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import RecordRejected, StoreError
-from tfgrpo.stores.experiences.record import (
-    ExperienceRecord,
-    PackStamp,
-    Skipped,
-    parse,
-    same_content,
-    signature_holds,
-    support_of,
-    text_in,
-)
-from tfgrpo.stores.files.atomic import KeyedJsonl
+from tfgrpo.stores.errors import RecordRejected
+from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, same_content, signature_holds, support_of
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.files.line_file import Line, LineReader, disk, exclusively, whole_until
+from tfgrpo.stores.files.lines import LineFile, lines_of
 from tfgrpo.stores.text import MAX_WORDS, count_words
 
 _ID_DIGITS = 16
 
 
-class _Lines:
-    """The lines of a store in memory: read on where the file grew, read anew where it was changed otherwise."""
+class _Fold(NamedTuple):
+    """What a file holds, as long as it is the same."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all lines."""
-        self.read: list[tuple[str, ExperienceRecord | Literal["unreadable", "over_long"]]] = []
-        """Id and record of each line, in file order; in place of a record why there is none."""
-        self.first: dict[str, ExperienceRecord | Literal["unreadable", "over_long"]] = {}
-        """By id: what the first line with it holds."""
-        self.valid: list[bool] = []
-        """Whether the stamp of each is valid, for the first of them; the others are not checked yet."""
-        self.ranked: dict[str, tuple[list[ExperienceRecord], Skipped]] = {}
-        """By domain: records in force, the most valuable first, and what was skipped for them."""
-        self._end, self._last = 0, Line(0, b"")
-        self._seen = (0, 0, 0)
-
-    def follow(self, end: int) -> None:
-        """Read the lines before byte ``end`` that were appended since the last time."""
-        with disk(self._path, "cannot be read"), self._path.open("rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if seen != self._seen and not self._fits(file.fileno(), seen):
-                self.clear()
-            if self._end < end:
-                self.ranked.clear()
-                reader = LineReader.of_fd(self._path, file.fileno(), start=self._end)
-                for self._last in reader.unread(end):
-                    record = parse(self._last.data)
-                    name = (
-                        text_in(self._last.data, "experience_id") if isinstance(record, str) else record.experience_id
-                    )
-                    self.read.append((name, record))
-                    self.first.setdefault(name, record)
-                    self._end = reader.end
-            self._seen = seen
-
-    def _fits(self, fd: int, seen: tuple[int, int, int]) -> bool:
-        """Whether the file is the one that was read, and at most grew."""
-        if seen[0] != self._seen[0] or seen[1] <= self._seen[1]:  # of the same size: changed in place
-            return False
-        last = self._last.data + b"\n"
-        return os.pread(fd, len(last), self._last.offset) == last
+    seen: tuple[int, int, int] | None
+    records: tuple[ExperienceRecord, ...]
+    lost: tuple[int, ...]
+    """Numbers of the lines without a record."""
+    ranked: dict[str, list[ExperienceRecord]]
+    """By domain: the records in force, the most valuable first."""
 
 
 class ExperienceStore:
@@ -114,11 +65,9 @@ class ExperienceStore:
         self._max_words = max_words
         self._epochs = epochs
         self._clock = clock
-        self._turn = threading.Lock()
-        self._lines = _Lines(path)
-        self._batches = KeyedJsonl(TaskPaths(path.parent).batches, lambda row: str(row["batch_id"]))
-        self.skipped = Skipped()
-        """Lines that the last reading skipped."""
+        self._file = LineFile(path, "experience_id")
+        self._batches = LineFile(TaskPaths(path.parent).batches, "batch_id")
+        self._fold = _Fold(None, (), (), {})
 
     def record_batch(self, records: Sequence[ExperienceRecord], manifest_path: Path) -> int:
         """Store all records or none, durably, and return how many were new.
@@ -127,24 +76,19 @@ class ExperienceStore:
         ``manifest_path`` is recorded as the origin of the batch.
 
         Raises ``RecordRejected`` when a record is unstamped, stamped for another version of its pack, changed since, too
-        long, of an epoch outside the run, or has the id of a different record; ``StoreError`` when the disk refuses. The
-        store is then unchanged.
+        long, of an epoch outside the run, or has the id of a different record; the store is then unchanged. Raises
+        ``StoreError`` when the disk refuses; the records are then stored whole or not at all.
         """
         offered = self._checked(records)
         if not offered:
             return 0
-        with exclusively(self.path) as file:  # among threads too
-            before = file.size()
-            fresh = [record.model_dump_json() for record in self._new(offered, before)]
-            try:
-                if fresh:
-                    file.append_lines(fresh, fsync=True)
-                # Also when nothing is fresh: a run that was killed in between writes its batch when it is resumed.
-                self._batches.append([self._batch(list(offered), manifest_path)])
-            except StoreError:
-                file.truncate(before)
-                raise
-        return len(fresh)
+        with self._file:  # among threads too
+            self._file.catch_up()
+            self._refuse_other_content(offered)
+            fresh = self._file.add((record.model_dump(mode="json") for record in records), fsync=True)
+        # Also when nothing is fresh: a run that was killed in between writes its batch when it is resumed.
+        self._batches.add([self._batch(list(offered), manifest_path)])
+        return fresh
 
     def fetch_top(
         self,
@@ -164,11 +108,10 @@ class ExperienceStore:
         """
         _check_request(limit, min_reward, max_per_group)
         wanted = set(tags)
-        with self._reading() as lines:
-            if domain not in lines.ranked:
-                lines.ranked[domain] = self._in_force(lines, domain)
-            ranked, self.skipped = lines.ranked[domain]
-        rewarded = (each for each in ranked if min_reward is None or each.reward.gt_score >= min_reward)
+        fold = self._read()
+        if domain not in fold.ranked:
+            fold.ranked[domain] = self._in_force(fold.records, domain)
+        rewarded = (each for each in fold.ranked[domain] if min_reward is None or each.reward.gt_score >= min_reward)
         tagged = (record for record in rewarded if wanted <= set(record.tags))
         return list(islice(_capped(tagged, max_per_group), limit))
 
@@ -192,47 +135,34 @@ class ExperienceStore:
         return sorted(matches, key=lambda record: record.experience_id)[:limit]
 
     def records(self) -> Iterator[ExperienceRecord]:
-        """Return the whole history in file order, without checking stamps. Unreadable lines are counted."""
-        with self._reading() as lines:
-            read = [record for _, record in lines.read]
-        self.skipped = Skipped(**Counter[str](record for record in read if isinstance(record, str)))
-        return (record for record in read if not isinstance(record, str))
+        """Return the whole history in file order, without checking stamps, and without damaged lines."""
+        return iter(self._read().records)
 
-    @contextlib.contextmanager
-    def _reading(self, end: int | None = None) -> Iterator[_Lines]:
-        """Lock the lines among threads, up to date. ``end``: size of the file, from a caller with its lock."""
-        if end is None:
-            # Before the lock of the lines, for which a thread waits that writes and has the lock of the file.
-            end = whole_until(self.path) if self.path.exists() else 0
-        with self._turn:
-            if end:
-                self._lines.follow(end)
-            else:
-                self._lines.clear()
-            yield self._lines
+    def problems(self) -> list[str]:
+        """Return a sentence for each damaged line."""
+        return [f"{self.path.name}: line {number} is damaged, its lesson is lost" for number in self._read().lost]
 
-    def _in_force(self, lines: _Lines, domain: str) -> tuple[list[ExperienceRecord], Skipped]:
-        """Return the records of a domain in force, the most valuable first, and what was skipped for them."""
-        unchecked = lines.read[len(lines.valid) :]
-        lines.valid += [isinstance(record, ExperienceRecord) and self.verify_stamp(record) for _, record in unchecked]
-        skipped: Counter[str] = Counter()
+    def _read(self) -> _Fold:
+        seen = None
+        if self.path.exists():
+            status = self.path.stat()
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+        if seen != self._fold.seen:
+            read = [(line, _parsed(line.body) if line.length else None) for line in lines_of(self.path)]
+            records = tuple(record for _, record in read if record is not None)
+            lost = tuple(line.number for line, record in read if record is None and line.data.strip())
+            self._fold = _Fold(seen, records, lost, {})
+        return self._fold
+
+    def _in_force(self, records: Iterable[ExperienceRecord], domain: str) -> list[ExperienceRecord]:
+        """Return the records of a domain in force, the most valuable first."""
         verified: dict[str, ExperienceRecord] = {}
-        for (name, record), valid in zip(lines.read, lines.valid, strict=True):
-            if isinstance(record, str):
-                skipped[record] += 1
-            elif record.domain != domain:
-                continue
-            elif not valid:
-                skipped["unverified"] += 1
-            elif name in verified:
-                skipped["repeated"] += 1
-            else:
-                verified[name] = record
+        for record in records:
+            if record.domain == domain and self.verify_stamp(record):
+                verified.setdefault(record.experience_id, record)
         superseded = {name for record in verified.values() for name in record.supersedes}
-        live = [record for name, record in verified.items() if name not in superseded]
-        short = [record for record in live if count_words(record.summary32) <= self._max_words]
-        skipped["over_long"] += len(live) - len(short)
-        return sorted(short, key=_value_order), Skipped(**skipped)
+        live = (record for name, record in verified.items() if name not in superseded)
+        return sorted((each for each in live if count_words(each.summary32) <= self._max_words), key=_value_order)
 
     def _batch(self, ids: list[str], manifest_path: Path) -> dict[str, Any]:
         """Return the line of a batch in ``batches.jsonl``, which leads from experiences to the manifest of their run."""
@@ -279,16 +209,22 @@ class ExperienceStore:
             return f"its stamp does not hold under the version of {record.pack_id!r} in force"
         return None
 
-    def _new(self, offered: Mapping[str, ExperienceRecord], size: int) -> list[ExperienceRecord]:
-        """Return the records that are not stored yet. Raises ``RecordRejected`` for an id with another content."""
-        with self._reading(size) as lines:
-            stored = {name: lines.first.get(name) for name in offered}
-        for name, earlier in stored.items():
-            if earlier is None:
-                continue
-            if isinstance(earlier, str) or not (same_content(earlier, offered[name]) and self.verify_stamp(earlier)):
+    def _refuse_other_content(self, offered: Mapping[str, ExperienceRecord]) -> None:
+        """Raise ``RecordRejected`` for an id that is stored with another content."""
+        for name, record in offered.items():
+            body = self._file.body(name)
+            stored = body and _parsed(body)
+            if body and not (stored and same_content(stored, record) and self.verify_stamp(stored)):
                 raise RecordRejected(f"experience {name!r} is stored already with another content")
-        return [record for name, record in offered.items() if stored[name] is None]
+
+
+@lru_cache(maxsize=1 << 15)
+def _parsed(body: bytes) -> ExperienceRecord | None:
+    """Return the record in a line; None for another object. A file that grew is read anew, not parsed anew."""
+    try:
+        return ExperienceRecord.model_validate_json(body)
+    except ValidationError:
+        return None
 
 
 def _value_order(record: ExperienceRecord) -> tuple[int, float, float, str]:

@@ -9,8 +9,7 @@ from typing import Literal
 from pydantic import AwareDatetime
 
 from tfgrpo.stores.experiences.record import Strict
-from tfgrpo.stores.files.atomic import read_lines
-from tfgrpo.stores.files.line_file import exclusively
+from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 
 class SealedTest(Strict):
@@ -48,15 +47,14 @@ class SealedTest(Strict):
 
 def sealed_tests(path: Path) -> Iterator[SealedTest]:
     """Yield all tests, oldest first; none without a file. Raises ``CorruptFile`` for any other line."""
-    return SealedTest.of_lines(path, read_lines(path), "a test on sealed items")
+    return SealedTest.of_lines(path, read_bodies(path), "a test on sealed items")
 
 
 def record_test(path: Path, test: SealedTest) -> SealedTest:
     """Append a test unless its run has one on record, and return the one on record. Raises ``StoreError``."""
-    with exclusively(path) as file:
-        tests = SealedTest.of_lines(path, [line.data for line in file.lines()], "a test on sealed items")
-        for one in tests:
+    with LineFile(path) as file:
+        for one in sealed_tests(path):
             if one.run_id == test.run_id:
                 return one
-        file.append_lines([test.model_dump_json()], fsync=True)
+        file.append([test.model_dump(mode="json")], fsync=True)
     return test

@@ -1,3 +1,3 @@
-"""Files that are written atomically and locked between processes."""
+"""Files that are written atomically: the one store of lines, and whole files that are replaced."""
 
-__all__ = ["atomic", "layout", "line_file"]
+__all__ = ["atomic", "layout", "lines"]

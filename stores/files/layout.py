@@ -29,7 +29,7 @@ class RunPaths:
     """Status, settings and results."""
     journal = _File("journal.jsonl")
     """Answered calls."""
-    ledger = _File("ledger.json")
+    ledger = _File("ledger.jsonl")
     """Money, tokens and calls so far, shared by all processes of the run."""
     rollouts = _File("rollouts.jsonl")
     """One line per rollout."""
@@ -77,7 +77,7 @@ class TaskPaths:
 
     def ledger(self, *, simulated: bool) -> Path:
         """Return the ledger of all runs with ``budget.task_max_usd``; simulated money has a file apart."""
-        return self.root / ("ledger-simulated.json" if simulated else "ledger.json")
+        return self.root / ("ledger-simulated.jsonl" if simulated else "ledger.jsonl")
 
     def own_files(self) -> tuple[Path, ...]:
         """Return the files of a task outside the directories of its runs."""

@@ -1,7 +1,8 @@
 """State of a ledger, in this process or in a file shared by several processes.
 
-In the shared file each process has an entry for its calls in flight, and keeps a lock on a small owner file, so that
-the others notice when it was killed and count its calls in flight as lost.
+Each line of the shared file is the whole state after one step, so that only the last is read. Each process has an entry for
+its calls in flight, and keeps a lock on a small owner file, so that the others notice when it was killed and count its calls
+in flight as lost.
 """
 
 from __future__ import annotations
@@ -12,80 +13,16 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from tfgrpo.stores.errors import CorruptFile, StoreError
-from tfgrpo.stores.files.line_file import LockedFile, disk
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.lines import Line, LineFile
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals, fits
 
-SLOT: Final = 8192
-_DIGITS: Final = 20
 SCHEMA_VERSION: Final = 1
-
-
-class Stored(NamedTuple):
-    """Content of a slot. ``number`` grows by one with every write; 0 is a file that was never written."""
-
-    number: int
-    text: str
-
-
-class TwoSlots:
-    """The file, created 0600 with its parents. Not for use by two writers at the same moment."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with disk(path, "cannot be opened"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def unchanged_since(self, number: int) -> bool:
-        """Return whether no write started after this number. Reads 40 bytes."""
-        heads = (os.pread(self._fd, _DIGITS, 0), os.pread(self._fd, _DIGITS, SLOT))
-        return number > 0 and max(heads) == _head(number)
-
-    def read(self) -> Stored:
-        """Return the newer complete slot. Raises ``CorruptFile`` when there was a state and no slot is complete."""
-        slots = [slot for slot in (self._slot(0), self._slot(1)) if slot is not None]
-        if slots:
-            return max(slots)
-        if os.pread(self._fd, SLOT, 0).strip(b"\0"):
-            raise CorruptFile(f"{self.path}: no whole state")
-        return Stored(0, "")  # the first write goes to the second slot; an incomplete one was never acknowledged
-
-    def write(self, number: int, text: str) -> None:
-        """Write a text to the older slot; ``number`` is the last one plus 1. Raises ``StoreError``; the newer slot stays."""
-        data = _head(number) + b" " + text.encode()
-        if len(data) + _DIGITS + 2 > SLOT:
-            raise StoreError(f"{self.path}: the state has {len(data)} bytes, more than a slot takes")
-        data = data.ljust(SLOT - _DIGITS - 1) + _head(number) + b"\n"
-        with disk(self.path, "cannot be written"):
-            written = os.pwrite(self._fd, data, SLOT * (number % 2))
-        if written != SLOT:
-            raise StoreError(f"{self.path}: the disk took {written} of {SLOT} bytes")
-
-    def close(self) -> None:
-        """Close the file; harmless when repeated."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _slot(self, index: int) -> Stored | None:
-        data = os.pread(self._fd, SLOT, SLOT * index)
-        head, tail = data[:_DIGITS], data[-_DIGITS - 1 : -1]
-        if len(data) != SLOT or head != tail or not head.isdigit() or data[-1:] != b"\n":
-            return None
-        try:
-            return Stored(int(head), data[_DIGITS + 1 : -_DIGITS - 1].decode().rstrip(" "))
-        except UnicodeDecodeError:
-            return None
-
-
-def _head(number: int) -> bytes:
-    return b"%0*d" % (_DIGITS, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +53,7 @@ class MemoryStore:
 
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         self._state = _State()
-        self._lock = lock or threading.Lock()
+        self._lock = threading.Lock() if lock is None else lock
 
     def hold(self, ask: Amount, budget: Budget) -> bool:
         """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
@@ -162,14 +99,13 @@ class MemoryStore:
 
 
 class SharedStore(MemoryStore):
-    """State of a ledger in a file, with a lock file and one small owner file per process next to it."""
+    """State of a ledger in a file of lines, with one small owner file per process next to it."""
 
     def __init__(self, path: Path) -> None:
-        self._lock_file = LockedFile(path.with_name(path.name + ".lock"))
-        super().__init__(self._lock_file)
+        self._file = LineFile(path)
+        super().__init__(self._file)
         self._path = path
-        self._file = TwoSlots(path)
-        self._number = 0
+        self._read: Line | None = None
         with self._lock:
             self._owner = _Owner(path)
             # Asking removes the files of killed processes.
@@ -184,23 +120,21 @@ class SharedStore(MemoryStore):
             self._save(self._load().with_lost(self._owner_token()))
         self._owner.close()
         self._file.close()
-        self._lock_file.close()
 
     def _owner_token(self) -> str:
         return self._owner.token()
 
     def _load(self) -> _State:
-        if not self._file.unchanged_since(self._number):
-            self._number, self._state = _read(self._file)
+        line = self._file.newest()
+        if line is not self._read:
+            self._read, self._state = line, _state_of(self._path, line)
         return self._state
 
     def _save(self, state: _State) -> None:
         if state != self._state:
             flights = {token: amount.figures() for token, amount in state.flights.items()}
-            content = {"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights}
-            self._file.write(self._number + 1, json.dumps(content))
-            self._number += 1
-            self._state = state
+            self._file.append([{"schema": SCHEMA_VERSION, "totals": state.totals.to_json(), "in_flight": flights}])
+            self._read, self._state = self._file.newest(), state
 
     def _without_killed(self, state: _State) -> _State:
         mine = self._owner_token()
@@ -212,23 +146,22 @@ class SharedStore(MemoryStore):
 
 def totals_in(path: Path) -> Totals:
     """Return the totals of a ledger file, with everything in flight as lost. Raises ``CorruptFile``, ``StoreError``."""
-    with closing(TwoSlots(path)) as file:
-        _, state = _read(file)
+    with LineFile(path) as file:
+        state = _state_of(path, file.newest())
     return state.totals.lost(state.in_flight())
 
 
-def _read(file: TwoSlots) -> tuple[int, _State]:
-    number, text = file.read()
-    if not number:
-        return 0, _State()
+def _state_of(path: Path, line: Line | None) -> _State:
+    if line is None:
+        return _State()
     try:
-        raw: Any = json.loads(text)
+        raw: Any = json.loads(line.body)
         if raw["schema"] != SCHEMA_VERSION:
             raise ValueError(f"schema {raw['schema']}")
         flights = {token: Amount(*amount) for token, amount in raw["in_flight"].items()}
-        return number, _State(Totals.from_json(raw["totals"]), flights)
+        return _State(Totals.from_json(raw["totals"]), flights)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFile(f"{file.path}: is not a ledger: {error}") from error
+        raise CorruptFile(f"{path}: is not a ledger: {error}") from error
 
 
 class _Owner:

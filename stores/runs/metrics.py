@@ -9,7 +9,6 @@ q-th of n sorted values is at position q/100 * (n - 1), from 0. Exactness costs 
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections import Counter
@@ -22,8 +21,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines, replace_json
+from tfgrpo.stores.files.atomic import replace_json
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.files.lines import LineFile, read_rows
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import Arm, Phase, Signal
 
@@ -104,14 +104,14 @@ class MetricsStore:
         paths = RunPaths(run_dir)
         self.path = paths.metrics
         self.per_epoch_path = paths.per_epoch
-        self._lines = KeyedJsonl(self.path, "{run_id}\x1f{tfgrpo_epoch}\x1f{group_id}".format_map)
+        self.lines = LineFile(self.path, "{run_id}\x1f{tfgrpo_epoch}\x1f{group_id}".format_map)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:
         """Append a line for each new group, all or none, and return how many.
 
         Raises ``RecordRejected`` for NaN, ``StoreError``.
         """
-        return self._lines.append([group.to_line() for group in groups])
+        return self.lines.add([group.to_line() for group in groups])
 
     def append_failure(self, run_id: str, epoch: int, reason: str) -> bool:
         """Append that rewarders failed in an epoch, once per run and epoch."""
@@ -123,14 +123,14 @@ class MetricsStore:
             "status": "failed",
             "reason": reason,
         }
-        return self._lines.append([line]) == 1
+        return self.lines.add([line]) == 1
 
     def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NO_LEARNING) -> dict[str, Any]:
         """Aggregate the lines by epoch into ``per-epoch.json`` and return its content.
 
         ``learning``: reflections and curations of each epoch, requested and lost, which no line of a group has.
         """
-        epochs = aggregate(read_lines(self.path), self.path)
+        epochs = aggregate(read_rows(self.path), self.path)
         for number, steps in learning.items():
             if str(number) in epochs:
                 epochs[str(number)]["learning"] = dict(steps)
@@ -175,7 +175,7 @@ class _Arm:
     signals: Counter[str] = field(default_factory=Counter)
     columns: dict[str, Column] = field(default_factory=lambda: {name: Column() for name in _COLUMNS_OF_ARM})
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: Mapping[str, Any]) -> None:
         self.outcomes.update(line["outcomes"])
         self.signals[line["signal"]] += 1
         self.columns["reward_mean"].add(line["reward_mean"])
@@ -218,7 +218,7 @@ class _Epoch:
     tool_cost_usd: Column = field(default_factory=Column)
     latency_ms: Column = field(default_factory=Column)
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: Mapping[str, Any]) -> None:
         if line["status"] == "failed":
             self.failures.append(line["reason"])
             return
@@ -246,17 +246,16 @@ class _Epoch:
         }
 
 
-def aggregate(lines: Iterable[str], source: object = "metrics") -> dict[str, dict[str, Any]]:
+def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") -> dict[str, dict[str, Any]]:
     """Return the aggregates by epoch number as text, in order.
 
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
     Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
     epochs: dict[int, _Epoch] = {}
-    for number, text in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
-            line = json.loads(text)
             epochs.setdefault(line["tfgrpo_epoch"], _Epoch()).add(line)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
     return {str(number): epoch.result(number) for number, epoch in sorted(epochs.items())}

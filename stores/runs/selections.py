@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from tfgrpo.stores.experiences.record import Strict
-from tfgrpo.stores.files.atomic import append_lines, read_lines
+from tfgrpo.stores.files.lines import LineFile, read_bodies
 
 
 class SelectionRound(Strict):
@@ -50,7 +50,7 @@ class SelectionRound(Strict):
 
 def record_round(path: Path, entry: SelectionRound) -> None:
     """Append a round. Raises ``StoreError`` when the disk refuses."""
-    append_lines(path, [entry.model_dump_json()])
+    LineFile(path).append([entry.model_dump(mode="json")])
 
 
 def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
@@ -58,5 +58,5 @@ def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:
 
     Raises ``CorruptFile`` for any other line.
     """
-    rounds = SelectionRound.of_lines(path, read_lines(path), "a selection")
+    rounds = SelectionRound.of_lines(path, read_bodies(path), "a selection")
     return (entry for entry in rounds if entry.simulated is simulated)

@@ -20,8 +20,8 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.errors import CorruptFile, SettingsError
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.frozen_json import FrozenDict, Json
 from tfgrpo.stores.outcomes import GroupKey, status_of_outcome
 from tfgrpo.stores.runs.journal import attempt_name

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.vectors import VECTORS
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import PackStamp
+from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.stores.patterns import (
     MAX_TEXT_CHARS,
@@ -133,9 +134,7 @@ def test_a_new_version_of_the_pack_retires_what_was_seen_under_the_old_one(tmp_p
     assert memory(tmp_path, edited).read().skipped == 1
 
 
-@pytest.mark.parametrize(
-    "damage", ["edited", "not a number", "no text", "no version", "torn", "no object", "not signed"]
-)
+@pytest.mark.parametrize("damage", ["edited", "no object", "not signed"])
 def test_a_changed_line_does_not_count(tmp_path, damage):
     memory(tmp_path).observe([seen("a", 0.2)], "s1")
     path = tmp_path / "patterns.jsonl"
@@ -143,15 +142,14 @@ def test_a_changed_line_does_not_count(tmp_path, damage):
     path.write_text(
         {
             "edited": line.replace("0.2", "0.9"),
-            "not a number": line.replace("0.2", "NaN"),
-            "no text": line.replace("SEQUENCE(a)", "\\ud800"),
-            "no version": line.replace('"schema_version":1', '"schema_version":[]'),
-            "torn": '{"domain": \n',
             "no object": "7\n",
-            "not signed": json.dumps({k: v for k, v in json.loads(line).items() if k != "stamp_signature"}) + "\n",
+            "not signed": "",
         }[damage],
         encoding="utf-8",
     )
+    if damage == "not signed":
+        row = json.loads(line)
+        LineFile(path).append([{name: row[name] for name in row if name not in {"stamp_signature", "sum"}}])
     read = memory(tmp_path).read()
     assert (read.patterns, read.skipped) == ((), 1)
     assert memory(tmp_path).observe([seen("b", 0.5)], "s2").patterns[0].structure == "b"
@@ -199,7 +197,7 @@ def test_a_disk_that_refuses_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise StoreError("no space")
 
-    monkeypatch.setattr("tfgrpo.stores.patterns.append_lines", full)
+    monkeypatch.setattr(LineFile, "write", full)
     with pytest.raises(StoreError):
         memory(tmp_path).observe([seen("b", 0.9)], "s2")
     assert (tmp_path / "patterns.jsonl").read_bytes() == before

@@ -23,8 +23,8 @@ from tfgrpo.stores.experiences.decisions import Decision, in_force, read_decisio
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
@@ -141,25 +141,25 @@ def diff(options: argparse.Namespace, console: Console) -> None:
 
 
 def verify(options: argparse.Namespace, console: Console) -> int:
-    """Exit code 1 when a record in force is missing, changed, not verified or refused, or any line was skipped."""
+    """Exit code 1 when a record in force is missing, changed, not verified or refused, or a line of the store is damaged."""
     experiences = open_experiences(options, console)
     library = experiences.library.entries
     stale = [entry.experience_id for entry in library if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
-    skipped = dataclasses.asdict(experiences.store.skipped)  # counted while the records were read
+    damaged = experiences.store.problems()
     problems = [
+        *damaged,
         *in_force_problems(experiences.store, experiences.paths, every=True),
         *screened(experiences.library)[1],
     ]
-    sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
-    figures = {"records": stamped.total(), "stale": stale, "outdated": stamped[False], "problems": problems}
+    sound = not problems and not stale
+    figures = {"records": stamped.total(), "stale": stale, "outdated": stamped[False], "unreadable": len(damaged)}
     lines = [
         f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force",
-        f"{skipped['unreadable']} unreadable and {skipped['over_long']} over-long lines skipped",
         f"in force: {pluralize(len(library), 'lesson')}, of which {len(stale)} not verified",
         *problems,
     ]
-    console.answer({"ok": sound, **figures, **skipped}, "\n".join(lines))
+    console.answer({"ok": sound, **figures, "problems": problems}, "\n".join(lines))
     return 0 if sound else 1
 
 

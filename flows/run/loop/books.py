@@ -7,8 +7,9 @@ does not grow with the number of rollouts.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,9 @@ from tfgrpo.rewarders.scorer import Abstained, Weighted
 from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.library import Library
-from tfgrpo.stores.files.atomic import KeyedJsonl, read_lines
 from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.frozen_json import json_of, mapping_of, to_builtins
+from tfgrpo.stores.files.lines import LineFile, lines_of
+from tfgrpo.stores.frozen_json import mapping_of, to_builtins
 from tfgrpo.stores.ledger.state import Usage, add_costs
 from tfgrpo.stores.outcomes import REWARDER_LATE, Phase, Refused, Scored, scored_rewards
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -44,7 +45,7 @@ def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstaine
     A resumed or replayed run keeps them, also where the rewarder has a score now.
     """
     found: dict[str, dict[str, dict[str, Abstained]]] = {}
-    for row in (mapping_of(json_of(line)) for line in read_lines(paths.rollouts)):
+    for row in (json.loads(line.body) for line in lines_of(paths.rollouts) if line.length):
         if failures := mapping_of(row.get("failures")):
             late = mapping_of(row.get("outcome")).get("error_type") == REWARDER_LATE
             kept = {name: Abstained(name, str(why), broke=not late, late=late) for name, why in failures.items()}
@@ -73,10 +74,10 @@ class Books:
         self.decision: Decision | None = None
         self.swept: Swept | None = None
         self._run_id = run_id
-        self._rollouts = KeyedJsonl(paths.rollouts, lambda row: row["rollout_id"])
-        self._groups = KeyedJsonl(paths.groups, lambda row: row["group_id"])
-        self._prompts = KeyedJsonl(paths.prompts, lambda row: row["digest"])
-        self._items = KeyedJsonl(paths.items, lambda row: row["item_id"])
+        self._rollouts = LineFile(paths.rollouts, "rollout_id")
+        self._groups = LineFile(paths.groups, "group_id")
+        self._prompts = LineFile(paths.prompts, "digest")
+        self._items = LineFile(paths.items, "item_id")
         self._metrics = MetricsStore(paths.root)
         self._cohorts: dict[str, Any] = {}
         self._scores: dict[str, list[float]] = {}
@@ -84,6 +85,12 @@ class Books:
         self._epoch_use: dict[tuple[int, Phase], _EpochSum] = {}
         self._failures: dict[tuple[int, Phase], dict[str, tuple[int, str]]] = {}
         self.judges = CalibrationTally(rewarders)
+
+    @property
+    def damage(self) -> Iterator[str]:
+        """Warnings that name the damaged lines of these files that were moved away; what the run knows it wrote again."""
+        own = (self._rollouts, self._groups, self._prompts, self._items, self._metrics.lines)
+        return (file.warning for file in (*own, self.credit.lines) if file.warning is not None)
 
     def cohort(self, epoch: int, cohort: Cohort) -> None:
         """Write the items of an epoch into the manifest."""
@@ -93,7 +100,7 @@ class Books:
 
     def prompts(self, packs: Iterable[PackText]) -> None:
         """Write system texts as sent, once each."""
-        self._prompts.append(
+        self._prompts.add(
             {
                 "digest": pack.digest,
                 "pack_id": pack.pack_id,
@@ -108,7 +115,7 @@ class Books:
     def items(self, items: Iterable[Item]) -> None:
         """Write the items, once each, so that the run can be exported without its dataset."""
         fields = ("prompt", "answer", "system_prompt", "domain")
-        self._items.append(
+        self._items.add(
             # No line of UTF-8 can contain half a surrogate pair.
             {"item_id": item.id, **{name: replace_surrogates(getattr(item, name)) for name in fields}}
             | {"alternatives": [*map(replace_surrogates, item.alternatives)]}
@@ -118,8 +125,8 @@ class Books:
     def groups(self, results: Sequence[GroupResult]) -> None:
         """Write a batch of groups: rollouts, groups and metrics."""
         rollouts = [rollout for result in results for rollout in result.rollouts]
-        self._rollouts.append([rollout_row(rollout) for rollout in rollouts])
-        self._groups.append([_group_row(result) for result in results])
+        self._rollouts.add([rollout_row(rollout) for rollout in rollouts])
+        self._groups.add([_group_row(result) for result in results])
         self._metrics.append_groups([self._group_metrics(result) for result in results])
         for rollout in rollouts:
             self._add(rollout)

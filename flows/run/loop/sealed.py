@@ -11,8 +11,8 @@ from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.sequential import paired_confidence_sequence
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.experiences.tests import SealedTest, record_test, sealed_tests
-from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import RunPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
 from tfgrpo.tasks.decision import CONFIDENCE
 

@@ -11,7 +11,8 @@ from typing import Any
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import StoreError
-from tfgrpo.stores.files.line_file import disk, exclusively, read_whole_lines
+from tfgrpo.stores.files.atomic import read_lines
+from tfgrpo.stores.files.lines import LineFile, disk
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.gateway.live.conversations import Opening
@@ -23,7 +24,8 @@ from tfgrpo.tasks.models.endpoint import Scrub
 class KeptItems:
     """The file of items, JSON lines, 0600. A question that it holds already is not kept again.
 
-    It is opened for each item: one that was moved away or emptied begins anew, and a full disk may have room again.
+    Its lines have no checksums, because people add answers to them. It is opened for each item: one that was moved away or
+    emptied begins anew, and a full disk may have room again.
     """
 
     def __init__(self, path: Path, max_bytes: int, say: Callable[[str], None]) -> None:
@@ -31,12 +33,12 @@ class KeptItems:
         self._path = path
         self._max_bytes = max_bytes
         self._say = say
-        with exclusively(path), disk(path):
+        with LineFile(path), disk(path):
             path.chmod(0o600)  # one that was there may have another mode
         self._ids: set[str] = set()
-        for line in read_whole_lines(path):
+        for line in read_lines(path):
             with suppress(ValueError, KeyError, TypeError):  # a line of the user's own, which stays as it is
-                self._ids.add(json.loads(line.data)["id"])
+                self._ids.add(json.loads(line)["id"])
         self._added = 0
         self._problem: str | None = None
 
@@ -70,10 +72,12 @@ class KeptItems:
 
     def _write(self, name: str, line: str) -> str | None:
         """Append an item; return why it cannot be kept, None if it is."""
-        with exclusively(self._path) as file:
-            if file.size() + len(line.encode()) + 1 > self._max_bytes:
+        data = f"{line}\n".encode()
+        with LineFile(self._path) as file:
+            if file.size() + len(data) > self._max_bytes:
                 return f"the file has reached {self._max_bytes >> 20} MiB"
-            file.append_lines([line])
+            file.cut_incomplete()
+            file.write(data)
         self._ids.add(name)
         self._added += 1
         return None

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.records.promotions import ids_in_force
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
@@ -44,7 +45,7 @@ def in_force(small_run):
 
 
 def records(task):
-    return [json.loads(line) for line in task.experiences.read_text().splitlines()]
+    return kit.lines(task.experiences)
 
 
 def test_the_lessons_in_force_are_listed_a_line_each_with_effect_and_evidence(task):
@@ -68,6 +69,7 @@ def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
     task.learn(("do", "Ask for the currency."), in_force=False, simulated=False)
     lines = task.paths.credit.read_text().splitlines(keepends=True)
     task.paths.credit.write_text("".join(line for line in lines if task.ids[1] not in line))
+    seal(task.paths.credit)
     task.decide("in force", task.ids[:1])
     listed = task.ask("experiences", "list", "--all")["experiences"]
     assert {each["summary32"]: each["state"] for each in listed} == {
@@ -82,11 +84,12 @@ def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
 def test_what_was_measured_of_an_older_wording_counts_for_the_newer_one(task):
     first = task.ids[0]
     task.measure(first, difference=0.2, rows=5)
-    text = task.paths.experiences.read_text().partition("\n")[0]
+    text = json.dumps(records(task.paths)[0])
     fields = {"experience_id": "exp-newer", "operation": "modify", "supersedes": (first,), "summary32": "Name units."}
     newer = ExperienceRecord.model_validate_json(text).model_copy(update=fields)
     with task.paths.experiences.open("a") as file:
         file.write(stamp_record(newer, pack_stamp(load_prompt_pack("arithmetic"))).model_dump_json() + "\n")
+    seal(task.paths.experiences)
     task.say("exp-newer", "confirmed", 1.0)
     task.tell("experiences", "rollback", "none")
     listed = {each["experience_id"]: each for each in task.ask("experiences", "list", "--all")["experiences"]}
@@ -159,6 +162,7 @@ def test_blame_goes_back_to_what_a_lesson_superseded(task):
     child = {**first, "experience_id": "exp-child", "operation": "modify", "supersedes": [first["experience_id"]]}
     with task.paths.experiences.open("a") as file:
         file.write(json.dumps(child) + "\n")
+    seal(task.paths.experiences)
     lines = task.tell("experiences", "blame", "exp-child").out.splitlines()
     assert lines[0].startswith("exp-child")
     assert lines[1].startswith(f"  {first['experience_id']}")
@@ -171,6 +175,7 @@ def test_rollouts_without_a_reward_are_not_shown_as_zero(ask, own_run, in_force)
         if row["rollout_id"] == evidence[0]:
             row["outcome"] = {"name": "failed", "error_type": "ModelTimeout", "reason": "slow"}
     own_run.paths.rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seal(own_run.paths.rollouts)
     assert f"{evidence[0]}  no reward" in ask("blame", in_force[0], out=own_run.out).out
 
 
@@ -211,9 +216,13 @@ def test_an_intact_store_verifies(task):
 def test_a_changed_lesson_does_not_verify_and_is_not_exported(task):
     text = task.paths.experiences.read_text()
     second = task.ids[1]
-    task.paths.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"') + "no record\n")
+    task.paths.experiences.write_text(text.replace('"polarity":"avoid"', '"polarity":"do"'))
+    seal(task.paths.experiences)
+    with task.paths.experiences.open("a") as file:
+        file.write("no record\n")
     answer = json.loads(task.tell("experiences", "verify", "--json", code=1).out)
     assert (answer["ok"], answer["unreadable"], answer["stale"]) == (False, 1, [second])
+    assert answer["problems"][0] == "experiences.jsonl: line 4 is damaged, its lesson is lost"
     said = task.tell("experiences", "export")
     assert said.out == f"- Do: {UNITS}\n"
     assert "1 lesson kept out" in said.err
@@ -243,6 +252,7 @@ def test_a_library_of_the_simulated_model_replaces_no_real_one(task):
 def test_lessons_of_an_unknown_pack_are_excluded_with_a_remedy(task):
     stored = task.paths.experiences.read_text()
     task.paths.experiences.write_text(stored.replace('"pack_id":"arithmetic"', '"pack_id":"mine"'))
+    seal(task.paths.experiences)
     said = task.tell("experiences", "export", code=1)
     assert said.out == ""
     assert "2 lessons kept out: no version of the pack mine verifies here; --packs-root" in said.err
@@ -295,6 +305,7 @@ def test_a_record_in_force_that_was_removed_fails_the_check_and_is_a_warning(tas
     gone = task.ids[0]
     kept = [row for row in task.paths.experiences.read_text().splitlines(keepends=True) if gone not in row]
     task.paths.experiences.write_text("".join(kept))
+    seal(task.paths.experiences)
     answer = json.loads(task.tell("experiences", "verify", "--json", code=1).out)
     assert len(answer["problems"]) == 1
     assert answer["problems"][0].endswith(f": {gone}")
@@ -315,6 +326,7 @@ def test_a_record_of_another_task_is_not_exported(task, capsys, tmp_path):
     task.paths.root.rename(task.paths.root.with_name("copied"))
     copied = Task(tmp_path / "out", "copied", capsys)
     copied.paths.promotions.write_text(decided.model_dump_json() + "\n")
+    seal(copied.paths.promotions)
     said = copied.tell("experiences", "export", code=1)
     assert said.out == ""
     assert "2 lessons" in said.err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.stores.batch.lines import read_groups
@@ -151,6 +152,7 @@ def test_of_a_run_that_stopped_the_accepted_batches_leave(own_run, ask, tmp_path
     own_run.paths.manifest.write_text(json.dumps({**manifest, "status": "stopped"}))
     groups = own_run.paths.groups.read_text().splitlines()
     own_run.paths.groups.write_text("\n".join(groups[:6]) + "\n")
+    seal(own_run.paths.groups)
     said = json.loads(ask("small", "--out", own_run.out, "--to", "jsonl", "--json").out)
     assert said["groups"]["written"] == 6
     assert said["left_out"]["groups"]["of a batch that was never accepted"] == len(groups) - 6

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.records.promotions import gain
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
@@ -144,9 +147,10 @@ def test_a_review_shows_which_lessons_contradict_each_other_and_what_the_other_i
 
 def test_a_review_shows_why_a_lesson_holds(task):
     pack = pack_stamp(load_prompt_pack("arithmetic"))
-    lines = task.paths.experiences.read_text().splitlines()
+    lines = [json.dumps(row) for row in kit.lines(task.paths.experiences)]
     because = ExperienceRecord.model_validate_json(lines[0]).model_copy(update={"cause": "Cents were added to euros."})
     task.paths.experiences.write_text("\n".join([stamp_record(because, pack).model_dump_json(), lines[1], ""]))
+    seal(task.paths.experiences)
     assert "\n    because Cents were added to euros.\n" in task.tell("experiences", "review").out
     assert [each["cause"] for each in reviewed(task).values()] == ["Cents were added to euros.", None]
 

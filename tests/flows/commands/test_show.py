@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agents.exports import recorded_run, write_manifest
 from tests.support.agents.steps import in_turn, item, reply, runtime, spec, weighted
+from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import edit, edit_rows
 from tfgrpo.flows import cli
@@ -307,6 +308,8 @@ def test_attempts_of_a_batch_that_a_kill_left_unrecorded_are_shown_beside_the_re
     lost = groups[-1]["group_id"]
     own_run.paths.rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows if row["group_id"] != lost))
     own_run.paths.groups.write_text("".join(json.dumps(row) + "\n" for row in groups[:-1]))
+    seal(own_run.paths.rollouts)
+    seal(own_run.paths.groups)
     edit(own_run.paths.manifest, lambda it: it.update(status="running"))
     name = groups[-1]["item_id"]
     view = json.loads(show("small", name, "--json", "--out", own_run.out).out)["item"]

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 import tfgrpo
+from tests.support.records.line_files import seal
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tests.support.runs.selections import plan as planned
@@ -111,6 +112,7 @@ def test_while_nothing_was_ever_in_force_there_is_nothing_to_go_back_to(tmp_path
 def test_a_library_with_a_lesson_that_does_not_verify_does_not_come_back(task):
     text = task.paths.experiences.read_text()
     task.paths.experiences.write_text(text.replace(UNITS, "Name no unit of any figure."))
+    seal(task.paths.experiences)
     said = task.tell("experiences", "rollback", "1", code=2).err
     assert "of whose lessons 1 do not verify: exp-" in said
     assert task.decisions == ["import", "import"]
@@ -143,6 +145,7 @@ def test_a_retired_lesson_comes_back_with_a_library_that_has_it(task):
 def test_a_lesson_that_does_not_verify_is_not_dropped_with_another(task):
     first, second, third = task.ids
     task.paths.experiences.write_text(task.paths.experiences.read_text().replace(CENTS, "Keeping the cents."))
+    seal(task.paths.experiences)
     task.tell("experiences", "retire", first, "--why", "harms")
     assert list(read_decisions(task.paths.promotions))[-1].experience_ids == (second, third)
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.morning import MOST_LINES, morning_page
@@ -39,6 +40,7 @@ class Records:
         self.task.root.mkdir(parents=True, exist_ok=True)
         rows = (make_record(name, polarity="do", summary32=text).model_dump_json() for name, text in texts.items())
         self.task.experiences.write_text("".join(f"{row}\n" for row in rows))
+        seal(self.task.experiences)
 
     def decided(self, run_id, decision, *ids, **fields):
         """Record a decision, after which these lessons are in force."""

@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
@@ -19,7 +20,7 @@ from tfgrpo.flows.report.attempts import item_views, overview, worst_items
 from tfgrpo.flows.report.files import STATES, learned
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
-from tfgrpo.stores.files.atomic import read_rows
+from tfgrpo.stores.files.lines import read_rows
 
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
 
@@ -389,6 +390,7 @@ def test_every_rollout_without_a_reward_is_lost_however_it_ended(own_run):
     outcomes = {"scored": 1, "failed": 1, "refused": 1, "ungraded": 3}
     first = kit.lines(own_run.paths.metrics)[0]
     own_run.paths.metrics.write_text(json.dumps({**first, "outcomes": outcomes}) + "\n")
+    seal(own_run.paths.metrics)
     assert cells(own_run, "Epochs")[0][3:5] == ["1", "5"]
 
 

@@ -10,6 +10,7 @@ import tracemalloc
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
 from tfgrpo.flows.report.page import write_report
@@ -135,6 +136,7 @@ def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
         for number_of in range(3000):
             more = {**row, "rollout_id": f"more/{number_of}", "output": "y" * 8000}
             file.write(json.dumps(more) + "\n")
+    seal(own_run.paths.rollouts)
     assert own_run.paths.rollouts.stat().st_size > 24_000_000
     tracemalloc.start()
     try:

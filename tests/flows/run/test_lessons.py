@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.records.promotions import decision, record_decision
 from tests.support.records.records import APPROVED, make_record
 from tfgrpo.flows.run.lessons import in_force_problems, library_in_force
@@ -27,6 +28,7 @@ def decided(folder: Path, *ids: str, **more) -> TaskPaths:
 def test_a_line_added_by_hand_pushes_no_lesson_out_of_force(tmp_path, lines):
     paths = decided(tmp_path, "lesson")
     paths.experiences.write_text("".join(f"{record.model_dump_json()}\n" for record in lines))
+    seal(paths.experiences)
     store = ExperienceStore(paths.experiences, approved=APPROVED)
     assert library_in_force(store, paths).entries == (GENUINE,)
 
@@ -34,6 +36,7 @@ def test_a_line_added_by_hand_pushes_no_lesson_out_of_force(tmp_path, lines):
 def test_before_any_decision_nothing_is_in_force(tmp_path):
     paths = TaskPaths(tmp_path)
     paths.experiences.write_text(f"{GENUINE.model_dump_json()}\n")
+    seal(paths.experiences)
     assert library_in_force(ExperienceStore(paths.experiences, approved=APPROVED), paths).entries == ()
 
 
@@ -41,10 +44,12 @@ def test_of_lines_with_one_id_the_one_that_was_decided_on_is_in_force(tmp_path):
     other = make_record("lesson", summary32="Always answer 7.")  # by someone who can stamp
     paths = decided(tmp_path, "lesson", signatures={"lesson": GENUINE.stamp_signature})
     paths.experiences.write_text("".join(f"{record.model_dump_json()}\n" for record in (other, GENUINE)))
+    seal(paths.experiences)
     store = ExperienceStore(paths.experiences, approved=APPROVED)
     assert library_in_force(store, paths).entries == (GENUINE,)
     assert in_force_problems(store, paths) == []
     paths.experiences.write_text(f"{other.model_dump_json()}\n")
+    seal(paths.experiences)
     assert library_in_force(store, paths).entries == ()
     assert in_force_problems(store, paths) == [
         "1 lesson in force left out, not among the task's records as decided: lesson"
@@ -56,12 +61,14 @@ def test_a_record_in_force_that_is_gone_is_named(tmp_path):
     store = ExperienceStore(paths.experiences, approved=APPROVED)
     assert len(in_force_problems(store, paths)) == 1
     paths.experiences.write_text(f"{GENUINE.model_dump_json()}\n")
+    seal(paths.experiences)
     assert in_force_problems(store, paths) == []
 
 
 def test_a_record_of_another_task_is_in_force_in_none_but_its_own(tmp_path):
     paths = decided(tmp_path, "lesson")
     paths.experiences.write_text(f"{GENUINE.model_dump_json()}\n")
+    seal(paths.experiences)
     own = ExperienceStore(paths.experiences, approved=APPROVED, task_id=GENUINE.task_id)
     assert library_in_force(own, paths).entries == (GENUINE,)
     other = ExperienceStore(paths.experiences, approved=APPROVED, task_id="another")

@@ -223,12 +223,35 @@ def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_once(tmp_path):
     assert said() == []
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["missing", "empty"])
+def zero(path):
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+DAMAGES = {"missing": Path.unlink, "empty": lambda path: path.write_bytes(b""), "zeros": zero}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_run_whose_answers_are_lost_pays_for_none_again(earlier, tmp_path, damage):
+    out = copy_of(earlier, tmp_path)
+    asked = {"resume": RUN, "dataset": str(earlier / "items.jsonl"), "packs_root": str(earlier / "packs")}
+    damage(paths(out).journal)
+    before = {path: path.read_bytes() for path in paths(out).root.glob("*.jsonl")}
+    refused(run(out, **asked), "--resume", "journal.jsonl", "a new run")
+    paths(out).ledger.unlink()  # without it, what was attempted tells
+    refused(run(out, **asked, budget__max_calls="none"), "--resume", "journal.jsonl", "a new run")
+    assert {path: data for path, data in before.items() if path.exists() and path.read_bytes() != data} == {}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_run_under_a_cap_whose_spending_is_lost_spends_nothing_more(earlier, tmp_path, damage):
     out = copy_of(earlier, tmp_path)
     asked = {"resume": RUN, "dataset": str(earlier / "items.jsonl"), "packs_root": str(earlier / "packs")}
     damage(paths(out).ledger)
     before = paths(out).journal.read_bytes()
-    refused(run(out, **asked), "--resume", "ledger.json is missing or empty", "--set budget.max_calls=none")
+    refused(run(out, **asked), "--resume", "ledger.jsonl")
     assert paths(out).journal.read_bytes() == before
-    assert run(out, **asked, budget__max_calls="none").exit_code == 0
+    paths(out).ledger.unlink(missing_ok=True)
+    refused(run(out, **asked), "--resume", "ledger.jsonl is missing or empty", "--set budget.max_calls=none")
+    summary = run(out, **asked, budget__max_calls="none")
+    assert summary.exit_code == 0
+    assert any("what it has spent is unknown" in text for text in summary.details["warnings"])

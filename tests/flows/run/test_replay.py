@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.replay import compare_with_original
@@ -99,14 +100,7 @@ def copy(tmp_path, finished):
 
 def write(path, rows):
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
-
-
-def unsummed(out, change=lambda row: row):
-    """Rewrite the journal as one without checksums."""
-    rows = [
-        {key: value for key, value in row.items() if key != "sum"} | {"schema": 1} for row in lines(paths(out).journal)
-    ]
-    write(paths(out).journal, map(change, rows))
+    seal(path)
 
 
 def test_edited_answers_fail_the_replay(copy):
@@ -115,7 +109,8 @@ def test_edited_answers_fail_the_replay(copy):
             row["payload"]["content"] = "Answer: 1"
         return row
 
-    unsummed(copy, wrong)
+    journal = paths(copy).journal
+    write(journal, [wrong(row) for row in lines(journal)])
     summary = run(copy, replay=RUN)
     assert summary.exit_code == 1
     assert re.match(r"the replay differs from its run: rollout \d+ differs: night:e3:library:", summary.message)
@@ -176,7 +171,7 @@ def damage_rollouts(out):
     number = len(lines(path)) + 1
     with path.open("a") as file:
         file.write("{\n")
-    return f"{path}: line {number} is no JSON"
+    return f"{path}: line {number} is damaged"
 
 
 def edit_surrogate(out):
@@ -245,7 +240,7 @@ def test_a_damaged_line_is_refused_by_a_replay_and_asked_again_by_a_resumed_run(
         assert resumed.exit_code == 0, resumed.message
         assert len(server.bodies) == 1
         [warning] = [text for text in resumed.details["warnings"] if "journal" in text]
-        assert warning == "1 damaged line of journal.jsonl moved to journal.jsonl.torn; those calls are asked again"
+        assert warning == "1 damaged line of journal.jsonl (6) moved to journal.jsonl.torn; those calls are asked again"
         assert json.loads(json.dumps(manifest(tmp_path)["stages"]))[-1]["ok"]
     assert run(tmp_path, replay=RUN).exit_code == 0
 
@@ -254,13 +249,13 @@ def test_a_damaged_line_is_refused_by_a_replay_and_asked_again_by_a_resumed_run(
 def test_an_entry_that_is_no_reply_is_asked_again_by_a_resumed_run(tmp_path, served, text):
     shutil.copytree(served, tmp_path, dirs_exist_ok=True)
     with Server() as server:
-        unsummed(tmp_path)
         journal = paths(tmp_path).journal
         journal.write_text(journal.read_text().replace(text, text.upper(), 1))
+        seal(journal)
         assert run(tmp_path, replay=RUN).exit_code == 1
         resumed = run(tmp_path, resume=RUN, base_url=server.url)
         assert (resumed.exit_code, len(server.bodies)) == (0, 1), resumed.message
-        assert any(text.startswith("1 damaged line of journal.jsonl moved") for text in resumed.details["warnings"])
+        assert any(text.startswith("1 damaged line of journal.jsonl (") for text in resumed.details["warnings"])
     assert run(tmp_path, replay=RUN).exit_code == 0
 
 

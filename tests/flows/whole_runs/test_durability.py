@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tests.support.runs.running import (
     PATIENCE_S,
     RUN,
@@ -149,7 +150,8 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     reference, _ = unkilled
     out = tmp_path / "copy"
     shutil.copytree(reference, out)
-    paths(out).journal.write_bytes(b"")
+    journal = paths(out).journal
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
     with Server(SimulatedOptions(latency_s=0.2)) as server:
         first = start(out, "--resume", RUN, "--base-url", server.url)
         server.wait_for(1)
@@ -220,9 +222,11 @@ def test_a_replay_that_learns_something_else_names_the_differing_record(tmp_path
     rows = lines(experiences)
     rows[0]["reward"]["gt_score"] = 0.25
     experiences.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seal(experiences)
     changed = run(out, replay=RUN)
     assert (changed.status, changed.exit_code) == ("failed", 1)
     assert "record 1 differs" in changed.message
     rows[0]["reward"]["gt_score"] = 1.0
     experiences.write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    seal(experiences)
     assert f"{len(rows) - 1} records then, {len(rows)} now" in run(out, replay=RUN).message

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
+from tests.support.records.line_files import seal
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, Server, lines, manifest, on_server, paths, request, run
 from tfgrpo.flows.run.prepare import prepare
@@ -107,6 +108,7 @@ def test_a_night_that_was_stopped_comes_to_the_same_credit_whatever_ran_meanwhil
     shutil.rmtree(paths(own_nights, "two").root)
     for path, own in ((task.promotions, '"run_id":"one"'), (task.credit, '"run_id":"one"')):
         path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if own in line))
+        seal(path)
     assert run(own_nights, run_id="two", max_calls=70, **ASKED).status == "stopped"
     stopped = credit(own_nights, "two")
     assert run(own_nights, run_id="meanwhile", **ASKED).exit_code == 0
@@ -126,17 +128,17 @@ def test_decisions_that_cannot_be_read_are_refused_before_any_spending(tmp_path)
     place = TaskPaths.of(tmp_path, TASK).promotions
     place.parent.mkdir(parents=True)
     place.write_text("nonsense\n")
-    with pytest.raises(SettingsError, match="line 1 is not a decision"):
+    with pytest.raises(SettingsError, match="line 1 is damaged"):
         prepare(request(tmp_path, **ASKED), {})
 
 
-@pytest.mark.parametrize("line", ["nonsense", '{"kind":"row"}', '{"kind":"guess"}'])
+@pytest.mark.parametrize("line", ["nonsense", '{"kind":"row"}'])
 def test_credit_that_cannot_be_read_stops_the_next_night_before_any_spending(own_nights, line):
     with TaskPaths.of(own_nights, TASK).credit.open("a") as file:
         file.write(f"{line}\n")
     refused = run(own_nights, run_id="three", **ASKED)
     assert refused.exit_code == 2
-    assert re.search(r"credit\.jsonl: line \d+ is not a line of credit", refused.message)
+    assert re.search(r"credit\.jsonl: line \d+ is damaged", refused.message)
     assert not paths(own_nights, "three").root.exists()
 
 
@@ -162,6 +164,7 @@ def test_a_lesson_in_force_without_its_record_or_its_decision_is_a_warning_of_ev
     [first] = read_decisions(task.promotions)
     gone, records = first.experience_ids[0], task.experiences.read_text().splitlines(keepends=True)
     task.experiences.write_text("".join(line for line in records if gone not in line))
+    seal(task.experiences)
     warnings = run(own_run.out, run_id="b", **small).details["warnings"]
     assert f"1 lesson in force left out, not among the task's records as decided: {gone}" in warnings
     assert sorted(run(own_run.out, resume="b").details["warnings"]) == sorted(warnings)

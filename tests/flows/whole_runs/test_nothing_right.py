@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 import tfgrpo
+from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.stores.files.layout import TaskPaths
@@ -138,6 +139,7 @@ def test_a_replay_ends_where_its_run_stopped(stopped, tmp_path):
     assert replayed.message == f"the replay came to the same store, 0 records; {summary.message}"
     path = paths(copy).rollouts
     path.write_text(path.read_text().replace('"reward":0.0', '"reward":0.5'))
+    seal(path)
     assert "the replay differs from its run" in run(copy, replay=RUN).message
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from rich.console import Console as RichConsole
 
+from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.figures import money, plus_unknown, spending
 from tfgrpo.flows.console.progress import Progress
@@ -82,6 +83,7 @@ def test_the_report_of_a_run_written_before_counts_could_be_unknown_still_reads(
     old = RunPaths(out / "old")
     old.root.mkdir()
     old.rollouts.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    seal(old.rollouts)
     sums = {column.summary()["sum"] for column in read_rollouts(old, ()).tokens.values()}
     assert sums == {0.0}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.records.line_files import seal
 from tfgrpo.pipelines.plan.spec_checks import SpecReport, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.canonical import canonical_json
@@ -76,6 +77,7 @@ class Run:
             (self.store, self.lessons),
         ):
             path.write_text("".join(f"{canonical_json(row)}\n" for row in rows), encoding="utf-8")
+            seal(path)
         return check_spec(self.dir)
 
     def broken(self) -> dict[str, str]:

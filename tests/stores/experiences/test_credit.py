@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from tests.support.records.records import NOW
 from tfgrpo.stores.errors import CorruptFile
-from tfgrpo.stores.experiences.credit import CreditFile, Row, Word, read_credit, share_of_range
+from tfgrpo.stores.experiences.credit import CreditFile, Row, Word, count_credit, read_credit, share_of_range
+from tfgrpo.stores.files.lines import LineFile
 
 
 def row(line_id="run-1/g1", **changes):
@@ -84,10 +85,13 @@ def test_a_word_is_known_by_what_is_said_and_where_not_by_when_a_run_says_it_aga
 def test_a_line_that_is_none_is_named(tmp_path):
     path = tmp_path / "credit.jsonl"
     CreditFile(path).append([row()])
-    with path.open("a") as file:
-        file.write('{"kind": "row"}\n')
+    LineFile(path).append([{"kind": "row"}])
     with pytest.raises(CorruptFile, match="line 2 is not a line of credit"):
         read_credit(path)
+    path.write_bytes(path.read_bytes().replace(b"0.25", b"0.75"))  # a reward that was edited
+    for read in (read_credit, count_credit):
+        with pytest.raises(CorruptFile, match="line 1 is damaged"):
+            read(path)
 
 
 @pytest.mark.parametrize(

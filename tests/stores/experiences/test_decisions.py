@@ -22,6 +22,7 @@ from tfgrpo.stores.experiences.decisions import (
     read_decisions,
     record_decided,
 )
+from tfgrpo.stores.files.lines import LineFile
 
 
 def decision(kind="in force", ids=("exp-1",), **changes):
@@ -110,11 +111,26 @@ def test_a_night_without_a_change_leaves_what_is_in_force_and_would_put_nothing_
     assert nights_unchanged([nothing, nothing]) == 2
 
 
-@pytest.mark.parametrize("line", ["nonsense", "{}", '{"decision": "in force"}'])
-def test_a_damaged_line_never_silently_changes_what_is_in_force(tmp_path, line):
+DAMAGES = {
+    "edited": lambda raw: raw.replace(b'"experience_ids":["a"]', b'"experience_ids":["b"]'),
+    "nonsense": lambda raw: raw + b"nonsense\n",
+    "zeros": lambda raw: b"\0" * len(raw),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_line_never_silently_changes_what_is_in_force(tmp_path, damage):
     path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)))
-    with path.open("a") as file:
-        file.write(line + "\n")
+    path.write_bytes(damaged := damage(path.read_bytes()))
+    for use in (ids_in_force, lambda path: record(path, decision(ids=("c",)))):
+        with pytest.raises(CorruptFile, match=r"promotions\.jsonl: .*is damaged"):
+            use(path)
+    assert path.read_bytes() == damaged
+
+
+def test_a_line_of_another_file_is_no_decision(tmp_path):
+    path = record(tmp_path / "promotions.jsonl", decision(ids=("a",)))
+    LineFile(path).append([{"decision": "in force"}])
     with pytest.raises(CorruptFile, match="line 2 is not a decision"):
         ids_in_force(path)
 
@@ -169,14 +185,17 @@ def test_removing_the_last_lines_leaves_a_valid_chain(tmp_path):
 
 
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_line_that_was_removed_or_changed_breaks_the_chain(tmp_path, gone):
+def test_a_line_that_was_removed_breaks_the_chain_and_one_that_was_changed_is_damaged(tmp_path, gone):
     path = tmp_path / "promotions.jsonl"
     lines = three(path)
     path.write_text("".join(line for place, line in enumerate(lines) if place != gone))
     expected = f"promotions.jsonl: line {gone + 1} does not continue the chain: a line before it was removed or changed"
     assert chain_problems(path) == [expected]
     path.write_text("".join(lines).replace('"pairs":20', '"pairs":21', 1))
-    assert chain_problems(path) == [expected.replace(f"line {gone + 1}", "line 2")]
+    assert chain_problems(path) == [
+        "promotions.jsonl: line 1 is damaged",
+        expected.replace(f"line {gone + 1}", "line 2"),
+    ]
 
 
 def test_an_incomplete_last_line_is_named(tmp_path):

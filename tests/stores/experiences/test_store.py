@@ -1,24 +1,23 @@
-"""The store takes stamped records in whole batches and shows the best that are in force."""
+"""The store takes stamped records in whole batches, and fetches the best supported that are in force."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import stat
+import threading
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.support.records import writers
 from tests.support.records.experience_stores import MANIFEST, STALE, UNKNOWN, append_by_hand, ids, open_store
-from tests.support.records.processes import SPAWN, all_at_once, bytes_read, in_process
+from tests.support.records.processes import SPAWN, all_at_once
 from tests.support.records.records import NOW, PACK, make_batch, make_record
 from tfgrpo.stores.errors import RecordRejected, StoreError
-from tfgrpo.stores.experiences.record import Skipped, stamp_record
+from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.experiences.record import stamp_record, support_of
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.atomic import KeyedJsonl
+from tfgrpo.stores.files.lines import LineFile, read_rows
 
 
 @pytest.fixture
@@ -27,8 +26,11 @@ def store(tmp_path) -> ExperienceStore:
 
 
 def batches(store: ExperienceStore) -> list[dict[str, object]]:
-    path = store.path.with_name("batches.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return list(read_rows(store.path.with_name("batches.jsonl")))
+
+
+def fetched(store, *args, **options):
+    return ids(store.fetch_top("general", *args, **options))
 
 
 # --- storing
@@ -36,8 +38,11 @@ def batches(store: ExperienceStore) -> list[dict[str, object]]:
 
 def test_a_batch_round_trips_with_its_manifest(store):
     batch = make_batch(3)
+    assert store.record_batch([], MANIFEST) == 0
+    assert not store.path.exists()
     assert store.record_batch(batch, MANIFEST) == 3
-    assert list(store.records()) == batch
+    assert list(store.records()) == list(open_store(store.path.parent).records()) == batch
+    assert [row["experience_id"] for row in read_rows(store.path)] == ["exp-0", "exp-1", "exp-2"]
     (stored,) = batches(store)
     assert stored == {
         "schema_version": 1,
@@ -47,47 +52,16 @@ def test_a_batch_round_trips_with_its_manifest(store):
         "manifest_path": str(MANIFEST),
         "at": NOW.isoformat().replace("+00:00", "Z"),
     }
-    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
-
-
-def test_every_line_of_the_store_is_a_plain_record(store):
-    store.record_batch(make_batch(2), MANIFEST)
-    lines = [json.loads(line) for line in store.path.read_text().splitlines()]
-    assert [line["experience_id"] for line in lines] == ["exp-0", "exp-1"]
-    assert all("summary32" in line and "batch_id" not in line for line in lines)
-
-
-def test_an_empty_batch_makes_no_file(store):
-    assert store.record_batch([], MANIFEST) == 0
-    assert list(store.path.parent.iterdir()) == []
-    assert list(store.records()) == []
-    assert batches(store) == []
 
 
 def test_a_batch_that_is_handed_over_again_is_stored_once(store, tmp_path):
-    batch = make_batch(3)
-    later = make_batch(3, created_at=NOW + timedelta(hours=1))
-    assert store.record_batch(batch, MANIFEST) == 3
-    assert store.record_batch(batch, MANIFEST) == 0
-    assert open_store(tmp_path).record_batch(later, MANIFEST) == 0
-    assert list(store.records()) == batch
-    assert len(batches(store)) == 1
-
-
-def test_of_a_batch_that_is_partly_stored_the_rest_is_added(store):
     batch = make_batch(4)
     store.record_batch(batch[:2], MANIFEST)
-    assert store.record_batch(batch, MANIFEST) == 2
-    assert list(store.records()) == batch
-
-
-def test_a_kill_between_batch_and_origin_is_mended_by_the_resumed_run(store):
-    batch = make_batch(2)
-    store.record_batch(batch, MANIFEST)
-    store.path.with_name("batches.jsonl").unlink()
-    assert store.record_batch(batch, MANIFEST) == 0
-    assert open_store(store.path.parent).record_batch(batch, MANIFEST) == 0
-    assert [stored["manifest_path"] for stored in batches(store)] == [str(MANIFEST)]
+    store.path.with_name("batches.jsonl").unlink()  # as after a kill between the batch and its origin
+    later = make_batch(4, created_at=NOW + timedelta(hours=1))
+    assert [open_store(tmp_path).record_batch(each, MANIFEST) for each in (batch[:2], later, batch)] == [0, 2, 0]
+    assert ids(store.records()) == ids(batch)
+    assert [stored["count"] for stored in batches(store)] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -98,15 +72,20 @@ def test_a_kill_between_batch_and_origin_is_mended_by_the_resumed_run(store):
         (make_record("bad", pack=STALE), "stamp does not hold"),
         (make_record("bad", pack=UNKNOWN), "'unknown-pack' is not approved"),
         (make_record("bad").model_copy(update={"polarity": "avoid"}), "stamp does not hold"),
+        (make_record("bad", task_id="other"), "it is of task 'other'"),
         (stamp_record(make_record("bad").model_copy(update={"summary32": "w " * 33}), PACK), "33 words"),
         (stamp_record(make_record("bad").model_copy(update={"summary32": "w" * 281}), PACK), "281 characters"),
+        (make_record("bad", summary32="one two three four five six seven"), "7 words; at most 6"),
         (stamp_record(make_record("bad").model_copy(update={"epoch": 0}), PACK), "greater than or equal to 1"),
         (make_record("bad").model_copy(update={"epoch": "one"}), "valid integer"),
+        (make_record("bad", epoch=4), "epoch 4, the run has 3"),
         (make_record("exp-1"), "occurs twice"),
+        (make_record("before", summary32="Something else."), "'before' is stored already with another content"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_one_bad_record_keeps_the_whole_batch_out(store, bad, reason):
+def test_one_bad_record_keeps_the_whole_batch_out(tmp_path, bad, reason):
+    store = open_store(tmp_path, max_words=6, epochs=3, task_id="task-1")
     store.record_batch([make_record("before")], MANIFEST)
     before = store.path.read_bytes()
     with pytest.raises(RecordRejected, match=reason):
@@ -115,77 +94,29 @@ def test_one_bad_record_keeps_the_whole_batch_out(store, bad, reason):
     assert len(batches(store)) == 1
 
 
-def test_a_known_id_with_another_content_is_refused(store):
-    store.record_batch(make_batch(2), MANIFEST)
-    before = store.path.read_bytes()
-    with pytest.raises(RecordRejected, match="'exp-1' is stored already with another content"):
-        store.record_batch([make_record("new"), make_record("exp-1", summary32="Something else.")], MANIFEST)
-    assert store.path.read_bytes() == before
-
-
 def test_a_domain_may_lower_the_word_limit_but_not_raise_it(tmp_path):
-    strict = open_store(tmp_path, max_words=4)
-    with pytest.raises(RecordRejected, match="5 words; at most 4"):
-        strict.record_batch([make_record(summary32="one two three four five")], MANIFEST)
     for limit in (0, 33):
         with pytest.raises(ValueError, match="1 to 32"):
             open_store(tmp_path, max_words=limit)
 
 
-def test_an_epoch_beyond_those_of_the_run_is_refused(tmp_path):
-    store = open_store(tmp_path, epochs=3)
-    assert store.record_batch([make_record(epoch=3)], MANIFEST) == 1
-    with pytest.raises(RecordRejected, match="epoch 4, the run has 3"):
-        store.record_batch([make_record("late", epoch=4)], MANIFEST)
-
-
 @pytest.mark.untraced
-def test_eight_processes_store_two_hundred_records_each_and_none_is_lost_or_torn(store):
-    all_at_once(writers.store_batches, [(store.path, n, 8, 25) for n in range(8)])
+def test_processes_store_whole_batches_while_readers_see_whole_ones(store):
+    readers = [SPAWN.Process(target=writers.fetch_often, args=(store.path, 25, 20))]
+    for reader in readers:
+        reader.start()
+    all_at_once(writers.store_batches, [(store.path, n, 8, 25) for n in range(3)])
+    for reader in readers:
+        reader.join(120)
+    assert [reader.exitcode for reader in readers] == [0]
     stored = ids(store.records())
-    assert store.skipped == Skipped()
-    assert sorted(stored) == sorted(f"w{w}-b{b}-{n}" for w in range(8) for b in range(8) for n in range(25))
+    assert sorted(stored) == sorted(f"w{w}-b{b}-{n}" for w in range(3) for b in range(8) for n in range(25))
     for start in range(0, len(stored), 25):
         prefix = stored[start].rpartition("-")[0]
         assert stored[start : start + 25] == [f"{prefix}-{number}" for number in range(25)]
-    assert len(batches(store)) == 64
+    assert (len(batches(store)), store.problems()) == (24, [])
     # This object has never looked before; it knows what the others wrote.
-    assert store.record_batch(make_batch(25, prefix="w3-b5"), MANIFEST) == 0
-
-
-def test_readers_and_writers_at_once_see_whole_batches(tmp_path):
-    path = tmp_path / "experiences.jsonl"
-    readers = [SPAWN.Process(target=writers.fetch_often, args=(path, 25, 40)) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    all_at_once(writers.store_batches, [(path, writer, 4, 25) for writer in range(4)])
-    for reader in readers:
-        reader.join(120)
-    assert [reader.exitcode for reader in readers] == [0, 0]
-    assert len(open_store(tmp_path).fetch_top("general", 999)) == 400
-
-
-def test_a_full_disk_leaves_the_store_unchanged(store):
-    store.record_batch(make_batch(5), MANIFEST)
-    before = store.path.read_bytes()
-    assert in_process(writers.store_on_a_full_disk, store.path, len(before) + 3_000) == 0
-    assert store.path.read_bytes() == before
-    assert len(batches(store)) == 1
-
-
-def test_without_room_for_its_origin_a_batch_is_undone(store, monkeypatch):
-    store.record_batch(make_batch(5), MANIFEST)
-    before = store.path.read_bytes()
-
-    def full(*_: object) -> None:
-        raise StoreError("batches.jsonl: no space")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(KeyedJsonl, "append", full)
-        with pytest.raises(StoreError, match="no space"):
-            store.record_batch(make_batch(3, prefix="late"), MANIFEST)
-    assert store.path.read_bytes() == before
-    assert store.record_batch(make_batch(3, prefix="late"), MANIFEST) == 3
+    assert store.record_batch(make_batch(25, prefix="w2-b5"), MANIFEST) == 0
 
 
 def test_a_batch_that_the_disk_does_not_confirm_is_not_stored(store, monkeypatch):
@@ -197,49 +128,141 @@ def test_a_batch_that_the_disk_does_not_confirm_is_not_stored(store, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(StoreError, match="No space left"):
-            store.record_batch([make_record("late")], MANIFEST)
+            store.record_batch(make_batch(2, prefix="late"), MANIFEST)
     assert (len(list(store.records())), len(batches(store))) == (5, 1)
-    assert store.record_batch([make_record("late")], MANIFEST) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="counts bytes by /proc")
-def test_storing_cost_depends_on_the_batch_not_the_store(tmp_path):
-    costs = []
-    for name, size in (("small", 1), ("large", 5_000)):
-        store = open_store(tmp_path / name)
-        (tmp_path / name).mkdir()
-        line = make_record().model_dump_json()
-        with store.path.open("w") as file:
-            file.writelines(line.replace('"exp-1"', f'"old-{number}"') + "\n" for number in range(size))
-        store.record_batch([make_record("first")], MANIFEST)
-        before = bytes_read()
-        store.record_batch(make_batch(20), MANIFEST)
-        costs.append(bytes_read() - before)
-    assert costs[1] <= costs[0] + 150_000  # the last 64 kB are read to find the last line's end
+    assert store.record_batch(make_batch(2, prefix="late"), MANIFEST) == 2
 
 
 # --- damage
 
 
-def test_a_torn_tail_is_invisible_and_repaired_by_the_next_batch(store):
-    store.record_batch(make_batch(2), MANIFEST)
-    with store.path.open("ab") as file:
-        file.write(b'{"schema_version":1,"experience_id":"exp-9","ru')
-    assert ids(store.records()) == ["exp-0", "exp-1"]
-    assert store.record_batch(make_batch(3), MANIFEST) == 1
-    assert ids(store.records()) == ["exp-0", "exp-1", "exp-2"]
+def test_a_line_edited_by_hand_is_no_lesson_and_is_named(store):
+    store.record_batch(make_batch(3), MANIFEST)
+    text = store.path.read_text()
+    store.path.write_text(text.replace("units of exp-1", "money of exp-1"))
+    LineFile(store.path).append([{"experience_id": "exp-9"}])
+    for _ in range(2):
+        assert ids(store.records()) == fetched(store, 9) == ["exp-0", "exp-2"]
+    assert store.problems() == ["experiences.jsonl: line 4 is damaged, its lesson is lost"]  # line 2 was moved to .torn
+    assert open_store(store.path.parent).record_batch(make_batch(3), MANIFEST) == 1
+    assert ids(store.records()) == ["exp-0", "exp-2", "exp-1"]
 
 
-def test_a_store_shortened_by_hand_can_be_filled_again(store):
-    for _ in range(2):  # the second time the object has seen all of its lines
-        store.record_batch(make_batch(3), MANIFEST)
-    first = store.path.read_bytes().splitlines(keepends=True)[0]
-    os.truncate(store.path, len(first))
-    assert store.record_batch(make_batch(3), MANIFEST) == 2
+def test_a_file_that_was_changed_by_hand_is_read_anew(store):
+    store.record_batch(make_batch(5), MANIFEST)
+    whole = store.path.read_bytes()
+    first = whole.splitlines(keepends=True)[4]  # the last of its group, which is whole without the others
+    assert len(fetched(store, 9)) == 5
+    store.path.write_bytes(first)
+    assert fetched(store, 9) == ["exp-4"]
+    assert store.record_batch(make_batch(2), MANIFEST) == 2
+    store.path.with_name("other").write_bytes(whole)
+    store.path.with_name("other").replace(store.path)
+    assert ids(store.find(["exp-3", "exp-1"])) == ["exp-1", "exp-3"]
+    store.path.unlink()
+    assert fetched(store, 9) == []
 
 
-def test_an_id_is_found_however_its_line_is_written(store):
-    spread = json.dumps(make_record('say "hi" \u00e4').model_dump(mode="json"), sort_keys=True)
-    append_by_hand(store, spread)
-    append_by_hand(store, '{"experience_id": 7}')
-    assert store.record_batch([make_record('say "hi" \u00e4')], MANIFEST) == 0
+# --- fetching
+
+
+def test_records_are_ranked_by_support_reward_rank_and_id(store):
+    two_groups = ("g1/0", "g1/1", "g2/0")
+    store.record_batch(
+        [
+            make_record("d", score=0.5, rank=0.5),
+            make_record("c", score=0.5, rank=0.5),
+            make_record("b", score=0.5, rank=0.9),
+            make_record("a", score=0.9, rank=0.1),
+            make_record("e", score=0.1, rank=0.1, evidence=two_groups),
+        ],
+        MANIFEST,
+    )
+    assert fetched(store, 10) == ["e", "a", "b", "c", "d"]
+    assert fetched(store, 2) == ["e", "a"]
+    assert fetched(store, 0) == []
+    assert fetched(store, 9, 0.5) == ["a", "b", "c", "d"]
+    assert fetched(store, 9, min_reward=0.91) == []
+
+
+def test_many_attempts_of_one_group_are_one_support():
+    assert support_of(make_record(evidence=("g1/0", "g1/1", "g1/2"))) == 1
+    assert support_of(make_record(evidence=("g1/0", "g/2/0", "g/2/1", "loose"))) == 3
+    assert support_of(make_record(evidence=())) == 0
+
+
+def test_only_records_of_the_domain_and_tags_and_few_of_a_group_are_fetched(store):
+    store.record_batch(
+        [
+            make_record("both", tags=("sums", "units")),
+            make_record("one", tags=("sums",)),
+            make_record("other", group_id="g2"),
+            make_record("elsewhere", domain="law", tags=("sums",)),
+        ],
+        MANIFEST,
+    )
+    assert fetched(store, 9) == ["both", "one", "other"]
+    assert fetched(store, 9, tags=["sums"]) == ["both", "one"]
+    assert fetched(store, 9, tags=("units", "sums")) == ["both"]
+    assert fetched(store, 9, max_per_group=1) == ["both", "other"]
+    assert ids(store.fetch_top("law", 9)) == ["elsewhere"]
+    assert store.fetch_top("unknown", 9) == []
+
+
+def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_not_hold(store, tmp_path):
+    store.record_batch(make_batch(5), MANIFEST)
+    store.record_batch(
+        [
+            make_record("m", operation="modify", supersedes=("exp-0",)),
+            make_record("j", operation="merge", supersedes=("exp-1", "exp-2")),
+        ],
+        MANIFEST,
+    )
+    forged = make_record("f", operation="modify", supersedes=("exp-3",)).model_copy(
+        update={"stamp_signature": "f" * 64}
+    )
+    append_by_hand(store, forged, make_record("exp-4", summary32="Of an id that is taken."))
+    assert fetched(store, 9) == ["exp-3", "exp-4", "j", "m"]
+    assert store.fetch_top("general", 9)[1].summary32 == "Check the units of exp-4."
+    assert len(list(store.records())) == 9
+    retired = open_store(tmp_path, approved={"general": STALE})
+    assert (fetched(retired, 9), len(list(retired.records()))) == ([], 9)
+    assert fetched(open_store(tmp_path, task_id="another"), 9) == []
+    assert fetched(open_store(tmp_path, max_words=4), 9) == []
+
+
+def test_threads_that_store_and_fetch_at_once_see_whole_batches(store):
+    def write(writer):
+        for batch in range(5):
+            store.record_batch(make_batch(10, prefix=f"w{writer}-b{batch}"), MANIFEST)
+
+    threads = [threading.Thread(target=write, args=(number,), daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert len(fetched(store, 999)) % 10 == 0
+    assert len(fetched(store, 999)) == 200
+
+
+@pytest.mark.parametrize(
+    "options", [{"limit": -1}, {"limit": 1, "max_per_group": 0}, {"limit": 1, "min_reward": float("nan")}]
+)
+def test_an_invalid_limit_is_refused(store, options):
+    with pytest.raises(ValueError, match=r"limit|min_reward"):
+        store.fetch_top("general", **options)
+
+
+def test_verify_stamp_is_false_for_unknown_outdated_and_changed(store):
+    assert store.verify_stamp(make_record())
+    assert not store.verify_stamp(make_record(pack=UNKNOWN))
+    assert not store.verify_stamp(make_record(pack=STALE))
+    assert not store.verify_stamp(make_record().model_copy(update={"domain": "law"}))
+
+
+def test_ids_are_found_by_prefix_and_in_file_order(store):
+    odd = ["b%", "b_", "bä", "b\U0001f600", "b", "a", "c"]
+    store.record_batch([make_record(name) for name in odd], MANIFEST)
+    assert ids(store.find_by_prefix("b", limit=9)) == ["b", "b%", "b_", "bä", "b\U0001f600"]
+    assert ids(store.find_by_prefix("b", limit=2)) == ["b", "b%"]
+    assert ids(store.find(["c", "a"])) == ["a", "c"]
+    assert Library.of_ids(store.find(["a", "c"]), ["c", "a"]).entries[0].experience_id == "c"

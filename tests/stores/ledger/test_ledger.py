@@ -19,77 +19,71 @@ from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 @pytest.fixture(params=["alone", "shared"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "ledger.json" if request.param == "shared" else None
+    return tmp_path / "ledger.jsonl" if request.param == "shared" else None
 
 
-async def test_settling_counts_the_actual_usage(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_usd=1.0, max_tokens=1000, max_calls=10), shared=where)
-    reservation = await ledger.reserve(tokens=100, nano_usd=5_000)
-    assert ledger.in_flight() == Amount(1, 100, 5_000)
-    assert ledger.totals() == Totals()
-    reservation.settle(60, 3_000)
-    assert ledger.totals() == Totals(calls=1, tokens=60, nano_usd=3_000)
-    assert ledger.in_flight() == Amount()
+ENDINGS = {
+    "settled": ({"tokens": 100, "nano_usd": 5_000}, (60, 3_000), Totals(calls=1, tokens=60, nano_usd=3_000)),
+    "lost": (
+        {"tokens": 100, "nano_usd": 7},
+        None,
+        Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1),
+    ),
+    "of unknown price": ({"tokens": 10}, (5, None), Totals(calls=1, tokens=5, unknown_price_calls=1)),
+    "of unknown price, lost": (
+        {"tokens": 10},
+        None,
+        Totals(calls=1, at_risk_tokens=10, unknown_price_calls=1, lost_calls=1),
+    ),
+    "of a price that got unknown": (
+        {"tokens": 10, "nano_usd": 50},
+        (5, None),
+        Totals(calls=1, tokens=5, at_risk_nano=50, unknown_price_calls=1),
+    ),
+    "more tokens than reserved": ({"tokens": 50, "nano_usd": 10}, (80, 5), Totals(1, 80, 5, overruns=1)),
+    "more money than reserved": ({"tokens": 20, "nano_usd": 10}, (20, 11), Totals(1, 20, 11, overruns=1)),
+    "of a price that got known": ({"tokens": 0}, (0, 99), Totals(calls=1, nano_usd=99)),
+}
+
+
+@pytest.mark.parametrize(("ask", "usage", "after"), ENDINGS.values(), ids=ENDINGS)
+async def test_a_call_counts_as_what_it_used_or_may_have_used(
+    where: Path | None, ask: dict[str, int], usage: tuple[int, int | None] | None, after: Totals
+) -> None:
+    ledger = Ledger(Budget(), shared=where)
+    reservation = await ledger.reserve(**ask)
+    in_flight = Amount(1, ask["tokens"], ask.get("nano_usd", 0), 0 if "nano_usd" in ask else 1)
+    assert (ledger.totals(), ledger.in_flight()) == (Totals(), in_flight)
+    if usage is None:
+        reservation.lose()
+    else:
+        reservation.settle(*usage)
+    assert (ledger.totals(), ledger.in_flight()) == (after, Amount())
+    for again in (reservation.lose, lambda: reservation.settle(1, 1)):
+        with pytest.raises(RuntimeError, match="has ended"):
+            again()
+    reservation.release()
+    assert ledger.totals() == after
     ledger.close()
 
 
-async def test_a_lost_call_stays_at_risk_and_counts_against_the_caps(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_tokens=150), shared=where)
-    (await ledger.reserve(tokens=100, nano_usd=7)).lose()
-    assert ledger.totals() == Totals(calls=1, at_risk_tokens=100, at_risk_nano=7, lost_calls=1)
+async def test_what_is_lost_counts_against_the_caps_and_what_is_released_does_not(where: Path | None) -> None:
+    ledger = Ledger(Budget(max_tokens=150, max_usd=0.000001), shared=where)
+    (await ledger.reserve(tokens=150, nano_usd=1_000)).release()
+    (await ledger.reserve(tokens=100, nano_usd=600)).lose()
     with pytest.raises(BudgetRefused, match="max_tokens 150 is reached: 100 spent or at risk"):
         await ledger.reserve(tokens=51)
+    with pytest.raises(BudgetRefused, match=r"max_usd 0.000001 is reached: 0.000001 spent or at risk"):
+        await ledger.reserve(tokens=1, nano_usd=401)
+    (await ledger.reserve(tokens=50, nano_usd=400)).release()
     ledger.close()
-
-
-async def test_a_release_leaves_no_trace_and_may_follow_any_ending(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_calls=1), shared=where)
-    reservation = await ledger.reserve()
-    reservation.release()
-    reservation.release()
-    assert ledger.totals() == Totals()
-    second = await ledger.reserve(tokens=1, nano_usd=0)
-    second.settle(1, 0)
-    second.release()
-    assert ledger.totals() == Totals(calls=1, tokens=1)
-    ledger.close()
-
-
-@pytest.mark.parametrize("again", ["settle", "lose"])
-async def test_a_reservation_ends_once(again: str) -> None:
-    ledger = Ledger(Budget())
-    reservation = await ledger.reserve(tokens=1)
-    reservation.lose()
-    with pytest.raises(RuntimeError, match="has ended"):
-        reservation.settle(1, 1) if again == "settle" else reservation.lose()
-    assert ledger.totals().calls == 1
-
-
-async def test_an_unknown_price_is_counted_as_unknown_never_as_zero() -> None:
-    ledger = Ledger(Budget())
-    (await ledger.reserve(tokens=10)).settle(5, None)
-    (await ledger.reserve(tokens=10)).lose()
-    (await ledger.reserve(tokens=10, nano_usd=50)).settle(5, None)
-    totals = ledger.totals()
-    assert totals.unknown_price_calls == 3
-    assert (totals.nano_usd, totals.at_risk_nano) == (0, 50)
-
-
-async def test_use_beyond_the_reservation_is_counted_and_noted() -> None:
-    ledger = Ledger(Budget(max_tokens=100))
-    (await ledger.reserve(tokens=50, nano_usd=10)).settle(80, 5)
-    (await ledger.reserve(tokens=20, nano_usd=10)).settle(20, 11)
-    (await ledger.reserve(tokens=0)).settle(0, 99)
-    assert ledger.totals() == Totals(calls=3, tokens=100, nano_usd=115, overruns=2)
 
 
 @pytest.mark.parametrize(("tokens", "nano"), [(-1, 0), (0, -1)])
 async def test_a_negative_usage_is_refused(tokens: int, nano: int) -> None:
     ledger = Ledger(Budget())
-    reservation = await ledger.reserve()
     with pytest.raises(ValueError, match="cannot be negative"):
-        reservation.settle(tokens, nano)
-    reservation.release()
+        (await ledger.reserve()).settle(tokens, nano)
     with pytest.raises(ValueError, match="negative"):
         await ledger.reserve(tokens=-1)
 
@@ -239,13 +233,4 @@ def test_no_cap_is_ever_exceeded_by_threads(where: Path | None) -> None:
     assert watch.within(budget)
     assert ledger.totals().calls <= 40
     assert ledger.in_flight() == Amount()
-    ledger.close()
-
-
-async def test_the_money_of_a_lost_call_counts_against_the_cap(where: Path | None) -> None:
-    ledger = Ledger(Budget(max_usd=0.000001), shared=where)
-    (await ledger.reserve(tokens=1, nano_usd=600)).lose()
-    with pytest.raises(BudgetRefused, match=r"max_usd 0.000001 is reached: 0.000001 spent or at risk"):
-        await ledger.reserve(tokens=1, nano_usd=401)
-    (await ledger.reserve(tokens=1, nano_usd=400)).release()
     ledger.close()

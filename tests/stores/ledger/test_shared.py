@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import os
 import random
 import signal
-import stat
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from tfgrpo.stores.errors import BudgetRefused, CorruptFile, StoreError
+from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.ledger.ledger import Ledger
-from tfgrpo.stores.ledger.shared import SharedStore, TwoSlots
+from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import Amount, Budget, Totals
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "ledger.jsonl"
 
 
 def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]]) -> None:
@@ -47,8 +50,7 @@ def _spend(path: Path, seed: int, results: multiprocessing.Queue[tuple[int, int]
     ledger.close()
 
 
-def test_several_processes_share_one_budget_to_the_last_token(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
+def test_several_processes_share_one_budget_to_the_last_token(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     workers = [context.Process(target=_spend, args=(path, seed, results)) for seed in range(3)]
@@ -64,24 +66,22 @@ def test_several_processes_share_one_budget_to_the_last_token(tmp_path: Path) ->
     assert totals.tokens <= 3_000
     assert ledger.in_flight() == Amount()
     ledger.close()
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["ledger.json", "ledger.json.lock"]
+    assert [file.name for file in path.parent.iterdir()] == ["ledger.jsonl"]
 
 
-def test_calls_in_flight_of_a_killed_process_are_lost(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
-    script = f"""
-        import asyncio, sys, time
-        from pathlib import Path
-        sys.path.insert(0, {str(ROOT)!r})
-        from tfgrpo.stores.ledger.ledger import Ledger
-        from tfgrpo.stores.ledger.state import Budget
-        ledger = Ledger(Budget(max_tokens=100), shared=Path({str(path)!r}))
-        asyncio.run(ledger.reserve(tokens=60))
-        print("held", flush=True)
-        time.sleep(60)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+HOLD = """if True:
+    import os, sys, time
+    from pathlib import Path
+    from tfgrpo.stores.ledger.ledger import Ledger
+    from tfgrpo.stores.ledger.state import Budget
+    ledger = Ledger(Budget(max_tokens=100), shared=Path(sys.argv[1]))
+    held = ledger.try_reserve(tokens=60)
+"""
+
+
+def test_calls_in_flight_of_a_killed_process_are_lost(path: Path) -> None:
+    command = [sys.executable, "-c", f"{HOLD}    print('held', flush=True); time.sleep(60)", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "held\n"
         ledger = Ledger(Budget(max_tokens=100), shared=path)
@@ -95,96 +95,86 @@ def test_calls_in_flight_of_a_killed_process_are_lost(tmp_path: Path) -> None:
     totals = ledger.totals()
     assert (totals.lost_calls, totals.at_risk_tokens, totals.unknown_price_calls) == (1, 60, 1)
     ledger.close()
+    Ledger(Budget(), shared=path).close()
+    assert [file.name for file in path.parent.iterdir()] == ["ledger.jsonl"], "owner files are removed"
 
 
-async def test_closing_counts_calls_in_flight_as_lost(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
+def test_a_forked_child_is_a_separate_owner(path: Path) -> None:
+    script = f"""{HOLD}
+    if not (child := os.fork()):
+        ledger.try_reserve(tokens=5)
+        os._exit(0)
+    os.waitpid(child, 0)
+    totals = ledger.totals()
+    assert (totals.lost_calls, totals.at_risk_tokens) == (1, 5), totals
+    assert ledger.in_flight().tokens == 60
+    held.settle(4, None)
+    ledger.close()
+    """
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60, cwd=ROOT)
+
+
+def test_closing_counts_calls_in_flight_as_lost(path: Path) -> None:
     ledger = Ledger(Budget(), shared=path)
-    await ledger.reserve(tokens=5, nano_usd=2)
+    assert ledger.try_reserve(tokens=5, nano_usd=2) is not None
+    lost = Totals(calls=1, at_risk_tokens=5, at_risk_nano=2, lost_calls=1)
+    assert totals_in(path) == lost
     ledger.close()
     ledger.close()
     later = Ledger(Budget(), shared=path)
-    assert later.totals() == Totals(calls=1, at_risk_tokens=5, at_risk_nano=2, lost_calls=1)
+    assert later.totals() == lost
     later.close()
-    Ledger(Budget()).close()
 
 
-def test_owner_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
-    (tmp_path / "ledger.json.1-dead.owner").touch()
-    living = Ledger(Budget(), shared=path)
-    other = Ledger(Budget(), shared=path)
-    assert len(list(tmp_path.glob("*.owner"))) == 2
-    living.close()
-    other.close()
+DAMAGES = {
+    "edited": lambda raw: raw.replace(b'"calls":2', b'"calls":0'),
+    "zeros": lambda raw: b"\0" * len(raw),
+    "zeros at the end": lambda raw: raw[:-40] + b"\0" * 40,
+    "of another program": lambda raw: b'{"calls": 0}\n',
+}
 
 
-def test_a_flight_whose_owner_file_is_gone_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
-    TwoSlots(path).write(1, json.dumps({"schema": 1, "totals": {}, "in_flight": {"1-gone": [1, 9, 4, 0]}}))
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_ledger_is_refused_and_never_begins_anew(path: Path, damage) -> None:
     ledger = Ledger(Budget(), shared=path)
-    assert ledger.totals() == Totals(calls=1, at_risk_tokens=9, at_risk_nano=4, lost_calls=1)
+    for _ in range(2):
+        reservation = ledger.try_reserve()
+        assert reservation is not None
+        reservation.settle(3, 4)
     ledger.close()
-
-
-def test_a_forked_child_is_a_separate_owner(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.json"
-    script = f"""
-        import os, sys
-        from pathlib import Path
-        sys.path.insert(0, {str(ROOT)!r})
-        from tfgrpo.stores.ledger.ledger import Ledger
-        from tfgrpo.stores.ledger.state import Budget
-        ledger = Ledger(Budget(max_tokens=10), shared=Path({str(path)!r}))
-        mine = ledger.try_reserve(tokens=4)
-        child = os.fork()
-        if child == 0:
-            ledger.try_reserve(tokens=5)
-            os._exit(0)
-        os.waitpid(child, 0)
-        totals = ledger.totals()
-        assert (totals.lost_calls, totals.at_risk_tokens) == (1, 5), totals
-        assert ledger.in_flight().tokens == 4
-        mine.settle(4, None)
-        ledger.close()
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=60)
+    path.write_bytes(damage(path.read_bytes()))
+    for read in (totals_in, lambda path: Ledger(Budget(), shared=path).try_reserve()):
+        with pytest.raises(CorruptFile, match=r"ledger\.jsonl: is damaged"):
+            read(path)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"schema": 2}', '{"schema": 1, "totals": {}, "in_flight": {"x": ["y"]}}']
+    "row", [{"a": 1}, {"schema": 9}, {"schema": 1, "totals": {}, "in_flight": {"x": ["y"]}}, {"schema": 1, "totals": 1}]
 )
-def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "ledger.json"
-    TwoSlots(path).write(1, text)
-    ledger = Ledger(Budget(), shared=path)
+def test_a_line_that_is_no_state_is_refused(path: Path, row: dict[str, object]) -> None:
+    LineFile(path).append([row])
     with pytest.raises(CorruptFile, match="is not a ledger"):
-        ledger.totals()
+        Ledger(Budget(), shared=path).totals()
 
 
-def test_the_shared_file_is_private_and_a_disk_that_refuses_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "ledger.json"
     ledger = Ledger(Budget(), shared=path)
     first, second = ledger.try_reserve(), ledger.try_reserve()
     assert first is not None
     assert second is not None
     first.settle(0, 0)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    monkeypatch.setattr(os, "pwrite", _no_space)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:50])
+    assert ledger.totals() == Totals(calls=1)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(StoreError, match="No space left"):
         second.settle(0, 0)
     monkeypatch.undo()
     assert ledger.totals() == Totals(calls=1)
     ledger.close()
-
-
-def _no_space(descriptor: int, data: bytes, offset: int) -> int:
-    raise OSError(28, "No space left on device")
-
-
-def test_a_shared_store_is_a_store(tmp_path: Path) -> None:
-    store = SharedStore(tmp_path / "deep" / "ledger.json")
-    assert store.read() == (Totals(), Amount())
-    store.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.runs.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
@@ -34,28 +34,29 @@ GROUP = GroupMetrics(
 
 def test_a_line_carries_the_literal_keys(tmp_path: Path) -> None:
     assert MetricsStore(tmp_path).append_groups([GROUP]) == 1
-    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(line) == {
-        "schema": 1,
-        "run_id": "r1",
-        "tfgrpo_epoch": 1,
-        "group_id": "g1",
-        "group_size": 2,
-        "phase": "train",
-        "arm": "group",
-        "status": "ok",
-        "signal": "mixed",
-        "reward_mean": 0.5,
-        "reward_spread": 0.5,
-        "outcomes": {"scored": 2},
-        "tool_cost_usd": 0.75,
-        "latency_ms": 400.0,
-        "rollout_latency_ms": [100.0, 300.0],
-        "tools": [
-            {"tool": "lookup", "calls": 3, "tokens": 12, "cost_usd": 0.25, "latency_ms": 30.0, "errors": 1},
-            {"tool": "add", "calls": 1, "tokens": 0, "cost_usd": 0.5, "latency_ms": 2.0, "errors": 0},
-        ],
-    }
+    assert list(read_rows(tmp_path / "metrics.jsonl")) == [
+        {
+            "schema": 1,
+            "run_id": "r1",
+            "tfgrpo_epoch": 1,
+            "group_id": "g1",
+            "group_size": 2,
+            "phase": "train",
+            "arm": "group",
+            "status": "ok",
+            "signal": "mixed",
+            "reward_mean": 0.5,
+            "reward_spread": 0.5,
+            "outcomes": {"scored": 2},
+            "tool_cost_usd": 0.75,
+            "latency_ms": 400.0,
+            "rollout_latency_ms": [100.0, 300.0],
+            "tools": [
+                {"tool": "lookup", "calls": 3, "tokens": 12, "cost_usd": 0.25, "latency_ms": 30.0, "errors": 1},
+                {"tool": "add", "calls": 1, "tokens": 0, "cost_usd": 0.5, "latency_ms": 2.0, "errors": 0},
+            ],
+        }
+    ]
 
 
 def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_lessons_are_not(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_group_is_written_once_per_run_and_epoch_also_after_reopening(tmp_path
     assert [store.append_groups([group]) for group in (*groups, GROUP)] == [1, 1, 1, 1, 0]
     again = MetricsStore(tmp_path)
     assert again.append_groups(groups) == 0
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
+    assert len(list(read_rows(tmp_path / "metrics.jsonl"))) == 4
 
 
 def test_three_epochs_leave_lines_with_one_two_three(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_failed_epoch_writes_a_failure_line(tmp_path: Path) -> None:
     assert store.append_failure("r1", 1, "judge ran over 30 s")
     assert not store.append_failure("r1", 1, "judge ran over 30 s")
     store.append_failure("r1", 2, "gone")
-    failed = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1])
+    _, failed, _ = read_rows(tmp_path / "metrics.jsonl")
     assert (failed["status"], failed["tfgrpo_epoch"], failed["reason"]) == ("failed", 1, "judge ran over 30 s")
     epochs = store.write_per_epoch()["epochs"]
     assert (epochs["1"]["status"], epochs["1"]["failures"]) == ("failed", ["judge ran over 30 s"])
@@ -116,12 +117,12 @@ def test_an_unknown_cost_stays_unknown_and_is_counted() -> None:
     unknown = replace(GROUP, group_id="g2", tools=(ToolUse("lookup", 1, 0, None, 5.0, 0), GROUP.tools[1]))
     none = replace(GROUP, group_id="g3", tools=())
     assert (unknown.tool_cost_usd, none.tool_cost_usd) == (None, 0)
-    epoch = aggregate(json.dumps(group.to_line()) for group in (GROUP, unknown, none))["1"]
+    epoch = aggregate(group.to_line() for group in (GROUP, unknown, none))["1"]
     cost = epoch["tool_cost_usd"]
     assert (cost["count"], cost["unknown"], cost["sum"], cost["mean"]) == (2, 1, 0.75, 0.375)
     lookup = epoch["tools"]["lookup"]
     assert (lookup["cost_usd"]["sum"], lookup["cost_usd"]["unknown"]) == (0.25, 1)
-    only_unknown = aggregate([json.dumps(unknown.to_line())])["1"]["tool_cost_usd"]
+    only_unknown = aggregate([unknown.to_line()])["1"]["tool_cost_usd"]
     assert (only_unknown["sum"], only_unknown["mean"], only_unknown["p50"]) == (None, None, None)
 
 
@@ -146,7 +147,7 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
             rollout_latency_ms=(200.0, 600.0),
         ),
     ]
-    epoch = aggregate(json.dumps(group.to_line()) for group in groups)["1"]
+    epoch = aggregate(group.to_line() for group in groups)["1"]
     assert (epoch["status"], epoch["phase"], epoch["group_size"]) == ("ok", "train", 2)
     arm = epoch["arms"]["group"]
     assert (arm["groups"], arm["rollouts"]) == (3, 6)
@@ -169,13 +170,13 @@ def test_the_figures_of_an_epoch_by_hand() -> None:
 def test_arms_of_the_sweep_are_never_averaged_together() -> None:
     none = replace(GROUP, tfgrpo_epoch=3, phase="eval", arm="none", reward_mean=0.0)
     library = replace(none, group_id="g2", arm="library", reward_mean=1.0)
-    arms = aggregate(json.dumps(group.to_line()) for group in (none, library))["3"]["arms"]
+    arms = aggregate(group.to_line() for group in (none, library))["3"]["arms"]
     assert {name: arm["reward_mean"]["mean"] for name, arm in arms.items()} == {"none": 0.0, "library": 1.0}
 
 
 def test_a_tool_without_calls_has_no_mean_latency() -> None:
     idle = replace(GROUP, tools=(ToolUse("idle", 0, 0, 0.0, 0.0, 0),))
-    assert aggregate([json.dumps(idle.to_line())])["1"]["tools"]["idle"]["mean_latency_ms"] is None
+    assert aggregate([idle.to_line()])["1"]["tools"]["idle"]["mean_latency_ms"] is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -188,10 +189,10 @@ def test_values_that_are_not_numbers_are_refused(tmp_path: Path, bad: float) -> 
         Column().add(bad)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"tfgrpo_epoch": 1, "status": "ok"}', '"x"'])
-def test_a_line_that_is_no_metrics_is_named(line: str) -> None:
+@pytest.mark.parametrize("line", [{}, {"tfgrpo_epoch": 1, "status": "ok"}], ids=str)
+def test_a_line_that_is_no_metrics_is_named(line: dict[str, object]) -> None:
     with pytest.raises(CorruptFile, match="metrics line 2"):
-        aggregate([json.dumps(GROUP.to_line()), line])
+        aggregate([GROUP.to_line(), line])
 
 
 @pytest.mark.parametrize("odd", ["3", None])
@@ -199,7 +200,7 @@ def test_a_tool_s_count_that_is_no_number_is_named_also_in_its_first_line(odd: o
     line = GROUP.to_line()
     line["tools"][0]["calls"] = odd
     with pytest.raises(CorruptFile, match="metrics line 1"):
-        aggregate([json.dumps(line)])
+        aggregate([line])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), st.integers(0, 3))
@@ -218,21 +219,3 @@ def test_a_summary_is_indifferent_to_order_and_agrees_with_its_definition(values
         expected = below + (above - below) * (place - math.floor(place))
         assert summary[f"p{percent}"] == pytest.approx(expected, rel=1e-9, abs=1e-6)
     assert summary["sum"] == pytest.approx(np.sum(values), abs=1e-6)
-
-
-@pytest.mark.untraced
-def test_lines_are_not_kept_in_memory(tmp_path: Path) -> None:
-    store = MetricsStore(tmp_path)
-    line = json.dumps({**GROUP.to_line(), "reason": "x" * 500})
-    with store.path.open("w") as file:
-        for index in range(20_000):
-            file.write(line.replace('"g1"', f'"g{index}"') + "\n")
-    tracemalloc.start()
-    try:
-        grown = MetricsStore(tmp_path)
-        grown.append_groups([replace(GROUP, group_id="new")])
-        held, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held < 20_000 * 150
-    assert peak < 20_000 * 300

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.runs.selections import SelectionRound, record_round, recorded_rounds
 
 
@@ -52,7 +53,6 @@ def test_without_a_file_there_is_no_history(tmp_path):
 def test_an_invalid_line_is_an_error_with_its_number(tmp_path):
     path = tmp_path / "selections.jsonl"
     record_round(path, entry("a"))
-    with path.open("a", encoding="utf-8") as file:
-        file.write("{}\n")
+    LineFile(path).append([{"no": "selection"}])
     with pytest.raises(CorruptFile, match="line 2 is not a selection"):
         list(recorded_rounds(path, simulated=False))

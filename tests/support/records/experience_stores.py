@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.records.records import APPROVED, NOW, PACK
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.lines import LineFile
 
 MANIFEST = Path("out/task-1/runs/run-1/manifest.json")
 
@@ -27,6 +28,6 @@ STALE = dataclasses.replace(PACK, stamp="b" * 64)
 UNKNOWN = PackStamp("unknown-pack", "c" * 64, "2026-01-01T00:00:00+00:00")
 
 
-def append_by_hand(store: ExperienceStore, line: str) -> None:
-    with store.path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+def append_by_hand(store: ExperienceStore, *records: ExperienceRecord) -> None:
+    """Append lines that the store itself would refuse."""
+    LineFile(store.path).append(record.model_dump(mode="json") for record in records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import signal
@@ -15,14 +16,15 @@ from unittest.mock import patch
 from tests.support.records.records import APPROVED, make_batch
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files import line_file
-from tfgrpo.stores.files.atomic import KeyedJsonl, append_lines, replace_text
+from tfgrpo.stores.files import lines
+from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.files.lines import LineFile
 
 
 def append_batches(path: Path, writer: int, batches: int, size: int) -> None:
     """Append numbered lines ``writer batch line`` with a filler, a batch at a time."""
     for batch in range(batches):
-        append_lines(path, [f"{writer} {batch} {line} {'x' * 50}" for line in range(size)])
+        LineFile(path).append({"key": f"{writer} {batch} {line}", "text": "x" * 50} for line in range(size))
 
 
 def store_batches(path: Path, writer: int, batches: int, size: int) -> None:
@@ -34,19 +36,16 @@ def store_batches(path: Path, writer: int, batches: int, size: int) -> None:
 
 def append_keyed(path: Path, keys: list[str]) -> None:
     """Append one row per key, the same keys as the other processes."""
-    file = KeyedJsonl(path, lambda row: row["key"])
+    file = LineFile(path, "key")
     for key in keys:
-        file.append([{"key": key, "writer": os.getpid()}])
+        file.add([{"key": key, "writer": os.getpid()}])
 
 
 def append_for_ever(path: Path) -> None:
-    """Append large batches until killed; print ``ready`` after the first."""
-    batch = 0
-    while True:
-        append_lines(path, [f"{batch} {line} {'x' * 2000}" for line in range(200)])
-        if batch == 0:
-            print("ready", flush=True)  # noqa: T201 - the parent waits for it
-        batch += 1
+    """Append large groups until killed; print the number of each once it is in the file."""
+    for batch in itertools.count():
+        LineFile(path).append({"key": f"{batch} {line}", "text": "x" * 2000} for line in range(200))
+        os.write(1, b"%d\n" % batch)
 
 
 def die_in_mid_write(path: Path, share: float) -> None:
@@ -57,8 +56,8 @@ def die_in_mid_write(path: Path, share: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("still alive")
 
-    with patch.object(line_file, "os", _OsWith(torn_write)):
-        append_lines(path, [f"torn {line}" for line in range(10)])
+    with patch.object(lines, "os", _OsWith(torn_write)):
+        LineFile(path).append({"key": f"torn {line}"} for line in range(10))
 
 
 class _OsWith:
@@ -75,8 +74,8 @@ def append_on_a_full_disk(path: Path, limit: int) -> None:
     """Try to append and to replace with at most ``limit`` bytes allowed in a file; exit 0 when both were refused."""
     refused = 0
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: append_lines(path, [f"more {line} {'x' * 1000}" for line in range(100)]),
-        lambda: append_lines(path, ["y" * 100_000]),
+        lambda: LineFile(path).append({"key": f"more {line}", "text": "x" * 1000} for line in range(100)),
+        lambda: LineFile(path).append([{"key": "y" * 100_000}]),
         lambda: replace_text(path.with_name("state.json"), "z" * 100_000),
     )
     for attempt in attempts:

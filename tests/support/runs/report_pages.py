@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from tests.support.records.line_files import seal
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -67,6 +68,7 @@ def edit_rows(path: Path, change: Callable[[Any], Any]) -> None:
     """Change each line of a file."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(change(row) or row) + "\n" for row in rows))
+    seal(path)
 
 
 class Elsewhere:

@@ -100,7 +100,9 @@ def manifest(out: Path, run_id: str = RUN) -> dict[str, Any]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """Return the objects of any file of JSON lines, without checksums, damaged or not."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [{name: value for name, value in row.items() if name != "sum"} for row in rows]
 
 
 def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agents.exports import read, recorded_run, stream
 from tests.support.agents.steps import item, reply, spec
+from tests.support.records.line_files import seal
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ActorError, BudgetRefused, CorruptFile, ModelServerFault, ModelTimeout, SettingsError
 from tfgrpo.tasks.actors.callable import CallableActor
@@ -31,6 +32,7 @@ LONG = "step\n" * 1_000 + "Answer: 7"
 def edit(path: Path, change: Callable[[dict], dict | None]) -> None:
     rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows if row is not None))
+    seal(path)
 
 
 def answers(request, key):
@@ -188,7 +190,10 @@ async def test_an_answer_is_used_only_when_the_journal_has_the_one_that_was_grad
     if change is None:
         run.journal.unlink()
     else:
-        run.journal.write_text("".join(f"{line}\n" for line in change(run.journal.read_text().splitlines())))
+        text = "".join(f"{line}\n" for line in change(run.journal.read_text().splitlines()))
+        run.journal.write_text(text)
+        if "[[" not in text:  # a damaged line has no checksum
+            seal(run.journal)
     (group,) = read(run)
     assert [rollout.completion for rollout in group.rollouts] == completions
     assert group.rollouts[0].sampling.model == "m"
@@ -248,12 +253,15 @@ async def test_a_group_in_several_places_is_refused_and_a_lost_line_may_be_of_ei
     run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
     lines = run.rollouts.read_text().splitlines()
     run.rollouts.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
+    seal(run.rollouts)
     with pytest.raises(CorruptFile, match="'run/1/group/q1' are in several places"):
         read(run)
     run.rollouts.write_text("\n".join(lines[1:]) + "\n")
+    seal(run.rollouts)
     assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(1, 2), (2, 2)]
     run = await recorded_run(tmp_path / "split", answers, [spec(5, first_half=FIRST, split=3)])
     run.rollouts.write_text("".join(run.rollouts.read_text().splitlines(keepends=True)[1:]))
+    seal(run.rollouts)
     assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(2, 3), (2, 3)]
 
 
@@ -286,15 +294,14 @@ async def test_a_run_without_one_of_its_files_is_refused(tmp_path, name, says):
 @pytest.mark.parametrize(
     ("name", "line", "says"),
     [
-        ("rollouts", "{", "line 1 is no JSON"),
-        ("rollouts", "[]", "line 1 is no JSON object"),
-        ("rollouts", "{}", "a line names no group"),
+        ("rollouts", "{", "line 1 is damaged"),
+        ("rollouts", '{"group_id":7}', "a line names no group"),
         ("rollouts", '{"group_id":"g"}', "lacks"),
-        ("groups", "{", "line 1 is no JSON"),
-        pytest.param("groups", "[" * 100_000, "line 1 is no JSON", id="nested"),
+        ("groups", "{", "line 1 is damaged"),
+        pytest.param("groups", "[" * 100_000, "line 1 is damaged", id="nested"),
         ("items", '{"item_id":"another"}', "no line about 'q1'"),
-        ("items", "no json", "line 1 is no JSON"),
-        ("items", "{}", "line 1 has no item_id"),
+        ("items", "no json", "line 1 is damaged"),
+        ("items", '{"item_id":7}', "line 1 has no item_id"),
         ("prompts", '{"digest":"another"}', "no line about"),
         ("items", '{"item_id":"q1"}', "lacks 'system_prompt'"),
     ],
@@ -303,6 +310,8 @@ async def test_inconsistent_files_are_named(tmp_path, name, line, says):
     run = await recorded_run(tmp_path, answers, [spec(2)])
     path = getattr(run, name)
     path.write_text(line + "\n")
+    if line.endswith("}"):
+        seal(path)
     if line == '{"group_id":"g"}':
         edit(run.groups, lambda row: {**row, "group_id": "g"})
     with pytest.raises(CorruptFile, match=says):
@@ -319,7 +328,7 @@ async def test_a_damaged_journal_entry_is_named(tmp_path):
 def test_only_replies_of_attempts_are_assigned_to_attempts():
     def line(key, kind="reply", **more):
         return json.dumps(
-            {"schema": 1, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
+            {"schema": 2, "key": key, "kind": kind, "at": "", "payload": {}, **more}, separators=(",", ":")
         )
 
     assert attempt_of_key(line("1/group/0/a/b/c/3/0/rollout/0#00").encode()) == "1/group/0/a/b/c/3"
@@ -343,7 +352,8 @@ async def test_what_a_run_appends_meanwhile_is_not_seen(tmp_path):
     groups = stream(run)
     next(groups)
     whole = run.rollouts.read_text()
-    run.rollouts.write_text(whole + whole.replace('"run/1/group/', '"later/1/group/'))
+    with run.rollouts.open("a") as file:
+        file.write(whole.replace('"run/1/group/', '"later/1/group/'))
     assert [known.metadata["item_id"] for known in groups] == ["q2"]
 
 

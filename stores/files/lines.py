@@ -1,0 +1,489 @@
+"""Keep JSON objects in an append-only file: a line each with its checksum, in groups that are whole or not there.
+
+    {"rollout_id":"r1/0","reward":1.0,"sum":"0123456789abcdef+2"}
+
+``sum`` ends every line: BLAKE2b over the bytes before it, then how many lines of the same group follow, which the checksum
+covers too. One write appends a group, so whatever a killed writer leaves at the end is recognised as incomplete: it never
+counts, and the next writer moves it to ``<name>.torn``. A line whose checksum is wrong, zeros among them, is damage: readers
+refuse it by file and number; who appends to a file whose lines can be made anew moves it to ``<name>.torn`` and counts it.
+
+Writers take turns by ``flock`` on the file itself, on one host: the lock of ``filelock`` costs 40 times as much, polls, and
+needs a second file. Readers need no lock. A killed process loses no appended group; a loss of power may, without ``fsync``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+from tfgrpo.stores.canonical import key_digest
+from tfgrpo.stores.errors import CorruptFile, RecordRejected, StoreError
+from tfgrpo.stores.text import pluralize
+
+Row: TypeAlias = dict[str, Any]
+_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
+_SUM_BYTES: Final = 40
+"""Longest of them."""
+_BLOCK: Final = 1 << 17
+_TAIL: Final = 1 << 16
+_SHOWN: Final = 5
+
+
+class Line(NamedTuple):
+    """One line of a file."""
+
+    number: int
+    """From 1."""
+    offset: int
+    """Byte of its first character."""
+    data: bytes
+    """As in the file, without the newline."""
+    length: int
+    """Bytes before the checksum; 0 for a damaged line, and for spaces in the place of one."""
+
+    @property
+    def body(self) -> bytes:
+        """The object without its checksum."""
+        return self.data[: self.length] + b"}"
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the checksum is wrong or missing. Spaces are what remains of a line that was moved away."""
+        return not self.length and bool(self.data.strip())
+
+
+class disk:  # noqa: N801 - used as a function; as one, with ``contextmanager``, it costs more than a system call
+    """Turn every ``OSError`` of the block into a ``StoreError`` that names the file; ``what`` is the failed action."""
+
+    def __init__(self, path: Path, what: str = "") -> None:
+        self._path, self._what = path, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise StoreError(": ".join(filter(None, (str(self._path), self._what, reason)))) from error
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the objects of a file; none without one. Raises ``CorruptFile`` with the number of a damaged line."""
+    return map(json.loads, read_bodies(path))
+
+
+def read_bodies(path: Path) -> Iterator[bytes]:
+    """Yield the objects of a file as JSON text, without checksums; as ``read_rows``."""
+    return (line.body for line in sound_lines(path))
+
+
+def sound_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a file, and raise ``CorruptFile`` with the number of a damaged one."""
+    for line in lines_of(path):
+        if line.damaged:
+            raise CorruptFile(f"{path}: line {line.number} is damaged: its checksum is wrong or missing")
+        if line.length:
+            yield line
+
+
+def lines_of(path: Path) -> Iterator[Line]:
+    """Yield the lines of whole groups, damaged ones too; none without a file.
+
+    Lines appended after the first was read are not seen. Needs only the right to read. Raises ``CorruptFile`` for a file
+    of zeros: that is what a loss of power leaves, and no empty file.
+    """
+    if not path.exists():
+        return
+    with disk(path), path.open("rb", buffering=0) as file:
+        fd = file.fileno()
+        end, empty = os.fstat(fd).st_size, True
+        for group in _groups(lambda offset, length: os.pread(fd, min(length, end - offset), offset)):
+            yield from group
+            empty = False
+        if empty and os.pread(fd, 1, 0) == b"\0":
+            raise CorruptFile(f"{path}: is damaged: it begins with zeros, as after a loss of power")
+
+
+def _groups(read: Callable[[int, int], bytes], offset: int = 0, number: int = 0) -> Iterator[list[Line]]:
+    """Yield whole groups of lines from a byte on, which is the start of line ``number + 1``."""
+    group: list[Line] = []
+    follow, rest, at = 0, b"", offset
+    while block := read(at, _BLOCK):
+        at += len(block)
+        *lines, rest = (rest + block).split(b"\n")
+        for data in lines:
+            number += 1
+            # After a damaged line, the group goes on as long as the line before it says.
+            length, follow = _checked(data) or (0, max(0, follow - 1))
+            group.append(Line(number, offset, data, length))
+            offset += len(data) + 1
+            if not follow:
+                yield group
+                group = []
+
+
+def _checked(data: bytes) -> tuple[int, int] | None:
+    """Return the length of a line before its checksum, and how many lines of its group follow; None for a damaged line."""
+    known = _SUM.search(data, max(0, len(data) - _SUM_BYTES))
+    if known is None:
+        return None
+    length, (digest, follow) = known.start(), known.groups()
+    return (length, int(follow or 0)) if _digest(data[:length] + follow) == digest else None
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=8).hexdigest().encode()
+
+
+def _summed(body: bytes, left: int) -> bytes:
+    """Return the line of an object; ``left`` lines of its group follow."""
+    head, follow = body[:-1], b"+%d" % left if left else b""
+    return b'%b,"sum":"%b%b"}\n' % (head, _digest(head + follow), follow)
+
+
+class LineFile:
+    """One file of lines, for appending, and for reading by key. Safe for any number of threads and processes at once.
+
+    ``key``: the field, or the function of an object, that names a line; opening reads the keys of all lines, and no line is
+    kept in memory, only the offset of the newest one with each key. ``with file:`` keeps other writers out, may be nested,
+    and does not close. Every ``OSError`` becomes a ``StoreError`` that names the file.
+    """
+
+    def __init__(self, path: Path, key: str | Callable[[Mapping[str, Any]], str] | None = None) -> None:
+        self.path = path
+        self._where = os.fspath(path)
+        self.damaged: list[int] = []
+        """Numbers of the damaged lines so far; of an incomplete last line too."""
+        self._key = key
+        name = re.escape(key).encode() if isinstance(key, str) else b"(?!)"
+        self._head = re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % name)
+        self._turn = threading.RLock()
+        self._depth = 0
+        self._fd = -1
+        self._size = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._offsets: dict[int, int] = {}
+        self._spoiled: list[Line] = []
+        self._end = 0
+        self._last = Line(0, 0, b"", 0)
+
+    @property
+    def count(self) -> int:
+        """How many keys are known."""
+        return len(self._offsets)
+
+    def __enter__(self) -> Self:
+        self._turn.acquire()
+        try:
+            if not self._depth:
+                self._lock()
+            self._depth += 1
+        except BaseException:  # also Ctrl-C while it waits
+            self._turn.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._depth -= 1
+            if not self._depth:
+                with disk(self.path, "cannot be unlocked"):
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        finally:
+            self._turn.release()
+
+    def _lock(self) -> None:
+        while True:
+            if self._fd < 0 or self._pid != os.getpid():  # a forked child would share the lock of its parent
+                self._open()
+            with disk(self.path, "cannot be locked (some network file systems have no locks)"):
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+                if self._is_current():
+                    return
+            self.close()  # it was moved away
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # also at the end of the interpreter
+            self.close()
+
+    def _open(self) -> None:
+        """Open the file, created 0600 with its parents."""
+        self.close()
+        self._forget()
+        with disk(self.path, "cannot be opened"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            opened = os.fstat(self._fd)
+        self._pid, self._identity = os.getpid(), (opened.st_dev, opened.st_ino)
+
+    def _is_current(self) -> bool:
+        try:
+            now = os.stat(self._where)  # noqa: PTH116 - Path.stat takes twice the time, once a call of a model
+        except FileNotFoundError:
+            return False
+        self._size = now.st_size
+        return self._identity == (now.st_dev, now.st_ino)
+
+    def close(self) -> None:
+        """Close the descriptor; harmless when repeated. Another use opens it again."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1  # the descriptor is gone even when closing it fails
+            with disk(self.path):
+                os.close(fd)
+
+    def size(self) -> int:
+        """Return the bytes in the file now."""
+        if not self._depth:  # under the lock no other process changes it
+            with disk(self.path, "cannot be examined"):
+                self._size = os.fstat(self._fd).st_size
+        return self._size
+
+    def _read(self, offset: int, length: int) -> bytes:
+        with disk(self.path, "cannot be read"):
+            return os.pread(self._fd, length, offset)
+
+    def append(self, rows: Iterable[Mapping[str, Any]], *, fsync: bool = False) -> None:
+        """Append the objects as one group, all or none; of lines with one key, the last will count.
+
+        Raises ``RecordRejected`` for what is no JSON, ``StoreError`` when the disk refuses; the file is then as before.
+        """
+        self._append([(self._named(row), self._encoded(row)) for row in rows], fsync=fsync)
+
+    def add(self, rows: Iterable[Mapping[str, Any]], *, fsync: bool = False) -> int:
+        """Append the objects whose keys are new, as ``append`` does, and return how many. Of equal keys the first counts."""
+        offered: dict[int, bytes] = {}
+        for row in rows:
+            offered.setdefault(self._named(row), self._encoded(row))
+        if not offered:
+            return 0
+        with self:
+            self.catch_up()
+            fresh = [each for each in offered.items() if each[0] not in self._offsets]
+            self._append(fresh, fsync=fsync)
+        return len(fresh)
+
+    def _append(self, bodies: Sequence[tuple[int, bytes]], *, fsync: bool) -> None:
+        if not bodies:
+            return
+        count = len(bodies)
+        lines = [_summed(body, count - number) for number, (_, body) in enumerate(bodies, start=1)]
+        with self:
+            if self._size != self._end or self._spoiled:
+                self.repair()
+            start = self.write(b"".join(lines), fsync=fsync)
+            for (digest, _), line in zip(bodies, lines, strict=True):
+                self._offsets[digest] = start
+                start += len(line)
+            self._end = start
+            self._last = Line(self._last.number + count, start - len(line), line[:-1], len(bodies[-1][1]) - 1)
+
+    def write(self, data: bytes, *, fsync: bool = False) -> int:
+        """Write all of ``data`` at the end with one system call and return its offset. Under the lock."""
+        start = self._size
+        try:
+            with disk(self.path, "cannot be written"):
+                written = os.write(self._fd, data)
+            if written != len(data):
+                raise StoreError(f"{self.path}: the disk took {written} of {len(data)} bytes")
+            if fsync:
+                self._sync(new=not start)
+        except StoreError:
+            self.truncate(start)
+            raise
+        self._size += written
+        return start
+
+    def _sync(self, *, new: bool) -> None:
+        with disk(self.path, "cannot be synced"):
+            os.fsync(self._fd)
+            if new:  # its directory too, or it may be gone after a loss of power
+                folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes. Under the lock."""
+        with disk(self.path):
+            os.ftruncate(self._fd, size)
+        self._size = size
+
+    def get(self, key: str) -> Row | None:
+        """Return the newest object with this key, of any process, or None. Raises ``CorruptFile`` for one that was changed."""
+        body = self.body(key)
+        row: Row | None = None if body is None else json.loads(body)
+        return row
+
+    def body(self, key: str) -> bytes | None:
+        """Return the object as JSON text, as ``get``."""
+        digest = key_digest(key)
+        if digest not in self._offsets:
+            self.catch_up()
+        offset = self._offsets.get(digest)
+        if offset is None:
+            return None
+        data = self._line_at(offset)
+        length, _ = _checked(data) or (0, 0)
+        if not length or self._digest_in(data) != digest:
+            raise CorruptFile(f"{self.path}: the line at byte {offset} changed while the file was open")
+        return data[:length] + b"}"
+
+    def newest(self) -> Line | None:
+        """Return the last line, and read no other; the same object while nothing is appended. Under the lock.
+
+        For files whose every line is a whole state. Raises ``CorruptFile`` for a damaged last line, and for zeros.
+        """
+        if self._size != self._end:
+            data, rest = self._tail()
+            length, _ = (_checked(data[:-1]) if data else None) or (0, 0)
+            if b"\0" in rest or (data and not length):
+                raise CorruptFile(f"{self.path}: is damaged: its last line has a wrong checksum, or is zeros")
+            self.cut(self._size - len(rest))
+            self._end, self._last = self._size, Line(0, self._size - len(data), data[:-1], length)
+        return self._last if self._last.length else None
+
+    def cut_incomplete(self) -> None:
+        """Move an incomplete last line to ``<name>.torn``. Under the lock."""
+        _, rest = self._tail()
+        self.cut(self._size - len(rest))
+
+    def _tail(self) -> tuple[bytes, bytes]:
+        """Return the last line with its newline, and the bytes after it."""
+        size, length = self._size, _TAIL
+        while True:
+            start = max(0, size - length)
+            block = self._read(start, size - start)
+            end = block.rfind(b"\n") + 1
+            begin = block.rfind(b"\n", 0, max(0, end - 1)) + 1
+            if begin or not start:
+                return block[begin:end], block[end:]
+            length *= 2
+
+    def remove(self, key: str) -> None:
+        """Move the newest line of this key, whose content is of no use, to ``<name>.torn``, and count it as damaged."""
+        with self:
+            offset = self._offsets.pop(key_digest(key), None)
+            if offset is not None:  # else another thread was faster
+                number = self._read(0, offset).count(b"\n") + 1
+                self._spoil(Line(number, offset, self._line_at(offset), 0))
+            self.repair()
+
+    def catch_up(self) -> None:
+        """Index what any process appended since the last time."""
+        with self._turn:
+            if self._fd < 0:
+                self._open()
+            size = self.size()
+            if size == self._end:
+                return
+            known = self._last.data + b"\n" if self._last.data else b""
+            if size < self._end or self._read(self._last.offset, len(known)) != known:  # changed by hand
+                self._forget()
+            for group in _groups(self._read, self._end, self._last.number):
+                for line in group:
+                    if line.length:
+                        self._index(line)
+                    elif line.damaged:
+                        self._spoil(line)
+                self._last, self._end = line, line.offset + len(line.data) + 1
+
+    def check(self) -> None:
+        """Count the damaged lines, an incomplete last one too, and leave them. Under the lock."""
+        self.catch_up()
+        if self.size() > self._end:
+            self.damaged.append(self._last.number + 1)
+
+    def repair(self) -> None:
+        """Move damaged lines and an incomplete last group to ``<name>.torn``; spaces take their place. Under the lock."""
+        self.catch_up()
+        if self._spoiled:
+            # Another descriptor: one opened with O_APPEND writes at the end of the file only.
+            with disk(self.path), self.path.open("r+b") as file:
+                for line in self._spoiled:
+                    self._keep(line.data)
+                    file.seek(line.offset)
+                    file.write(b" " * len(line.data))
+            self._spoiled.clear()
+        if self.size() > self._end:
+            self.damaged.append(self._last.number + 1)
+            self.cut(self._end)
+
+    @property
+    def warning(self) -> str | None:
+        """Warning that names the damaged lines that were moved away, or None."""
+        if not self.damaged:
+            return None
+        numbers = ", ".join(map(str, self.damaged[:_SHOWN])) + (", …" if len(self.damaged) > _SHOWN else "")
+        lines, name = pluralize(len(self.damaged), "damaged line"), self.path.name
+        return f"{lines} of {name} ({numbers}) moved to {name}.torn"
+
+    def _spoil(self, line: Line) -> None:
+        self._spoiled.append(line)
+        self.damaged.append(line.number)
+
+    def cut(self, size: int) -> None:
+        """Move what is after the first ``size`` bytes to ``<name>.torn``. Under the lock."""
+        if (torn := self._size - size) > 0:
+            self._keep(self._read(size, torn))
+            self.truncate(size)
+
+    def _keep(self, data: bytes) -> None:
+        torn = self.path.with_name(self.path.name + ".torn")
+        with disk(torn):
+            fd = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "ab") as keep:
+                keep.write(data + b"\n")
+
+    def _index(self, line: Line) -> None:
+        if self._key is None:
+            return
+        try:
+            self._offsets[self._digest_in(line.data)] = line.offset
+        except (LookupError, TypeError):  # an object of another file
+            self._spoil(line)
+
+    def _digest_in(self, data: bytes) -> int:
+        """Return the digest of the key in a line. A key that comes first is read without parsing the rest."""
+        head = self._head.match(data)
+        if head is None:
+            return self._named(json.loads(data))
+        return key_digest(json.loads(b'"%b"' % head[1]) if b"\\" in head[1] else head[1])
+
+    def _named(self, row: Mapping[str, Any]) -> int:
+        """Return the digest of an object's key; 0 in a file without keys."""
+        if self._key is None:
+            return 0
+        return key_digest(str(self._key(row) if callable(self._key) else row[self._key]))
+
+    def _encoded(self, row: Mapping[str, Any]) -> bytes:
+        try:
+            text = _encode(row)
+            try:
+                return text.encode()
+            except UnicodeEncodeError:  # half a surrogate pair, which JSON can hold as an escape only
+                return _encode_ascii(row).encode()
+        except (TypeError, ValueError) as error:
+            raise RecordRejected(f"{self.path}: {error}") from error
+
+    def _line_at(self, offset: int) -> bytes:
+        data, length = b"", 1 << 13
+        while b"\n" not in data:
+            block = self._read(offset + len(data), length)
+            if not block:
+                raise CorruptFile(f"{self.path}: the line at byte {offset} was cut off while the file was open")
+            data += block
+            length = len(data)
+        return data.partition(b"\n")[0]
