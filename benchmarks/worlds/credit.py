@@ -88,7 +88,7 @@ class Credit:
             items = arena.held_out.some(arena.random.permutation(len(arena.held_out))[:swept])
             sides = [arena.attempt(items, pack, 2) for pack in (library, NOTHING)]
             self._credit(library, NOTHING, *sides, sweep=True)
-        after = self.standing()
+        after = self.standing(library)
         likely = comes_into_force(after.total, after.held_out, served=bool(self.serving), rules=self.rules)
         self.serving = after.follows if likely else NOTHING
 
@@ -162,12 +162,13 @@ class Credit:
         self._net[_index(lesson)] += weight
         self._net[_index(opposite(lesson))] -= weight
 
-    def standing(self) -> Standing:
-        """Return what follows from all rows and words so far."""
+    def standing(self, swept: Pack | None = None) -> Standing:
+        """Return what follows from all rows and words so far; ``swept`` is what the night's sweep carried, after it."""
         effects = self.posterior()
         subjects = [index // 2 for index in self._known]
         trial = on_trial(effects, self._net[self._known], subjects, self.rules)
-        worth = [at for at in trial if effects.mean[at] > 0.0]
+        known = self.known()
+        worth = [at for at in trial if effects.mean[at] > 0.0 and (swept is None or known[at] in swept)]
         held_out = self._before.after(self._swept, self.rules).gain
         return Standing(self._lessons(trial), self._lessons(worth), effects.total(worth), held_out)
 

@@ -24,6 +24,7 @@ Example:
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
@@ -176,12 +177,14 @@ def attempt_variance(sides: Iterable[Sequence[float]], rules: Rules = RULES) -> 
 
     ``sides`` are the scored rewards of equal item and prompt. A side of one attempt says nothing about it.
     """
-    squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
+    by_size: dict[int, list[Sequence[float]]] = defaultdict(list)
     for rewards in sides:
-        if len(rewards) > 1:
-            mean = fmean(rewards)
-            squares += math.fsum((reward - mean) ** 2 for reward in rewards)
-            freedom += len(rewards) - 1
+        by_size[len(rewards)].append(rewards)
+    squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
+    for size, of_size in by_size.items():
+        if size > 1:
+            squares += size * float(np.var(np.array(of_size), axis=1).sum())
+            freedom += (size - 1) * len(of_size)
     return max(rules.least_variance, squares / freedom)
 
 

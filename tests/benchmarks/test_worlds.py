@@ -265,8 +265,8 @@ def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(wor
             super()._count(lesson, weight)
             self.product._count(lesson, weight)
 
-        def standing(self):
-            ours, theirs = super().standing(), self.product.standing()
+        def standing(self, swept=None):
+            ours, theirs = super().standing(swept), self.product.standing(swept)
             assert (ours.on_trial, ours.follows) == (theirs.on_trial, theirs.follows)
             assert (*ours.total, *ours.held_out) == pytest.approx((*theirs.total, *theirs.held_out), abs=1e-6)
             compared.append(len(ours.follows))

@@ -23,13 +23,15 @@ def decisions(out):
     return list(read_decisions(TaskPaths.of(out, TASK).promotions))
 
 
-def speak_against(out, **changes):
-    """Append rows in which every known lesson did much worse than none, or those that were swept, together."""
+def speak_against(out, *, lessons=(), times=90, **changes):
+    """Append rows in which every known lesson, or these ones, did much worse than none, or those that were swept, together."""
     task, known = TaskPaths.of(out, TASK), manifest(out, "small")["tfgrpo"]["lessons"]
     swept = next(row for row in read_credit(task.credit) if isinstance(row, Row) and row.source == "sweep")
     rewards = {"rewards_one": (0.0,) * 4, "rewards_other": (0.5,) * 4}
-    sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in known]
-    rows = [replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(90)]
+    sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in lessons or known]
+    rows = [
+        replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(times)
+    ]
     CreditFile(task.credit).append(
         replace(row, line_id=f"by-hand/{number}", **changes) for number, row in enumerate(rows)
     )
@@ -57,6 +59,16 @@ def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_reward
         assert last.experience_ids == ()
         assert run(own_run.out, run_id="n3", **NIGHT).details["decision"]["decision"] != "taken back"
         assert manifest(own_run.out, "n3")["in_force"]["experience_ids"] == []
+
+
+def test_a_lesson_that_the_sweep_did_not_carry_does_not_come_into_force_by_the_rows_of_the_sweep(own_run):
+    *_, doubtful = decisions(own_run.out)[0].considered
+    speak_against(own_run.out, lessons=[doubtful], times=34)
+    assert run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT).exit_code == 0
+    carried = next(row.one for row in read_credit(TaskPaths.of(own_run.out, TASK).credit) if "n2/sweep" in row.line_id)
+    assert doubtful not in carried
+    assert manifest(own_run.out, "n2")["tfgrpo"]["lessons"][doubtful]["effect"]["mean"] > 0.0
+    assert {*decisions(own_run.out)[-1].considered} == {*carried}
 
 
 def test_a_lesson_that_was_retired_is_in_no_prompt_of_the_next_night_and_not_put_into_force(own_run, capsys):
