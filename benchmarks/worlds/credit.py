@@ -54,7 +54,7 @@ class Credit:
 
     What differs is credited to the lessons of the better half, after the support that contrasts gave them. The lessons that
     are probably worth more than nothing are swept against no lessons, and are in force while all rows and the held-out ones
-    say that they help.
+    say that they likely help.
     """
 
     rules: Rules = RULES
@@ -66,6 +66,7 @@ class Credit:
     def __init__(self, brought_in: Iterable[Lesson] = ()) -> None:
         """Begin with what a person has put in force, with the support of some groups."""
         self.serving: Pack = frozenset(brought_in)
+        self._by_person = bool(self.serving)
         self._nights = 0
         self._net = np.zeros(_LESSONS)
         self._net[_indices(self.serving)] = PERSON_GROUPS
@@ -89,8 +90,9 @@ class Credit:
             sides = [arena.attempt(items, pack, 2) for pack in (library, NOTHING)]
             self._credit(library, NOTHING, *sides, sweep=True)
         after = self.standing(library)
-        likely = comes_into_force(after.total, after.held_out, served=bool(self.serving), rules=self.rules)
+        likely = comes_into_force(after.total, after.held_out, by_person=self._by_person, rules=self.rules)
         self.serving = after.follows if likely else NOTHING
+        self._by_person &= bool(self.serving)
 
     def _learn(self, arena: Arena, items: Items, trial: Pack) -> None:
         """Attempt a batch in some divisions of the lessons, take its rows, and reflect on every group with a contrast."""

@@ -62,6 +62,13 @@ def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
     return None if now.library_id == session.serving.library_id else now
 
 
+def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
+    """Return whether a person put into force what has been in force ever since."""
+    same_model = (one for one in reversed(earlier) if one.simulated == session.plan.simulated)
+    unbroken = takewhile(lambda one: one.experience_ids, same_model)
+    return any(one.decision in {"rollback", "import"} for one in unbroken)
+
+
 def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
     memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.serving.entries)
     credit = credit_of(memory)
@@ -76,7 +83,7 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         verdict, library = "in force" if overtaken.entries else "not yet", overtaken
         notes.append(OVERTAKEN)
     else:
-        verdict = verdict_of(credit, served=served)
+        verdict = verdict_of(credit, served=served, by_person=_by_person(session, earlier))
         library = follows if verdict == "in force" else Library(())
     proven = credit.evidence.reaches(CONFIDENCE)
     return Decision(

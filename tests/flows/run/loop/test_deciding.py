@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records.tasks import Task
-from tests.support.runs.running import RUN, TASK, lines, manifest, paths, request, run
+from tests.support.runs.running import TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.credit import conditions_of
 from tfgrpo.flows.run.loop.decide import RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.decision import ENTER
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -87,8 +88,10 @@ def test_what_a_person_puts_into_force_stays_until_the_evidence_speaks_against_i
     task = Task(tmp_path, TASK, capsys)
     advice = open_world("arithmetic").pitfalls["reverse_tax"].good_advice[0]
     task.learn((advice.polarity, advice.text), in_force=in_force)
-    summary = run(tmp_path, run_id=RUN, sample_size=4, batch_size=4, tfgrpo__min_spread=2.0)
-    assert summary.details["decision"]["decision"] == verdict
+    for name in ("n1", "n2"):  # and for longer than a night
+        summary = run(tmp_path, run_id=name, sample_size=4, batch_size=4, tfgrpo__min_spread=2.0)
+        assert summary.details["decision"]["decision"] == verdict
+    assert decisions(tmp_path)[-1].total.likely < ENTER
 
 
 class AtFirstEpochEnd:
