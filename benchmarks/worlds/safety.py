@@ -56,13 +56,15 @@ def _idle(cost: float = 4.0, **changes: Any) -> World:
 
 NOTHING_TO_GAIN: Final[Mapping[str, Months]] = {
     "idle lessons that cost nothing": Months(_idle(0.0)),
-    **{f"idle, twelve cost {cost:g} points": Months(_idle(cost), months=IDLE_MONTHS) for cost in (0.5, 1.0, 2.0, 4.0)},
+    **{
+        f"idle, twelve cost {cost:.1f} points": Months(_idle(cost), months=IDLE_MONTHS) for cost in (0.5, 1.0, 2.0, 4.0)
+    },
     "idle, 80 items in all": Months(_idle(learned=56, held_out=24)),
     "idle, 50 items in all": Months(_idle(learned=35, held_out=15)),
-    "idle, 80 items in all, twelve cost 1 point": Months(_idle(1.0, learned=56, held_out=24)),
+    "idle, 80 items in all, twelve cost 1.0 points": Months(_idle(1.0, learned=56, held_out=24)),
     **{
-        f"idle, the later half of a group is {points} points better": Months(_idle(late=points / 50))
-        for points in (1, 2, 3)
+        f"idle, the later half of a group is {points:.1f} points better": Months(_idle(late=points / 50))
+        for points in (1.0, 2.0, 3.0)
     },
     "idle, 2 points, the halves in the same order in every group": Months(_idle(late=0.04), policy=Untossed),
     "idle, every night is better or worse by 9 points": Months(_idle(day=0.5)),
