@@ -1,8 +1,9 @@
 """Decide what is in force tomorrow: what is likely better than no lessons, by all rows and by held-out ones.
 
-Both conditions are about the same library against no lessons. A library that is in force stays while both are above zero, so
-that what no longer looks better than none is out the next night. *Proven* is a label, not a condition: the e-value of all
-sweeps has reached 20, which under "no library is better than none" ever happens in at most one task of twenty.
+Both conditions are about the same library against no lessons, and are asked anew every night, so that what no longer likely
+helps is out the next night. What a person put into force stays until either speaks against it. *Proven* is a label, not a
+condition: the e-value of all sweeps has reached 20, which under "no library is better than none" ever happens in at most one
+task of twenty.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tfgrpo.tasks.learning.credit import Credit
 CONFIDENCE: Final = 0.95
 """Of every interval that a person sees, and of the proof."""
 ENTER: Final = NormalDist().cdf(RULES.enter)
-"""Probability to help that a library needs to come into force."""
+"""Probability to help that a library in force needs."""
 ENTER_HELD: Final = NormalDist().cdf(RULES.enter_held)
 
 
@@ -27,9 +28,12 @@ def gain_of(effect: Effect) -> Gain:
     return Gain(mean=effect.mean, sd=effect.sd, low=interval.low, high=interval.high, likely=effect.likely)
 
 
-def verdict_of(credit: Credit, *, served: bool) -> Verdict:
-    """Return what becomes of the library that would follow. ``served``: whether anything is in force."""
-    if credit.follows and comes_into_force(credit.total, credit.held_out.gain, served=served):
+def verdict_of(credit: Credit, *, served: bool, by_person: bool = False) -> Verdict:
+    """Return what becomes of the library that would follow.
+
+    ``served`` is whether anything is in force, ``by_person`` whether a person put it there.
+    """
+    if credit.follows and comes_into_force(credit.total, credit.held_out.gain, by_person=by_person):
         return "in force"
     return "taken back" if served else "not yet"
 
@@ -51,10 +55,11 @@ def sentence_of(decision: Decision) -> str:
     if verdict == "in force":
         agree = held if held_out is None else f"held-out tasks agree {held}"
         return f"In force: {gain}, {likely}; {agree}{'; proven' if decision.proven else ''}"
+    needed = f"; {chance(ENTER)} are needed" if total.likely < ENTER else ""
     if verdict == "taken back":
-        return f"Taken back: {gain}, {likely}; held-out tasks {held if held_out else 'were not compared'}"
-    if total.likely < ENTER:
-        return f"Not yet: {signed(total.mean)} points so far, {likely}; {chance(ENTER)} are needed"
+        return f"Taken back: {gain}, {likely}{needed}; held-out tasks {held if held_out else 'were not compared'}"
+    if needed:
+        return f"Not yet: {signed(total.mean)} points so far, {likely}{needed}"
     doubt = held if held_out is None else f"held-out tasks do not agree yet {held}"
     return f"Not yet: {gain}, {likely}; {doubt}"
 

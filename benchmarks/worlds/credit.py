@@ -54,7 +54,7 @@ class Credit:
 
     What differs is credited to the lessons of the better half, after the support that contrasts gave them. The lessons that
     are probably worth more than nothing are swept against no lessons, and are in force while all rows and the held-out ones
-    say that they help.
+    say that they likely help.
     """
 
     rules: Rules = RULES
@@ -66,6 +66,7 @@ class Credit:
     def __init__(self, brought_in: Iterable[Lesson] = ()) -> None:
         """Begin with what a person has put in force, with the support of some groups."""
         self.serving: Pack = frozenset(brought_in)
+        self._by_person = bool(self.serving)
         self._nights = 0
         self._net = np.zeros(_LESSONS)
         self._net[_indices(self.serving)] = PERSON_GROUPS
@@ -88,9 +89,10 @@ class Credit:
             items = arena.held_out.some(arena.random.permutation(len(arena.held_out))[:swept])
             sides = [arena.attempt(items, pack, 2) for pack in (library, NOTHING)]
             self._credit(library, NOTHING, *sides, sweep=True)
-        after = self.standing()
-        likely = comes_into_force(after.total, after.held_out, served=bool(self.serving), rules=self.rules)
+        after = self.standing(library)
+        likely = comes_into_force(after.total, after.held_out, by_person=self._by_person, rules=self.rules)
         self.serving = after.follows if likely else NOTHING
+        self._by_person &= bool(self.serving)
 
     def _learn(self, arena: Arena, items: Items, trial: Pack) -> None:
         """Attempt a batch in some divisions of the lessons, take its rows, and reflect on every group with a contrast."""
@@ -162,12 +164,13 @@ class Credit:
         self._net[_index(lesson)] += weight
         self._net[_index(opposite(lesson))] -= weight
 
-    def standing(self) -> Standing:
-        """Return what follows from all rows and words so far."""
+    def standing(self, swept: Pack | None = None) -> Standing:
+        """Return what follows from all rows and words so far; ``swept`` is what the night's sweep carried, after it."""
         effects = self.posterior()
         subjects = [index // 2 for index in self._known]
         trial = on_trial(effects, self._net[self._known], subjects, self.rules)
-        worth = [at for at in trial if effects.mean[at] > 0.0]
+        known = self.known()
+        worth = [at for at in trial if effects.mean[at] > 0.0 and (swept is None or known[at] in swept)]
         held_out = self._before.after(self._swept, self.rules).gain
         return Standing(self._lessons(trial), self._lessons(worth), effects.total(worth), held_out)
 

@@ -7,6 +7,7 @@ it leaves out the rows of lessons under which an unequal share of attempts is lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -32,9 +33,10 @@ class OfProduct(Credit):
         for lesson in sorted(self.serving):
             self._say(lesson, PERSON_GROUPS, "brought in")
 
-    def standing(self) -> Standing:
-        """Return what follows from all rows and words so far."""
-        credit = credit_of(self.memory)
+    def standing(self, swept: Pack | None = None) -> Standing:
+        """Return what follows from all rows and words so far; ``swept`` is what the night's sweep carried, after it."""
+        carried = None if swept is None else tuple(map(_name, sorted(swept)))
+        credit = credit_of(replace(self.memory, swept=carried))
         on_trial, follows = (frozenset(map(_lesson, records)) for records in (credit.on_trial, credit.follows))
         return Standing(on_trial, follows, credit.total, credit.held_out.gain)
 

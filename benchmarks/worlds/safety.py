@@ -1,7 +1,7 @@
 """What credit loses: months in which nothing, little or the wrong thing can be learned, by the worst of their causes.
 
-Four tables. Months of nothing to gain; lessons that a person puts in force; attempts that are lost under one lesson; and how
-often the intervals of single lessons cover what the lessons are worth.
+Five tables. Months of nothing and of little to gain; lessons that a person puts in force; attempts that are lost under one
+lesson; and how often the intervals of single lessons cover what the lessons are worth.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from benchmarks.worlds.figures import area, figure
 from benchmarks.worlds.product import OfProduct
 from benchmarks.worlds.world import NOTHING, WORLDS, Floats, Items, Lesson, Pack, Truth, World, sigmoid
 
-MONTHS: Final = 100
+MONTHS: Final = 60
+IDLE_MONTHS: Final = 200
 LOST_MONTHS: Final = 40
 COVERED_MONTHS: Final = 30
 _PLAIN: Final = WORLDS["plain"]
 _IDLE: Final = replace(_PLAIN, effect=0.0)
+_TWELVE: Final = 210.0
+"""Points that twelve idle lessons cost for one logit of attention each."""
 _MEMORISED: Final = replace(_PLAIN, learned=56, held_out=24, memorised=True, drift_after=None)
 _LOSING: Final[Lesson] = (_PLAIN.rules, True)
 """An idle lesson, under which attempts are lost."""
@@ -43,20 +46,43 @@ class Months:
     world: World
     nights: int = 20
     policy: Callable[[], Credit] = Credit
+    months: int = MONTHS
+
+
+def _idle(cost: float = 4.0, **changes: Any) -> World:
+    """Return a world in which twelve lessons cost so many points together."""
+    return replace(_IDLE, attention=cost / _TWELVE, **changes)
 
 
 NOTHING_TO_GAIN: Final[Mapping[str, Months]] = {
-    "all lessons are idle": Months(_IDLE),
-    "idle lessons that cost nothing": Months(replace(_IDLE, attention=0.0)),
-    "idle, 80 items in all": Months(replace(_IDLE, learned=56, held_out=24)),
-    "idle, the later half of a group is 2 points better": Months(replace(_IDLE, late=0.04)),
-    "the same, the halves in the same order in every group": Months(replace(_IDLE, late=0.04), policy=Untossed),
-    "idle, every night is better or worse by 9 points": Months(replace(_IDLE, day=0.5)),
-    "idle, grades from 0.4 to 0.6 on a range of 0 to 1": Months(replace(_IDLE, graded=0.2)),
+    "idle lessons that cost nothing": Months(_idle(0.0)),
+    **{
+        f"idle, twelve cost {cost:.1f} points": Months(_idle(cost), months=IDLE_MONTHS) for cost in (0.5, 1.0, 2.0, 4.0)
+    },
+    "idle, 80 items in all": Months(_idle(learned=56, held_out=24)),
+    "idle, 50 items in all": Months(_idle(learned=35, held_out=15)),
+    "idle, 80 items in all, twelve cost 1.0 points": Months(_idle(1.0, learned=56, held_out=24)),
+    **{
+        f"idle, the later half of a group is {points:.1f} points better": Months(_idle(late=points / 50))
+        for points in (1.0, 2.0, 3.0)
+    },
+    "idle, 2 points, the halves in the same order in every group": Months(_idle(late=0.04), policy=Untossed),
+    "idle, every night is better or worse by 9 points": Months(_idle(day=0.5)),
+    "idle, a third of the attempts repeat another": Months(_idle(repeated=1 / 3)),
+    **{
+        f"idle, groups of {size}": Months(_idle(), policy=type("Sized", (Credit,), {"attempts": size}))
+        for size in (2, 3, 5)
+    },
+    "idle, grades from 0.4 to 0.6 on a range of 0 to 1": Months(_idle(graded=0.2)),
     "rules of 6 of 56 learned items and of no other": Months(replace(_MEMORISED, share=6 / 56), nights=15),
     "rules of 3 of 56 learned items and of no other": Months(replace(_MEMORISED, share=3 / 56), nights=15),
     "+5 points in all, 80 items in all": Months(replace(WORLDS["small"], learned=56, held_out=24)),
 }
+LITTLE_TO_GAIN: Final[Mapping[str, World]] = {
+    f"+{points} points": replace(_PLAIN, base=1.43, effect=effect, learned=56, held_out=24, drift_after=None)
+    for points, effect in ((3, 0.38), (5, 0.51), (8, 0.73))
+}
+"""By what all right lessons gain together, where 73 % succeed without any."""
 _Brought = Callable[[Truth], Pack]
 
 
@@ -77,6 +103,7 @@ BROUGHT_IN: Final[Mapping[str, tuple[World, _Brought]]] = {
     "eight right ones of small effect": (WORLDS["small"], partial(_lessons, right=True)),
 }
 _BROUGHT_NIGHTS: Final = (1, 2, 3, 5, 10)
+_LITTLE_NIGHTS: Final = (1, 2, 3, 5, 10, 20)
 _LOST: Final[Mapping[str, tuple[World, Callable[[], Credit]]]] = {
     f"{name}, {what}": (replace(world, drift_after=None, losing=losing), policy)
     for name, world in (("idle", _IDLE), ("plain", _PLAIN))
@@ -96,6 +123,11 @@ def nothing_to_gain(name: str, seed: int) -> Course:
     """Return one month in which nothing, or little, can be gained."""
     months = NOTHING_TO_GAIN[name]
     return run(months.world, months.policy, seed, months.nights)
+
+
+def little_to_gain(name: str, seed: int) -> Course:
+    """Return one month in which little can be gained, on 80 items."""
+    return run(LITTLE_TO_GAIN[name], Credit, seed)
 
 
 def brought_in(name: str, seed: int, nights: int = max(_BROUGHT_NIGHTS)) -> tuple[float, list[int], Course]:
@@ -159,10 +191,11 @@ def _expected(truth: Truth, items: Items, draws: Floats, pack: Pack) -> float:
     return 100.0 * (success + truth.world.label_noise * (1.0 - 2.0 * success))
 
 
-def measure_safety(executor: Executor, months: int = MONTHS) -> dict[str, list[str]]:
+def measure_safety(executor: Executor, months: int = IDLE_MONTHS) -> dict[str, list[str]]:
     """Run every kind of month and return the lines of each table."""
     return {
         "nothing to gain": list(_nothing_lines(executor, months)),
+        "little to gain": list(_little_lines(executor, months)),
         "brought in": list(_brought_lines(executor, months)),
         "lost attempts": list(_lost_lines(executor, min(months, LOST_MONTHS))),
         "coverage": list(_coverage_lines(executor, min(months, COVERED_MONTHS))),
@@ -170,15 +203,31 @@ def measure_safety(executor: Executor, months: int = MONTHS) -> dict[str, list[s
 
 
 def _nothing_lines(executor: Executor, months: int) -> Iterator[str]:
-    yield "| months of 20 nights (memorised: 15) | with anything in force | nights of them | points a night | worst month |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield (
+        "| months of 20 nights (memorised: 15) | months | with anything in force | nights of them | points a night "
+        "| worst month |"
+    )
+    yield "| --- | --- | --- | --- | --- | --- |"
     for name in NOTHING_TO_GAIN:
-        courses = list(executor.map(partial(nothing_to_gain, name), range(months)))
-        ever = sum(any(course.served) for course in courses) / months
+        seeds = range(min(months, NOTHING_TO_GAIN[name].months))
+        courses = list(executor.map(partial(nothing_to_gain, name), seeds))
+        ever = sum(any(course.served) for course in courses) / len(courses)
         nights = figure(sum(map(bool, course.served)) / len(course.served) for course in courses).mean
         gain = figure(map(area, courses))
         worst = min(map(area, courses))
-        yield f"| {name} | {ever:.0%} | {nights:.1%} | {gain.mean:+.2f} ± {gain.half_width:.2f} | {worst:+.1f} |"
+        points = f"{gain.mean:+.2f} ± {gain.half_width:.2f} | {worst:+.1f}"
+        yield f"| {name} | {len(courses)} | {ever:.0%} | {nights:.1%} | {points} |"
+
+
+def _little_lines(executor: Executor, months: int) -> Iterator[str]:
+    nights = " / ".join(map(str, _LITTLE_NIGHTS))
+    yield f"| 80 items, 73 % without lessons, all right ones | ever in force by night {nights} | points on night {nights} |"
+    yield "| --- | --- | --- |"
+    for name in LITTLE_TO_GAIN:
+        courses = list(executor.map(partial(little_to_gain, name), range(min(months, MONTHS))))
+        ever = " / ".join(f"{figure(any(one.served[:night]) for one in courses).mean:.0%}" for night in _LITTLE_NIGHTS)
+        gains = " / ".join(f"{figure(one.gain[night - 1] for one in courses).mean:+.1f}" for night in _LITTLE_NIGHTS)
+        yield f"| {name} | {ever} | {gains} |"
 
 
 def _brought_lines(executor: Executor, months: int) -> Iterator[str]:
@@ -186,7 +235,7 @@ def _brought_lines(executor: Executor, months: int) -> Iterator[str]:
     yield f"| put in force by a person | worth | of eight in force after nights {nights} | points after nights {nights} |"
     yield "| --- | --- | --- | --- |"
     for name in BROUGHT_IN:
-        worth, left, courses = zip(*executor.map(partial(brought_in, name), range(months)), strict=True)
+        worth, left, courses = zip(*executor.map(partial(brought_in, name), range(min(months, MONTHS))), strict=True)
         kept = " / ".join(f"{figure(one[night - 1] for one in left).mean:.1f}" for night in _BROUGHT_NIGHTS)
         gains = " / ".join(f"{figure(one.gain[night - 1] for one in courses).mean:+.1f}" for night in _BROUGHT_NIGHTS)
         yield f"| {name} | {figure(worth).mean:+.1f} | {kept} | {gains} |"

@@ -85,6 +85,8 @@ class World:
     """Width of the range of graded rewards around 0.5; None for rewards of 0 and 1."""
     losing: frozenset[Lesson] = NOTHING
     """Lessons under which three tenths of the wrong attempts are lost."""
+    repeated: float = 0.0
+    """Share of the attempts that repeat the first one with their item and prompt."""
 
     @property
     def habits(self) -> int:
@@ -216,6 +218,10 @@ class Truth:
             solved |= late[:, None] & (random.random(solved.shape) < world.late)
         wrong = random.random((len(items), count)) < world.label_noise
         rewards = (solved ^ wrong).astype(np.float64)
+        if world.repeated:
+            again = random.random(rewards.shape) < world.repeated
+            habits = np.where(again[:, :, None], habits[:, :1], habits)
+            rewards = np.where(again, rewards[:, :1], rewards)
         if world.losing & pack:
             rewards[(rewards == 0.0) & (random.random(rewards.shape) < _LOST)] = np.nan
         return habits, rewards

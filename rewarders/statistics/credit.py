@@ -24,6 +24,7 @@ Example:
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
@@ -82,10 +83,10 @@ class Rules:
     sure: float = 0.5
     """Standard deviations above zero of a lesson that needs no slot: a probability of 7 in 10."""
     most_on_trial: int = 40
-    enter: float = 0.84
-    """Standard deviations above zero of the total of a library that comes into force: a probability of 4 to 1."""
+    enter: float = 1.28
+    """Standard deviations above zero of the total of a library in force: a probability of 9 to 1."""
     enter_held: float = 0.5
-    """The same of the gain on held-out items."""
+    """The same of the gain on held-out items: 7 to 3."""
 
 
 RULES: Final = Rules()
@@ -176,12 +177,14 @@ def attempt_variance(sides: Iterable[Sequence[float]], rules: Rules = RULES) -> 
 
     ``sides`` are the scored rewards of equal item and prompt. A side of one attempt says nothing about it.
     """
-    squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
+    by_size: dict[int, list[Sequence[float]]] = defaultdict(list)
     for rewards in sides:
-        if len(rewards) > 1:
-            mean = fmean(rewards)
-            squares += math.fsum((reward - mean) ** 2 for reward in rewards)
-            freedom += len(rewards) - 1
+        by_size[len(rewards)].append(rewards)
+    squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
+    for size, of_size in by_size.items():
+        if size > 1:
+            squares += size * float(np.var(np.array(of_size), axis=1).sum())
+            freedom += (size - 1) * len(of_size)
     return max(rules.least_variance, squares / freedom)
 
 
@@ -273,10 +276,10 @@ class HeldOut:
         return HeldOut(self.mean + share * (swept - self.mean), (1.0 - share) * variance)
 
 
-def comes_into_force(total: Effect, held_out: Effect, *, served: bool, rules: Rules = RULES) -> bool:
+def comes_into_force(total: Effect, held_out: Effect, *, by_person: bool = False, rules: Rules = RULES) -> bool:
     """Return whether a library is in force tomorrow: likely better than none, where held-out items agree.
 
-    ``served`` is whether anything is in force: then both need only stay above zero.
+    ``by_person`` is whether a person put into force what is in force: that stays while both are above zero.
     """
-    all_rows, held = (0.0, 0.0) if served else (rules.enter, rules.enter_held)
+    all_rows, held = (0.0, 0.0) if by_person else (rules.enter, rules.enter_held)
     return total.z > all_rows and held_out.z > held

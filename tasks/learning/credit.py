@@ -61,6 +61,8 @@ class Memory:
     """Ids of what was in force when the night began, in the order of the prompt."""
     kept_out: Mapping[str, str] = field(default_factory=dict)
     """Lessons that a person keeps out, with the reason."""
+    swept: tuple[str, ...] | None = None
+    """Ids of what the night's sweep carried: no other lesson would follow. None before the sweep."""
 
     def plus(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> Memory:
         """Return the memory with these records and lines added."""
@@ -101,7 +103,7 @@ class Credit:
     on_trial: tuple[ExperienceRecord, ...]
     """What the next batch carries, each side a random half."""
     follows: tuple[ExperienceRecord, ...]
-    """Those of them that are probably worth more than nothing."""
+    """Those of them that are probably worth more than nothing; after the sweep, those of them that it carried."""
     total: Effect
     """What they gain together over no lessons."""
     attempts: int
@@ -138,7 +140,8 @@ def credit_of(memory: Memory) -> Credit:
     known = _known(memory, current, live, effects, opposites, traces)
     allowed = [place[name] for name in known if not known[name].kept_out]
     trial = _on_trial(effects, net, _subjects(opposites, names), allowed, memory.slots)
-    worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0)
+    carried = names if memory.swept is None else memory.swept
+    worthwhile = sorted(at for at in trial if effects.mean[at] > 0.0 and names[at] in carried)
     chosen, follows = {names[at] for at in trial}, {names[at] for at in worthwhile}
     # Of all nights: evidence that is started anew would be wrong more often than it says.
     sweeps = {each.run for each in every if each.run[1] == "sweep"}

@@ -159,6 +159,23 @@ def test_wrong_attempts_are_lost_under_the_losing_lesson_alone():
     assert all(len(group.rewards) == len(group.habits) == 2 - group.lost for group in with_it)
 
 
+def test_a_share_of_the_attempts_repeats_the_first_one_with_their_item_and_prompt():
+    _, ground = arena(replace(PLAIN, repeated=0.5))
+    groups = ground.attempt(ground.train, NOTHING, 3)
+    alike = [bool((group.habits[0] == habits).all()) for group in groups for habits in group.habits[1:]]
+    assert 0.4 < statistics.mean(alike) < 0.6
+    same = zip(alike, (reward == group.rewards[0] for group in groups for reward in group.rewards[1:]), strict=True)
+    assert all(equal for repeats, equal in same if repeats)
+
+
+@pytest.mark.parametrize("name", safety.LITTLE_TO_GAIN)
+def test_where_there_is_little_to_gain_right_lessons_gain_as_much_as_the_row_says(name):
+    truths = [Truth(safety.LITTLE_TO_GAIN[name], seed) for seed in range(4)]
+    gained = statistics.mean(truth.success(right(truth)) - truth.success(NOTHING) for truth in truths)
+    assert gained == pytest.approx(float(name.split()[0]), abs=0.7)
+    assert statistics.mean(truth.success(NOTHING) for truth in truths) == pytest.approx(73.0, abs=1.5)
+
+
 # --- the engine
 
 
@@ -266,8 +283,8 @@ def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(wor
             super()._count(lesson, weight)
             self.product._count(lesson, weight)
 
-        def standing(self):
-            ours, theirs = super().standing(), self.product.standing()
+        def standing(self, swept=None):
+            ours, theirs = super().standing(swept), self.product.standing(swept)
             assert (ours.on_trial, ours.follows) == (theirs.on_trial, theirs.follows)
             assert (*ours.total, *ours.held_out) == pytest.approx((*theirs.total, *theirs.held_out), abs=1e-6)
             compared.append(len(ours.follows))
@@ -311,13 +328,17 @@ def test_the_tables_of_what_is_lost_have_a_row_for_every_kind_of_month():
     month = replace(course(*[-1.0, 0.0] * 5), served=(some, NOTHING) * 5)
     results = {
         safety.nothing_to_gain: month,
+        safety.little_to_gain: replace(month, gain=month.gain * 2, served=month.served * 2),
         safety.brought_in: (4.0, [8] * 10, month),
         safety.lost: (0.5, 1.0),
         safety.covered: {3: [True], 6: [True, False], 10: [True]},
     }
     executor = SimpleNamespace(map=lambda of, seeds: [results[of.func] for _ in seeds])
     tables = safety.measure_safety(executor, months=2)
-    assert tables["nothing to gain"][2] == "| all lessons are idle | 100% | 50.0% | -0.50 ± 0.00 | -0.5 |"
+    assert tables["nothing to gain"][2] == "| idle lessons that cost nothing | 2 | 100% | 50.0% | -0.50 ± 0.00 | -0.5 |"
+    assert tables["little to gain"][2] == (
+        "| +3 points | 100% / 100% / 100% / 100% / 100% / 100% | -1.0 / +0.0 / -1.0 / -1.0 / +0.0 / +0.0 |"
+    )
     assert tables["brought in"][2].startswith(
         "| eight idle lessons | +4.0 | 8.0 / 8.0 / 8.0 / 8.0 / 8.0 | -1.0 / +0.0 /"
     )

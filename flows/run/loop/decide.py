@@ -38,7 +38,7 @@ def decide(session: Session, swept: Swept) -> Decision:
     def decision(earlier: Sequence[Decision]) -> Decision:
         if done := next((one for one in earlier if one.run_id == session.run_id), None):
             return done
-        return _decision(session, _since_then(session, earlier))
+        return _decision(session, swept, _since_then(session, earlier))
 
     recorded = record_decided(session.task.promotions, decision)
     if recorded is None:
@@ -62,8 +62,16 @@ def _overtaken(session: Session, earlier: Sequence[Decision]) -> Library | None:
     return None if now.library_id == session.serving.library_id else now
 
 
-def _decision(session: Session, earlier: Sequence[Decision]) -> Decision:
-    credit, served, memory = session.learning.credit, bool(session.serving.entries), session.learning.memory
+def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
+    """Return whether a person put into force what has been in force ever since."""
+    same_model = (one for one in reversed(earlier) if one.simulated == session.plan.simulated)
+    unbroken = takewhile(lambda one: one.experience_ids, same_model)
+    return any(one.decision in {"rollback", "import"} for one in unbroken)
+
+
+def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
+    memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.serving.entries)
+    credit = credit_of(memory)
     out, overtaken = kept_out(earlier, simulated=session.plan.simulated), _overtaken(session, earlier)
     notes: list[str] = []
     if any(not each.ids.isdisjoint(out) for each in credit.known.values() if each.record in credit.follows):
@@ -75,7 +83,7 @@ def _decision(session: Session, earlier: Sequence[Decision]) -> Decision:
         verdict, library = "in force" if overtaken.entries else "not yet", overtaken
         notes.append(OVERTAKEN)
     else:
-        verdict = verdict_of(credit, served=served)
+        verdict = verdict_of(credit, served=served, by_person=_by_person(session, earlier))
         library = follows if verdict == "in force" else Library(())
     proven = credit.evidence.reaches(CONFIDENCE)
     return Decision(

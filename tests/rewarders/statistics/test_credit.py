@@ -217,15 +217,15 @@ def test_the_gain_on_held_out_items_follows_the_sweeps_and_drifts_between_them()
     assert before.after([0.1] * 4).variance == pytest.approx(1 / (1 / variance + 4 / (POINTS**2 * 0.02)))
 
 
-def test_a_library_comes_into_force_where_both_agree_and_stays_while_both_are_above_zero():
-    sure, held, weak = Effect(2.0, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
-    assert comes_into_force(sure, held, served=False)
-    assert not comes_into_force(weak, held, served=False)
-    assert not comes_into_force(sure, weak, served=False)
-    assert comes_into_force(weak, weak, served=True)
-    assert not comes_into_force(Effect(-0.1, 1.0), held, served=True)
-    assert not comes_into_force(sure, Effect(-0.1, 1.0), served=True)
-    assert not comes_into_force(Effect(0.0, 0.0), held, served=True)  # an empty library
+def test_a_library_is_in_force_where_both_agree_and_one_that_a_person_chose_while_both_are_above_zero():
+    sure, held, weak = Effect(2.6, 2.0), Effect(1.0, 1.5), Effect(0.3, 1.0)
+    assert comes_into_force(sure, held)
+    assert not comes_into_force(weak, held)
+    assert not comes_into_force(sure, weak)
+    assert comes_into_force(weak, weak, by_person=True)
+    assert not comes_into_force(Effect(-0.1, 1.0), held, by_person=True)
+    assert not comes_into_force(sure, Effect(-0.1, 1.0), by_person=True)
+    assert not comes_into_force(Effect(0.0, 0.0), held, by_person=True)  # an empty library
 
 
 def test_the_constants_are_those_of_the_rules():

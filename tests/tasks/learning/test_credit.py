@@ -192,6 +192,14 @@ def test_lessons_that_helped_follow_and_those_that_did_not_are_only_known():
     assert credit.attempts == 480
 
 
+def test_a_lesson_that_the_sweep_did_not_carry_does_not_follow_however_good_it_is():
+    lines = [row(["a", "b"], ["c"], difference=0.2) for _ in range(60)]
+    before, after = (credit_of(memory(*lines, swept=swept)) for swept in (None, ("a", "c")))
+    assert (ids(before.follows), ids(after.follows)) == (["a", "b"], ["a"])
+    assert after.total == after.known["a"].effect
+    assert (after.on_trial, after.known) == (before.on_trial, before.known)
+
+
 def test_two_opposites_are_never_on_trial_together_even_by_way_of_a_third():
     lines = [word("a", 5.0), word("b", 3.0, opposite="a"), word("c", 4.0, opposite="b"), word("d", 1.0)]
     credit = credit_of(memory(*lines))

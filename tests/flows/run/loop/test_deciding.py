@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records.tasks import Task
-from tests.support.runs.running import RUN, TASK, lines, manifest, paths, request, run
+from tests.support.runs.running import TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.credit import conditions_of
 from tfgrpo.flows.run.loop.decide import RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.decision import ENTER
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
 NIGHT = {"sample_size": 8, "batch_size": 4}
@@ -23,13 +24,15 @@ def decisions(out):
     return list(read_decisions(TaskPaths.of(out, TASK).promotions))
 
 
-def speak_against(out, **changes):
-    """Append rows in which every known lesson did much worse than none, or those that were swept, together."""
+def speak_against(out, *, lessons=(), times=90, **changes):
+    """Append rows in which every known lesson, or these ones, did much worse than none, or those that were swept, together."""
     task, known = TaskPaths.of(out, TASK), manifest(out, "small")["tfgrpo"]["lessons"]
     swept = next(row for row in read_credit(task.credit) if isinstance(row, Row) and row.source == "sweep")
     rewards = {"rewards_one": (0.0,) * 4, "rewards_other": (0.5,) * 4}
-    sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in known]
-    rows = [replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(90)]
+    sides = [swept.one] if changes.get("source") == "sweep" else [(name,) for name in lessons or known]
+    rows = [
+        replace(swept, run_id="by-hand", source="learning", one=one, **rewards) for one in sides for _ in range(times)
+    ]
     CreditFile(task.credit).append(
         replace(row, line_id=f"by-hand/{number}", **changes) for number, row in enumerate(rows)
     )
@@ -59,6 +62,16 @@ def test_a_library_is_taken_back_the_night_that_rows_of_its_own_model_and_reward
         assert manifest(own_run.out, "n3")["in_force"]["experience_ids"] == []
 
 
+def test_a_lesson_that_the_sweep_did_not_carry_does_not_come_into_force_by_the_rows_of_the_sweep(own_run):
+    *_, doubtful = decisions(own_run.out)[0].considered
+    speak_against(own_run.out, lessons=[doubtful], times=34)
+    assert run(own_run.out, run_id="n2", tfgrpo__min_spread=2.0, **NIGHT).exit_code == 0
+    carried = next(row.one for row in read_credit(TaskPaths.of(own_run.out, TASK).credit) if "n2/sweep" in row.line_id)
+    assert doubtful not in carried
+    assert manifest(own_run.out, "n2")["tfgrpo"]["lessons"][doubtful]["effect"]["mean"] > 0.0
+    assert {*decisions(own_run.out)[-1].considered} == {*carried}
+
+
 def test_a_lesson_that_was_retired_is_in_no_prompt_of_the_next_night_and_not_put_into_force(own_run, capsys):
     name = own_run.summary.details["decision"]["experience_ids"][0]
     Task(own_run.out, TASK, capsys).tell("experiences", "retire", name, "--why", "no use")
@@ -75,8 +88,10 @@ def test_what_a_person_puts_into_force_stays_until_the_evidence_speaks_against_i
     task = Task(tmp_path, TASK, capsys)
     advice = open_world("arithmetic").pitfalls["reverse_tax"].good_advice[0]
     task.learn((advice.polarity, advice.text), in_force=in_force)
-    summary = run(tmp_path, run_id=RUN, sample_size=4, batch_size=4, tfgrpo__min_spread=2.0)
-    assert summary.details["decision"]["decision"] == verdict
+    for name in ("n1", "n2"):  # and for longer than a night
+        summary = run(tmp_path, run_id=name, sample_size=4, batch_size=4, tfgrpo__min_spread=2.0)
+        assert summary.details["decision"]["decision"] == verdict
+    assert decisions(tmp_path)[-1].total.likely < ENTER
 
 
 class AtFirstEpochEnd:
