@@ -46,9 +46,12 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
 
 
 def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
-    """Return a problem whose keys are followed by the sources of their values, unless those are defaults."""
-    named = ((key, sources.get(key, "default")) for key in problem.source.split(", "))
-    labels = (key if source == "default" else f"{key} ({source})" for key, source in named)
+    """Return a problem that names the options that set its keys, and the sources of those that no option sets."""
+    labels = []
+    for key in problem.source.split(", "):
+        source = sources.get(key, "default")
+        option = source.removeprefix("command line ")
+        labels.append(key if source == "default" else option if option != source else f"{key} ({source})")
     return replace(problem, source=", ".join(labels))
 
 

@@ -66,9 +66,9 @@ _Layer = dict[str, _LayerValue]
 
 
 def resolve_settings(
-    *, cli: Mapping[str, str | bool], env: Mapping[str, str], pipeline_path: Path | None = None
+    *, cli: Mapping[str, object], env: Mapping[str, str], pipeline_path: Path | None = None
 ) -> Resolved:
-    """Return the settings of four layers. ``cli`` maps dotted keys to raw text.
+    """Return the settings of four layers. ``cli`` maps dotted keys to raw text, or to values.
 
     Raise ``PipelineError`` if the pipeline file is unreadable or has unknown names, else ``SettingsError``; both carry
     every problem of all layers. A refused group size is logged too.
@@ -132,7 +132,7 @@ class _LayerReader:
                 self._put(layer, field, env[name], f"environment {name}", name)
         return layer
 
-    def command_line(self, cli: Mapping[str, str | bool]) -> _Layer:
+    def command_line(self, cli: Mapping[str, object]) -> _Layer:
         """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
@@ -192,9 +192,10 @@ class _LayerReader:
         if problems := tuple(dict.fromkeys([*self._in_file, *self._unknown, *self._invalid])):
             raise (PipelineError if self._in_file else SettingsError)(problems)
 
-    def _put(self, layer: _Layer, field: SettingField, raw: str | bool, source: str, where: str) -> None:
+    def _put(self, layer: _Layer, field: SettingField, raw: object, source: str, where: str) -> None:
+        text = str(raw) if field.type is bool and raw is not None else raw
         try:
-            value = parse_text(field, raw) if isinstance(raw, str) else raw
+            value = parse_text(field, text) if isinstance(text, str) else raw
         except (ValueError, RecursionError):
             given, accepted = shown_setting(raw, field.key), field.accepted
             if field.type in {tuple, dict}:

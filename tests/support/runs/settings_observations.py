@@ -213,7 +213,9 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
     def observe(probe: SettingsProbe, options: Options) -> object:
         with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
             settings: dict[str, Any] = {"model.max_retries": "0", **options}
-            request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
+            request = SelectRequest.model_validate(
+                {"prompt": "x", "base_url": server.url, "model": "m", "settings": settings, **asked}
+            )
             return look(select(request, {}), server)
 
     return observe
@@ -221,7 +223,9 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
 
 def of_selection_plan(look: Callable[[SelectionPlan], object], **asked: Any) -> Observe:
     def observe(probe: SettingsProbe, options: Options) -> object:
-        request = SelectRequest(prompt="x", settings=dict(options), out=str(probe.root / "selections"), **asked)
+        request = SelectRequest.model_validate(
+            {"prompt": "x", "settings": {**options, "out": str(probe.root / "selections")}, **asked}
+        )
         return look(plan_selection(request, {}, clock=utc_now))
 
     return observe
@@ -243,10 +247,10 @@ def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
 
     def observe(probe: SettingsProbe, options: Options) -> object:
         def planned(settings: dict[str, Any]) -> SelectionPlan:
+            place = {"selection.format": "powl", "task_id": "t", "out": str(probe.root / "memory")}
             request = SelectRequest(
-                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(probe.root / "memory"),
-                rewarders=["powl_footprint"], settings=settings,
-            )  # fmt: skip
+                prompt="x", answer="SEQUENCE(a, b)", rewarders=["powl_footprint"], settings={**place, **settings}
+            )
             return plan_selection(request, {}, clock=utc_now)
 
         shutil.rmtree(probe.root / "memory", ignore_errors=True)
