@@ -220,8 +220,7 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
     # A selection of no task has no history to wait for: its reference counts at once.
     use = uses.get(asked, "history" if task is not None else "production")
     history = [] if task is None else recorded_rounds(task.selections, simulated=simulated)
-    thresholds = settings.selection.thresholds
-    return decide_stage(list(history), reference=_has_reference(item), use=use, thresholds=thresholds)
+    return decide_stage(list(history), reference=_has_reference(item), use=use)
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:

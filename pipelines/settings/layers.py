@@ -25,7 +25,6 @@ from tfgrpo.pipelines.settings.fields import (
     fields_by_key,
     invalid_values,
     parse_text,
-    setting_fields,
     shown_setting,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
@@ -86,7 +85,9 @@ def resolve_settings(
         if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
             del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual
     settings = Settings.model_validate(_nested(merged))
-    sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in setting_fields()}
+    sources = {
+        field.key: merged[field.key].source if field.key in merged else "default" for field in fields_by_key().values()
+    }
     return Resolved(settings, sources)
 
 
@@ -96,9 +97,9 @@ def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
     What a role has not of its own is left out.
     """
     rows = []
-    for field in setting_fields():
+    for field in fields_by_key().values():
         value = attrgetter(field.key)(resolved.settings)
-        if field.of_role and value is None and resolved.sources[field.key] == "default":
+        if field.of_role and resolved.sources[field.key] == "default":
             continue
         text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
         rows.append((field.key, text, resolved.sources[field.key]))

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from tfgrpo.pipelines.settings.addresses import checked_address
-from tfgrpo.pipelines.settings.base import Fraction, ListOf, Section, Temperature, Text, option
+from tfgrpo.pipelines.settings.base import ListOf, Section, Temperature, Text, option
 
 Stage: TypeAlias = Literal["VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
 """First valid answers, then answers that behave like the reference."""
@@ -17,17 +17,6 @@ MemoryMode: TypeAlias = Literal["off", "record", "exploit", "explore"]
 MAX_K: Final = 16
 OLLAMA: Final = "http://localhost:11434/v1"
 TEMPERATURE_CYCLE: Final = (0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75)
-
-
-class StageThresholds(Section):
-    """Thresholds of ``stage: auto`` for advancing to behaviour and falling back. All comparisons are strict."""
-
-    min_reward: Fraction = 0.8
-    """Reward that the chosen candidate of a high round, and the mean, must exceed."""
-    rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """High rounds in a row to advance; also the last rounds that decide about falling back."""
-    min_parsed: Fraction = 0.95
-    """Share of usable answers that must be exceeded."""
 
 
 def _check_model(value: str) -> str:
@@ -63,7 +52,6 @@ class SelectionSettings(Section):
     """File with the JSON schema of answers in format ``json``."""
     stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] = option("auto", flag="--stage")
     """Reward without a named rewarder: validity by a judge, or behaviour by the reference. ``auto``: by history."""
-    thresholds: StageThresholds = StageThresholds()
     memory: MemoryMode = option("off", flag="--memory")
     """Memory of the structures in earlier selections of a task. ``record`` only remembers; ``exploit`` shows good and bad
     structures; ``explore`` shows tried ones to avoid."""
