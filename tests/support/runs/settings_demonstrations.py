@@ -106,13 +106,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
-    "tfgrpo.reflection_chars": Demo(
-        of_exchange(lambda it: len(it.learning), says="Hm. " * 800 + "\nAnswer: 8"),
-        "4000",
-    ),
     "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
-    "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
-    "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.concurrency": Demo(
