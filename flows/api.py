@@ -16,14 +16,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.arguments import (
-    RUN_KEYWORDS,
-    SELECT_KEYWORDS,
-    Items,
-    lists_keywords,
-    prepared_run,
-    select_request,
-)
+from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS, Items, lists_keywords, prepared_run, select_request
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen

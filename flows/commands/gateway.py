@@ -96,9 +96,7 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
     settings, names, say = checked.settings, checked.settings.actor.gateway, partial(console.say, wrap=False)
     telemetry = configure(
         TelemetryOptions(
-            service_version=installed_version(),
-            task_id=settings.task_id,
-            content=settings.telemetry.content,
+            service_version=installed_version(), task_id=settings.task_id, content=settings.telemetry.content
         ),
         os.environ,
     )

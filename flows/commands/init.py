@@ -107,11 +107,7 @@ def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any],
 
 
 def _asked(
-    data: str | None,
-    base_url: str | None,
-    model: str | None,
-    chosen: Mapping[str, str | None],
-    ask: Callable[..., str],
+    data: str | None, base_url: str | None, model: str | None, chosen: Mapping[str, str | None], ask: Callable[..., str]
 ) -> _Asked:
     data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
     # Before the next question: a wrong path shows at once.

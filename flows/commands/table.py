@@ -147,17 +147,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "init:init",
         "write a pipeline file for data of your own: asks for data, endpoint and model, and checks all of it",
         argument(
-            "data",
-            required=False,
-            help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name",
+            "data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"
         ),
         option("--base-url", metavar="URL", help="the endpoint, OpenAI-compatible (OPENAI_BASE_URL)"),
         option("--model", metavar="NAME", help="the model there (TFGRPO_MODEL)"),
         option("--id", metavar="COLUMN", help="the column of the ids [by its name; rows are numbered without one]"),
         option(
-            "--prompt",
-            metavar="COLUMN",
-            help='the column of the prompts, or "{question} A) {A} B) {B}" [by its name]',
+            "--prompt", metavar="COLUMN", help='the column of the prompts, or "{question} A) {A} B) {B}" [by its name]'
         ),
         option("--answer", metavar="COLUMN", help="the column of the reference answers [by its name]"),
         _pipeline(default="tfgrpo.yaml", help="the pipeline file to write, once all checks pass"),
@@ -267,8 +263,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, the worst, reasons",
         argument("config", help="a data mix, or a pipeline by file or name"),
         argument(
-            "completions",
-            help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)",
+            "completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"
         ),
         option(
             "--to",

@@ -120,11 +120,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         models=models,
         pack=pack,
         rewarders=rewarders[0],
-        warnings=(
-            *skipped,
-            *_warnings(request, settings, env, models),
-            *unread.warnings,
-        ),
+        warnings=(*skipped, *_warnings(request, settings, env, models), *unread.warnings),
         spec=spec,
         task=task,
         stage=stage,

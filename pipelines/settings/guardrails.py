@@ -18,13 +18,7 @@ from urllib.parse import urlsplit
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings
-from tfgrpo.pipelines.settings.model_choice import (
-    ModelChoice,
-    choose_models,
-    dry_run_warnings,
-    is_local,
-    key_warnings,
-)
+from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.ledger.state import NANO

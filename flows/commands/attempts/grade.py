@@ -190,11 +190,7 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         **_block(graded, parts),
         "datasets": {name: _block(rows, parts) for name, rows in of_dataset.items()},
         "worst": [
-            {
-                **_row(each),
-                "reference": grading.reference_of(each.item.sample_id),
-                "completion": each.item.completion,
-            }
+            {**_row(each), "reference": grading.reference_of(each.item.sample_id), "completion": each.item.completion}
             for each in worst
         ],
         "reasons": dict(reasons.most_common()),

@@ -26,14 +26,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import read_rows
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import (
-    SIMULATED,
-    Lesson,
-    LessonForm,
-    LessonSet,
-    as_json,
-    render_lessons,
-)
+from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonForm, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -155,10 +148,7 @@ def verify(place: Place, packs_root: Path | None, console: Console) -> int:
     stale = [entry.experience_id for entry in library if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
     skipped = dataclasses.asdict(experiences.store.skipped)  # counted while the records were read
-    problems = [
-        *in_force_problems(experiences.store, experiences.paths, every=True),
-        *screened(experiences.library)[1],
-    ]
+    problems = [*in_force_problems(experiences.store, experiences.paths, every=True), *screened(experiences.library)[1]]
     sound = not problems and not stale and not skipped["unreadable"] and not skipped["over_long"]
     figures = {"records": stamped.total(), "stale": stale, "outdated": stamped[False], "problems": problems}
     lines = [

@@ -82,11 +82,7 @@ def import_lessons(
         return
     who = checked_text("--reviewed-by", reviewed_by)
     if refused := [
-        Problem(
-            f"{file}: lesson {number}",
-            f"{entry.lesson.text[:80]!r} ({entry.reason})",
-            "a lesson within the rules",
-        )
+        Problem(f"{file}: lesson {number}", f"{entry.lesson.text[:80]!r} ({entry.reason})", "a lesson within the rules")
         for number, entry in enumerate(source.screened, start=1)
         if entry.reason
     ]:

@@ -143,11 +143,7 @@ def retire(name: str, why: str | None, by: str | None, place: Place, packs_root:
 
 
 def persons_decision(
-    store: ExperienceStore,
-    library: Library,
-    what: Correction,
-    earlier: Sequence[Decision],
-    **fields: Any,
+    store: ExperienceStore, library: Library, what: Correction, earlier: Sequence[Decision], **fields: Any
 ) -> Decision:
     """Return a person's word, which puts a library into force. Its name is made of what it does and its line."""
     return Decision(
