@@ -35,8 +35,6 @@ from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
 _NO_SETTINGS = ("TFGRPO_HOME",)
 """Variables with our prefix that others read: the checkout of a deployment (``prefect.yaml``)."""
-_RENAMED = {"model.reflection_name": "model.reflection.name"}
-"""Present names of settings by former ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,8 @@ class _LayerReader:
         """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
-            field = fields_by_key().get(_RENAMED.get(key, key))
-            if field is not None and field.key != key and cli.get(field.key, raw) != raw:
-                self._refuse(field.key, Problem(f"--set {key}", f"another value than {field.key}", "one value"))
-            elif field is None:
+            field = fields_by_key().get(key)
+            if field is None:
                 self._unknown.append(unknown(f"--set {key}", "setting", key, fields_by_key()))
             else:
                 flag = field.flag or f"--set {key}"
@@ -213,7 +209,7 @@ class _LayerReader:
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
         known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
         for name, value in document.items():
-            key = _RENAMED.get(f"{prefix}{name}", f"{prefix}{name}")
+            key = f"{prefix}{name}"
             if name not in known and key not in fields_by_key():
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():

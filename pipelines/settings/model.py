@@ -110,7 +110,7 @@ class ReflectionModel(EndpointSettings):
     """The endpoint settings of reflection, curation and shortening."""
 
     name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
-    """Name of the model of reflection, curation and shortening; ``reflection_name`` in section ``model`` means the same."""
+    """Name of the model of reflection, curation and shortening."""
 
 
 class ModelSettings(EndpointSettings):
