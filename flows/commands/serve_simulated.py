@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, get_args
+from typing import Any
 
 from tfgrpo.flows.console.console import Console
 from tfgrpo.pipelines.server.listening import serve
-from tfgrpo.pipelines.settings.model import SimulatedSettings
 from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
-
-WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
 
 
 def serve_simulated(*, host: str, port: int, latency: float, console: Console, **world: Any) -> None:

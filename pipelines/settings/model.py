@@ -150,10 +150,13 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
+World: TypeAlias = Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+
+
 class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] = option("arithmetic", flag="--world")
+    world: World = option("arithmetic", flag="--world")
     """World of the simulated model; its items are used without ``--dataset``. A real model is run on them only when the
     world is named."""
     seed: int = Field(default=0, ge=0)
