@@ -39,9 +39,7 @@ _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(
 def every_setting() -> str:
     """All leaves of the settings."""
     rows = [
-        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help)
-        for leaf in setting_fields()
-        if leaf.flag or not leaf.of_role  # a sentence says which others there are
+        (_code(leaf.key), _doors(leaf), _default(leaf.default), leaf.accepted, leaf.help) for leaf in setting_fields()
     ]
     return markdown(("setting", "option and variable", "default", "accepted", "meaning"), rows)
 

@@ -14,17 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
 
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, option_text
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, parameters_of
 from tfgrpo.flows.run.index import task_named, task_of_data
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.problems import CappedProblems, ProblemCollector, shown
-from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.rewarders.importing import is_handed_over
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
@@ -59,82 +58,55 @@ Items: TypeAlias = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | DataFr
 Setting: TypeAlias = str | int | float | bool | Sequence[Any] | Mapping[str, Any] | None
 
 
-class _SharedOptions(TypedDict, total=False):
-    settings: Mapping[str, Setting] | None
-    """Any other setting by dotted key."""
-    agent: Agent | None
-    pipeline: str
-    model: str
-    base_url: str
-    out: str | os.PathLike[str]
-    task_id: str
-    pack: str
-    packs_root: str
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
-    max_usd: float
-    max_tokens: int
-    max_calls: int
-    seed: int
-    dry_run: bool
+_SETTINGS: Final = Mapping[str, Setting] | None
+_RUN: Final[Mapping[str, Any]] = {
+    "agent": Agent | None,
+    "tools": Sequence[Callable[..., Any] | str],
+    "rewarders": Sequence[Rewarder] | None,
+    "settings": _SETTINGS,
+    "pipeline": str,
+    "run_id": str,
+    "resume": str,
+    "replay": str,
+}
+_SELECT: Final[Mapping[str, Any]] = {
+    "agent": Agent | None,
+    "rewarders": Sequence[Rewarder],
+    "settings": _SETTINGS,
+    "pipeline": str,
+    "item": str,
+    "answer": str,
+    "reference": str,
+}
+RUN_KEYWORDS: Final[Mapping[str, Any]] = {
+    **_RUN,
+    **{name: type_ for name, type_, _ in parameters_of(RunRequest, RunRequest.KEYS) if name not in _ELSEWHERE},
+}
+"""Keywords of ``learn`` and ``plan``, with their types: callables, and what ``tfgrpo run`` has as options."""
+SELECT_KEYWORDS: Final[Mapping[str, Any]] = {
+    **_SELECT,
+    **{
+        name: type_ for name, type_, _ in parameters_of(SelectRequest, SelectRequest.KEYS) if name not in {"actor", "k"}
+    },
+}
+"""Keywords of ``select``, likewise."""
 
 
-class RunOptions(_SharedOptions, total=False):
-    """Callables, and options of ``tfgrpo run``, as keywords; ``tfgrpo config`` describes each option."""
-
-    tools: Sequence[Callable[..., Any] | str]
-    rewarders: Sequence[Rewarder] | None
-    run_id: str
-    resume: str
-    replay: str
-    eval_dataset: str
-    data_config: str
-    reflection_model: str
-    epochs: int
-    group_size: int
-    sample_size: int
-    batch_size: int
-    train_temp: float
-    eval_temp: float
-    concurrency: int
-    allow_zero: bool
-    task_runner: Literal["threads", "dask", "ray"]
-
-
-class SelectOptions(_SharedOptions, total=False):
-    """Callables, and options of ``tfgrpo select``, as keywords."""
-
-    rewarders: Sequence[Rewarder]
-    item: str
-    answer: str
-    reference: str
-    min_success: int
-    format: Literal["text", "json", "powl"]
-    json_schema: str
-    none_valid: Literal["raise", "best_effort"]
-    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
-    memory: Literal["off", "record", "exploit", "explore"]
-    max_validations: int
-    timeout_s: float
-
-
-def lists_options(options: type) -> Callable[[F], F]:
-    """Give a function the keywords of ``options`` in its signature, for ``help`` and notebooks; ``...`` is not given."""
+def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[F], F]:
+    """Give a function these keywords in its signature, for ``help`` and notebooks; ``...`` is not given."""
 
     def named(function: F) -> F:
         own = inspect.signature(function)
         declared = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=...)
-        listed = [
-            keyword(name, annotation=getattr(type_, "__forward_arg__", type_))  # annotations are postponed here
-            for name, type_ in options.__annotations__.items()
-        ]
+        listed = [keyword(name, annotation=type_) for name, type_ in keywords.items()]
         setattr(function, "__signature__", own.replace(parameters=[*declared, *listed]))  # noqa: B010 - mypy knows no such attribute
         return function
 
     return named
 
 
-def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, starts: bool) -> Prepared:
+def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameOf, *, starts: bool) -> Prepared:
     """Return the checked run of items and options. Raise ``ConfigError`` with the problems of both.
 
     ``starts``: check the endpoint too, and store items that are not a file with the task, so that it can be resumed.
@@ -156,17 +128,17 @@ def prepared_run(items: Items | None, options: RunOptions, name_of: NameOf, *, s
         path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
         atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
     with _stored(path, lines[0]):
-        return _checked(request.model_copy(update={"dataset": str(path)}), preflight=starts)
+        return _checked(request.laid_over(RunRequest(settings={"dataset.path": str(path)})), preflight=starts)
 
 
 def _run_request(
-    dataset: str | os.PathLike[str] | None, options: RunOptions, name_of: NameOf, *, task: str = ""
+    dataset: str | os.PathLike[str] | None, options: Mapping[str, Any], name_of: NameOf, *, task: str = ""
 ) -> RunRequest:
     """Return the request of a run, with names for the callables. Raise ``ConfigError`` with every problem.
 
     ``task``: the name of the task for items that are no file.
     """
-    fields, problems = _well_formed(RunOptions, options)
+    fields, problems = _well_formed(RUN_KEYWORDS, options)
     if data := task or dataset or fields.get("data_config"):
         fields = {**_without_pipeline(data, fields), **fields}
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
@@ -193,9 +165,9 @@ def _without_pipeline(data: object, fields: Mapping[str, Any]) -> dict[str, Any]
     return {"pipeline": "general", **({} if named else {"task_id": task_of_data(os.fspath(data))})}
 
 
-def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: NameOf) -> SelectRequest:
+def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_of: NameOf) -> SelectRequest:
     """Return the request of a selection. Raise ``ConfigError`` with every problem of the arguments."""
-    fields, problems = _well_formed(SelectOptions, options)
+    fields, problems = _well_formed(SELECT_KEYWORDS, options)
     agent, rewarders = fields.pop("agent", None), fields.get("rewarders") or ()
     if any(isinstance(rewarder, Mapping) for rewarder in rewarders):
         problems.append(Problem("rewarders", "a mapping", "callables and names; a weight as in 'gt=2'"))
@@ -205,15 +177,15 @@ def select_request(prompt: str | None, k: int, options: SelectOptions, name_of: 
     return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)
 
 
-def _well_formed(declared: type, options: RunOptions | SelectOptions) -> tuple[dict[str, Any], list[Problem]]:
+def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """Return the options without unknown ones, and without one name or function in place of a list; and these problems.
 
     The letters of ``"gt"`` are no rewarders.
     """
-    known, elsewhere = set(declared.__annotations__), _ELSEWHERE if declared is RunOptions else {}
+    elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
     unknown = {
         name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)")
-        for name in {*options} - known
+        for name in {*options} - {*known}
     }
     problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
     for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
@@ -234,18 +206,13 @@ RequestT = TypeVar("RequestT", bound=FlowRequest)
 
 def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
     """Return the request. Raise ``ConfigError`` with these problems, its own, and those of the settings that can be read."""
-    settings, wrong = _texts(given.get("settings") or {})
-    fields = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else _unboxed(value)
-        for name, value in {**given, "settings": settings}.items()
-        if value is not None
-    }
-    problems = [*problems, *wrong]
+    settings = {key: _unboxed(value) for key, value in (given.get("settings") or {}).items()}
+    fields = {name: _unboxed(value) for name, value in {**given, "settings": settings}.items() if value is not None}
     try:
         request = kind(**fields)
     except ValidationError as error:
         found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
-        problems += [_problem(kind, name, value) for name, value in found.items()]
+        problems = [*problems, *(Problem(name, shown(value), "text") for name, value in found.items())]
         request = kind(**{name: value for name, value in fields.items() if name not in found})
     if problems:
         checks = ProblemCollector()
@@ -253,22 +220,6 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequen
         checks.run(request.resolved, os.environ)
         checks.raise_problems()
     return request
-
-
-def _texts(settings: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
-    """Return settings as raw text by dotted key, and a problem for every value that is no JSON."""
-    texts, problems = {}, []
-    for key, value in settings.items():
-        try:
-            texts[key] = option_text(_unboxed(value))
-        except (TypeError, ValueError, RecursionError) as error:
-            problems.append(Problem(f"--set {key}", str(error), "text, a number, true or false, a list or a mapping"))
-    return texts, problems
-
-
-def _problem(kind: type[FlowRequest], name: str, value: object) -> Problem:
-    field = fields_by_key().get(kind.KEYS.get(name, ""))
-    return Problem(name, shown(value), field.accepted if field is not None else "text")
 
 
 def _checked(request: RunRequest, *, preflight: bool) -> Prepared:
@@ -348,6 +299,8 @@ def _json_line(item: object) -> str:
 
 
 def _unboxed(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -12,27 +12,26 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
+import click
+
+from tfgrpo.flows.commands.table import TFGRPO
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version
-from tfgrpo.flows.console.parsing import Parser, named, parse
+from tfgrpo.flows.console.parsing import Option
 from tfgrpo.flows.orchestration.environment import quiet_prefect
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
-from tfgrpo.stores.packaged import packaged_yaml
 
-_DECLARED: Final[Mapping[str, Any]] = {
-    name: command for name, command in packaged_yaml(__file__, "commands.yaml").items() if not name.startswith(".")
-}
-COMMANDS: Final = {name: command["help"] for name, command in _DECLARED.items()}
 _STOPPABLE = frozenset({"grade", "run", "select", "test"})
 """Commands that SIGTERM stops as Ctrl-C does."""
 _SERVERS = frozenset({"gateway", "serve-data", "serve-simulated"})
 """Commands that a signal ends, SIGHUP, too; each sets its own handlers."""
+_HELP: Final = frozenset({"-h", "--help"})
 _STOPPED = 3
 CHECKING: Final = "checking settings, data and endpoint …"
 _SILENT_S: Final = 2.0
@@ -44,23 +43,15 @@ _FILES: Final = 10_240
 _LOG = logging.getLogger("tfgrpo.cli")
 
 
-def build_parser(command: str | None = None) -> Parser:
-    """Return the parser of one command, or without a command the overview of all."""
-    if command is None:
-        helps = {name: {"help": text} for name, text in COMMANDS.items()}
-        version = {"--version": {"type": "flag", "help": "print the version and exit"}}
-        text = "A learning loop for LLM agents that changes no weights."
-        return Parser(
-            prog="tfgrpo", declared={"help": text, "metavar": "COMMAND", "options": version, "actions": helps}
-        )
-    declared = _DECLARED[command]
-    parser = Parser(prog=f"tfgrpo {command}", declared=declared)
-    if "settings" in declared:
-        from tfgrpo.flows.commands.options import add_settings  # noqa: PLC0415 - the settings are not every command's
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"tfgrpo {installed_version()}")
+        ctx.exit()
 
-        keys = named(declared["settings"]).KEYS
-        add_settings(parser, {name: keys[name] for name in declared.get("only", keys)})
-    return parser
+
+TFGRPO.params.append(
+    Option(["--version"], is_flag=True, expose_value=False, callback=_show_version, help="print the version and exit")
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,10 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet_prefect(os.environ)
     # The console reports what the floors log about bad input; without a handler Python would print it a second time.
     logging.getLogger("tfgrpo").addHandler(logging.NullHandler())
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments in ([], ["--version"]):
-        sys.stdout.write(f"tfgrpo {installed_version()}\n" if arguments else build_parser().format_help())
-        return 0
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     console = Console(as_json="--json" in arguments)
     try:
         code = _execute(arguments, console)
@@ -96,19 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _execute(arguments: list[str], console: Console) -> int:
-    # The first word; behind options, the first word that is a command.
-    words = arguments if arguments[0].startswith("-") else arguments[:1]
-    command = next((word for word in words if word in COMMANDS), "")
-    if not command:
-        parse(build_parser(), arguments)  # raises
-    arguments.remove(command)
-    if command in {"run", "test"} and not {"-h", "--help"} & set(arguments):
+    if arguments[0] in {"run", "test"} and not _HELP & set(arguments):
         console.say(CHECKING)  # before its modules are imported, which takes a second
-    options, declared = parse(build_parser(command), arguments), _DECLARED[command]
-    if action := vars(options).get("action"):
-        declared = declared | declared["actions"][action]
-    with run_signals() if command in _STOPPABLE else nullcontext():
-        code: int | None = named(declared["run"])(options, console)
+    # Not ``TFGRPO.main``, which has its own words for an interrupt and ends the process at a broken pipe.
+    try:
+        stoppable = run_signals() if _STOPPABLE & set(arguments) else nullcontext()
+        with TFGRPO.make_context("tfgrpo", arguments, obj=console) as context, stoppable:
+            code: int | None = TFGRPO.invoke(context)
+    except click.exceptions.Exit as ended:  # after a page of help
+        return ended.exit_code
     return code or 0
 
 
@@ -119,7 +103,7 @@ def entry_point(argv: Sequence[str] | None = None) -> NoReturn:
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     words = {*(sys.argv[1:] if argv is None else argv)}
-    if words & (_STOPPABLE | _SERVERS) and not words & {"-h", "--help"}:
+    if words & (_STOPPABLE | _SERVERS) and not words & _HELP:
         kill_after_second_signal(hangup_ends=bool(words & _SERVERS))
     code = main(argv)
     # Prefect still sends its last events; where its server is gone it tries for minutes, and logs each failure.

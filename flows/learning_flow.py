@@ -25,7 +25,14 @@ from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
-from tfgrpo.flows.orchestration.deployed import Optional, asked_of, deployed_run, in_parameters, state_of
+from tfgrpo.flows.orchestration.deployed import (
+    Optional,
+    asked_of,
+    deployed_run,
+    in_parameters,
+    state_of,
+    with_parameters,
+)
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
@@ -192,21 +199,17 @@ RUN_BODY: ContextVar[Callable[[RunRequest, Observer], RunSummary]] = ContextVar(
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
-def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
+@with_parameters(
+    RunRequest,
+    *("task_id", "dataset", "model", "base_url", "epochs", "group_size", "sample_size", "max_usd", "max_calls"),
+)
+def tfgrpo_learning(  # noqa: D417 - the options are described where they are declared
     *,
     pipeline: Optional[str] = None,
-    task_id: Optional[str] = None,
-    dataset: Optional[str] = None,
-    model: Optional[str] = None,
-    base_url: Optional[str] = None,
-    epochs: Optional[int] = None,
-    group_size: Optional[int] = None,
-    sample_size: Optional[int] = None,
-    max_usd: Optional[float] = None,
-    max_calls: Optional[int] = None,
     settings: dict[str, Scalar] = {},  # noqa: B006 - never changed; Prefect's form shows it
     resume: Optional[str] = None,
     request: SkipJsonSchema[RunRequest | None] = None,
+    **options: Any,
 ) -> State[dict[str, object]]:
     """Learn: epochs of groups, lessons, the held-out sweep and the decision.
 
@@ -214,24 +217,15 @@ def tfgrpo_learning(  # noqa: PLR0913 - Prefect's form has a field for each
 
     Args:
         pipeline: Name of a shipped pipeline, or path of a pipeline file, from `TFGRPO_HOME` on. Empty: `tfgrpo-learning`.
-        task_id: Names the directory under `out`; runs of one task share their lessons. Empty: the pipeline's.
-        dataset: Items to learn on: a JSONL, CSV or Parquet file, a folder of them, or `hf:name`. Empty: the pipeline's.
-        model: Model of the actors, as the endpoint calls it. Empty: the pipeline's.
-        base_url: OpenAI-compatible root, usually ending in `/v1`. Empty: `OPENAI_BASE_URL` of the worker, or the pipeline's.
-        epochs: All but the last learn, the last one measures. Empty: the pipeline's, or 3.
-        group_size: Attempts per item. Empty: the pipeline's, or 2.
-        sample_size: Items per epoch; also the most items of the sweep. Empty: the pipeline's, or 100.
-        max_usd: Most US dollars; needs a price for every model in use. Empty: the deployment's, or the pipeline's.
-        max_calls: Most model calls. Empty: the deployment's, or the pipeline's.
         settings: Any other setting by its dotted key, such as `{"tfgrpo.min_spread": 0.1}`; those of the deployment
             hold beside it. `tfgrpo config` lists all.
         resume: Run to go on with where it ended. A retry of a flow run goes on without it.
-        request: All of it as one value: from a command, or a deployment made before there were parameters.
+        request: All of it as one value, from a command.
     """
-    fields = {name: value for name, value in locals().items() if name != "request"}
+    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
     run = deployed_run()
     try:
-        asked = asked_of(RunRequest, request, fields)
+        asked = asked_of(RunRequest, fields) if request is None else request
     except PrefectUnavailable as error:
         return state_of(RunSummary("failed", None, str(error), {}))
     if run is not None and asked.earlier is None:

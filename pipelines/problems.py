@@ -17,16 +17,9 @@ _MAX_EQUAL: Final = 3
 """Most problems with equal words that are listed one by one."""
 _DETAILS: Final = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\d[\d.,]*)(?:, )?")
 _MAX_SHOWN = 80
-_PYTHON_NAMES: Final = {
-    "--actor": "agent",
-    "--set actor.tools": "tools",
-    "--set rewarders": "rewarders",
-    "--dataset": "items",
-    "--rewarder": "rewarders",
-    "actor.kind": "agent",
-    "actor.tools": "tools",
-}
-"""Names of options in messages of the command line that Python names otherwise."""
+_PYTHON_OPTIONS: Final = {"actor": "agent", "dataset": "items", "rewarder": "rewarders"}
+_PYTHON_KEYS: Final = {"actor.kind": "agent", "actor.tools": "tools", "rewarders": "rewarders"}
+"""Options, and keys of settings, that Python names otherwise."""
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -138,25 +131,19 @@ def python_names() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        problems = [
-            replace(each, source=_python_name(each.source), accepted=_python_words(each.accepted))
-            for each in error.problems
-        ]
-        raise type(error)(problems) from error.__cause__
+        problems = [each.spelled(_python_name) for each in error.problems]
+        named = [replace(each, source=_renamed(each.source) or each.source) for each in problems]
+        raise type(error)(named) from error.__cause__
 
 
-def _python_name(source: str) -> str:
-    for option, name in _PYTHON_NAMES.items():
-        if source == option or source.startswith(f"{option}."):
-            return f"{name}{source[len(option) :]}"
-    if source.startswith("--set "):
-        return f"settings[{source.removeprefix('--set ')!r}]"
-    return _python_words(source)
+def _python_name(name: str, assigned: str | None) -> str:
+    if assigned is None:
+        return _PYTHON_OPTIONS.get(name, name.replace("-", "_"))
+    key, has_value, value = assigned.partition("=")
+    return _renamed(key) or (f"settings={{{key!r}: {value!r}}}" if has_value else f"settings[{key!r}]")
 
 
-def _python_words(text: str) -> str:
-    if "tfgrpo " in text:  # a command to type
-        return text
-    text = re.sub(r" \(command line --set [\w.]+\)$", "", text).replace("(command line --", "(argument --")
-    text = re.sub(r"--set ([\w.]+)=(\w+)", r"settings={'\1': '\2'}", text)
-    return re.sub(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_"), text)
+def _renamed(key: str) -> str | None:
+    """Return the argument of Python for a key, or for what is below it; None for any other text."""
+    known = next((name for name in _PYTHON_KEYS if f"{key}.".startswith(f"{name}.")), None)
+    return None if known is None else _PYTHON_KEYS[known] + key[len(known) :]

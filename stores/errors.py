@@ -40,9 +40,12 @@ A class exists only where a caller handles it differently.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+_OPTION: Final = re.compile(r"(?<![\w-])--(?:set (?P<key>[\w.]+(?:=\w+)?)|(?P<name>[a-z]+(?:-[a-z]+)*))")
 
 
 class TfgrpoError(Exception):
@@ -59,6 +62,20 @@ class Problem:
     """The offending value as text, shortened; never a secret."""
     accepted: str
     """What would have been accepted, as a phrase."""
+
+    def spelled(self, name_of: Callable[[str, str | None], str | None]) -> Problem:
+        """Return the problem with each option of the command line as another door spells it; a command to type stays.
+
+        ``name_of``: the name of ``max-usd``, or of ``set`` with ``KEY`` or ``KEY=VALUE``. None leaves the option as it is.
+        """
+
+        def named(option: re.Match[str]) -> str:
+            return name_of("set" if option["key"] else option["name"], option["key"]) or option[0]
+
+        source, accepted = (
+            text if "tfgrpo " in text else _OPTION.sub(named, text) for text in (self.source, self.accepted)
+        )
+        return Problem(source, self.given, accepted)
 
     def __str__(self) -> str:
         return f"{self.source}: got {self.given}; accepted: {self.accepted}"

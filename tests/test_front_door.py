@@ -15,7 +15,7 @@ import pytest
 
 import tfgrpo
 from tests.support.runs.running import Server
-from tfgrpo.flows.arguments import RunOptions, SelectOptions
+from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.errors import DatasetError, RunAborted, SettingsError, StoreError
@@ -45,10 +45,10 @@ def test_the_names_are_thirteen_each_with_an_example():
 
 
 def test_the_keywords_are_the_fields_of_the_requests():
-    options = set(RunRequest.model_fields) - {"dataset", "actor", "flow_run_id", "measures", "test"}
-    assert set(RunOptions.__annotations__) == options | {"agent", "tools", "rewarders"}
-    options = set(SelectRequest.model_fields) - {"prompt", "k", "actor"}
-    assert set(SelectOptions.__annotations__) == options | {"agent"}
+    options = {*RunRequest.model_fields, *RunRequest.KEYS} - {"dataset", "actor", "flow_run_id", "measures", "test"}
+    assert set(RUN_KEYWORDS) == options | {"agent", "tools", "rewarders"}
+    options = {*SelectRequest.model_fields, *SelectRequest.KEYS} - {"prompt", "k", "actor"}
+    assert set(SELECT_KEYWORDS) == options | {"agent"}
 
 
 def test_a_run_on_the_simulated_model_has_a_result_that_can_be_loaded_again(capfd):
@@ -249,7 +249,7 @@ def test_every_problem_is_one_error_and_nothing_is_written(tmp_path):
         "epochs: got 'x'; accepted: a whole number",
         "seed: got ",
         "settings['nope']: got an unknown setting",
-        "settings['gate.group_size']: got '0'",
+        "settings['gate.group_size']: got 0",
     ):
         assert part in said
     with pytest.raises(SettingsError, match="dataset: got an unknown option; accepted: items"):
@@ -407,8 +407,8 @@ def test_cancelling_stops_the_run_so_that_it_can_be_resumed():
 
 
 def test_help_lists_every_option_of_a_call():
-    for call, options in ((tfgrpo.learn, RunOptions), (tfgrpo.plan, RunOptions), (tfgrpo.select, SelectOptions)):
+    for call, options in ((tfgrpo.learn, RUN_KEYWORDS), (tfgrpo.plan, RUN_KEYWORDS), (tfgrpo.select, SELECT_KEYWORDS)):
         parameters = inspect.signature(call).parameters
-        assert parameters.keys() >= options.__annotations__.keys()
+        assert parameters.keys() >= options.keys()
         assert all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    assert "group_size: 'int'" in pydoc.render_doc(tfgrpo.alearn)
+    assert "group_size: int" in pydoc.render_doc(tfgrpo.alearn)

@@ -1,3 +1,3 @@
 """The sub-commands of ``tfgrpo``, imported when they are called."""
 
-__all__ = ["options"]
+__all__ = ["options", "table"]

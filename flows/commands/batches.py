@@ -5,14 +5,13 @@ Writes a new file, or one that it wrote before; never a record of a run.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from tfgrpo.flows.commands.options import run_of
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.stores.batch.lines import read_groups
@@ -46,26 +45,37 @@ class _Source(NamedTuple):
     """Limits that the run sets."""
 
 
-def export(options: argparse.Namespace, console: Console) -> int:
+def export(
+    *,
+    run: str,
+    to: Target | None,
+    file: str | None,
+    prompt: Literal["as-sent", "bare"],
+    degenerate: Literal["drop", "flag"] | None,
+    phase: Literal["train", "eval", "all"],
+    place: Place,
+    console: Console,
+    **limits: float | None,
+) -> int:
     """Write the export and its report; exit code 1 when there is nothing to write."""
-    if options.to is None:
+    if to is None:
         raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
-    limits = _limits(options)
-    source = _source(options, console)
+    wanted_limits = _limits(to, limits)
+    source = _source(run, place, console, bare=prompt == "bare")
     wanted = ExportOptions(
-        target=options.to,
-        prompt=options.prompt,
-        degenerate=options.degenerate or ("flag" if options.to == "jsonl" else "drop"),
-        phase=options.phase,
-        **limits,
+        target=to,
+        prompt=prompt,
+        degenerate=degenerate or ("flag" if to == "jsonl" else "drop"),
+        phase=phase,
+        **wanted_limits,
         **source.limits,
     )
     ending = "groups" if wanted.target == "jsonl" else wanted.target
-    path = Path(options.file) if options.file else source.export_path(f"{source.name}-{ending}.jsonl")
+    path = Path(file) if file else source.export_path(f"{source.name}-{ending}.jsonl")
     if path.suffix == _PARQUET and wanted.target != "verl":
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
-    if path.resolve() == Path(options.run).resolve():
-        raise SettingsError.one("--file", options.file, "a file other than the one that is read")
+    if path.resolve() == Path(run).resolve():
+        raise SettingsError.one("--file", str(path), "a file other than the one that is read")
     accepted = "one with our report beside it; or remove that one first"
     check_output_file(path, lambda old: report_path(old).is_file(), accepted)
     report = ExportReport(source.name, wanted, notes=list(source.notes))
@@ -74,25 +84,25 @@ def export(options: argparse.Namespace, console: Console) -> int:
     return 0 if report.file else 1
 
 
-def _limits(options: argparse.Namespace) -> dict[str, Any]:
+def _limits(target: Target, limits: Mapping[str, float | None]) -> dict[str, Any]:
     """Return the options that only some targets take. Raise ``SettingsError`` for those that this one does not take."""
-    limits = {name: value for name in _TAKEN_BY if (value := getattr(options, name)) is not None}
+    asked = {name: value for name, value in limits.items() if value is not None}
     if problems := [
-        Problem(f"--{name.replace('_', '-')}", f"it with {options.to}", f"{' or '.join(_TAKEN_BY[name])} only")
-        for name in limits
-        if options.to not in _TAKEN_BY[name]
+        Problem(f"--{name.replace('_', '-')}", f"it with {target}", f"{' or '.join(_TAKEN_BY[name])} only")
+        for name in asked
+        if target not in _TAKEN_BY[name]
     ]:
         raise SettingsError(problems)
-    return limits
+    return asked
 
 
-def _source(options: argparse.Namespace, console: Console) -> _Source:
-    path = Path(options.run)
+def _source(name: str, place: Place, console: Console, *, bare: bool) -> _Source:
+    path = Path(name)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
-            raise SettingsError.one("RUN", options.run, "a .jsonl file of groups")
+            raise SettingsError.one("RUN", name, "a .jsonl file of groups")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
-    run = run_of(options, console)
+    run = place.run(name, console)
     facts = facts_of_run(run)
     notes = []
     if facts.status != "finished":
@@ -103,7 +113,7 @@ def _source(options: argparse.Namespace, console: Console) -> _Source:
         notes.append(f"{facts.actor} made its own prompts: `as-sent` is what it was given, not what it sent")
     return _Source(
         facts.run_id,
-        lambda omitted: groups_of_run(run, facts, omitted, bare=options.prompt == "bare"),
+        lambda omitted: groups_of_run(run, facts, omitted, bare=bare),
         TaskPaths(run.root.parent.parent).export,
         tuple(notes),
         {"min_spread": facts.min_spread},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -13,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfgrpo.flows.commands.options import asked_settings, token_of, with_used_task
+from tfgrpo.flows.commands.options import token_of, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.served import ServedLessons
+from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.listening import bound_socket, ending_signals
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.pipelines.settings.model import ModelSettings
@@ -46,43 +46,57 @@ class _Checked(NamedTuple):
     model: ModelSettings
     endpoint: Endpoint
     token: str | None
+    held_out: float
+    concurrency: int
+    kept: tuple[Path, int] | None
+    """File for the traffic, and its largest size in MiB."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def gateway(  # noqa: PLR0913 - its options
+    *,
+    pipeline: str | None,
+    host: str,
+    port: int,
+    token_env: str | None,
+    held_out: float,
+    keep: str | None,
+    keep_mb: int,
+    concurrency: int,
+    settings: Mapping[str, str],
+    console: Console,
+    checks: ProblemCollector,
+) -> None:
     """Check everything, then serve until interrupted."""
-    checked = _checked(options, os.environ)
-    asyncio.run(_serve(options, checked, console))
-
-
-def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> _Checked:
-    """Return what is served. Raise ``ConfigError`` with every problem."""
-    settings = with_used_task(
-        FlowRequest(settings=dict(asked_settings(options)), pipeline=options.pipeline).resolved(env)
-    )
-    model = settings.model.of("actor")
-    problems: list[Problem] = list(options.out_of_bounds)
-    token = token_of(options, env, problems)
-    if options.token_env is None and not is_loopback(options.host):
-        given = f"{options.host}, which other machines can reach, without --token-env"
+    served = checks.run(_served, pipeline, settings)
+    tokens = checks.run(token_of, token_env, os.environ)
+    if token_env is None and not is_loopback(host):
+        given = f"{host}, which other machines can reach, without --token-env"
         accepted = "--token-env NAME beside it, the token that clients send as their key"
-        problems.append(Problem("--host", given, accepted))
+        checks.refuse([Problem("--host", given, accepted)])
+    checks.raise_problems()
+    used, model, base_url = served[0]
+    # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
+    key = read_api_key(model) if tokens[0] is not None else None
+    kept = None if keep is None else (Path(keep), keep_mb)
+    checked = _Checked(used, model, endpoint_of(model, base_url, key), tokens[0], held_out, concurrency, kept)
+    asyncio.run(_serve(host, port, checked, console))
+
+
+def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, ModelSettings, str]:
+    """Return the settings, the model, and the address of its endpoint. Raise ``ConfigError``."""
+    settings = with_used_task(FlowRequest(settings=dict(asked), pipeline=pipeline).resolved(os.environ))
+    model = settings.model.of("actor")
     if model.base_url is None:
         accepted = "the address of the endpoint, such as https://api.openai.com/v1"
-        problems.append(Problem("--base-url", "nothing", accepted))
-    if problems or model.base_url is None:
-        raise SettingsError(problems)
-    # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
-    key = read_api_key(model) if token is not None else None
-    return _Checked(settings, model, endpoint_of(model, model.base_url, key), token)
+        raise SettingsError.one("--base-url", "nothing", accepted)
+    return settings, model, model.base_url
 
 
-async def _serve(options: argparse.Namespace, checked: _Checked, console: Console) -> None:
-    settings, gateway, say = checked.settings, checked.settings.actor.gateway, partial(console.say, wrap=False)
+async def _serve(host: str, port: int, checked: _Checked, console: Console) -> None:
+    settings, names, say = checked.settings, checked.settings.actor.gateway, partial(console.say, wrap=False)
     telemetry = configure(
         TelemetryOptions(
-            service_version=installed_version(),
-            task_id=settings.task_id,
-            content=settings.telemetry.content,
+            service_version=installed_version(), task_id=settings.task_id, content=settings.telemetry.content
         ),
         os.environ,
     )
@@ -100,19 +114,19 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
     )
     try:
         async with AsyncExitStack() as stack:
-            client = _client(checked, options.concurrency)
+            client = _client(checked)
             stack.push_async_callback(client.aclose)
             traffic = Traffic(
                 settings.task_id,
                 lessons.block,
                 telemetry,
-                held_out=options.held_out,
-                models=gateway.models,
-                auxiliary=gateway.auxiliary,
+                held_out=checked.held_out,
+                models=names.models,
+                auxiliary=names.auxiliary,
                 max_tokens=checked.model.max_tokens,
-                kept=None if options.keep is None else _kept(Path(options.keep), options.keep_mb, report),
+                kept=None if checked.kept is None else _kept(*checked.kept, report),
             )
-            listening = bound_socket(options.host, options.port)
+            listening = bound_socket(host, port)
             stack.callback(listening.close)
             server = LiveServer(client, traffic, lessons.facts, checked.token)
             stack.push_async_callback(server.aclose)
@@ -120,7 +134,7 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
             for number in ending_signals():
                 # Not the loop's own handlers: those would take the wakeup descriptor of the second signal.
                 signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-            _welcome(url, options, checked, lessons, console)
+            _welcome(url, checked, lessons, console)
             await stop.wait()
             report("stopping; calls in flight may end")
         report("stopped")
@@ -129,12 +143,12 @@ async def _serve(options: argparse.Namespace, checked: _Checked, console: Consol
             say(lost)
 
 
-def _client(checked: _Checked, concurrency: int) -> ChatClient:
+def _client(checked: _Checked) -> ChatClient:
     base_url = checked.endpoint.base_url
     return ChatClient(
         checked.endpoint,
-        open_transport(concurrency=concurrency),
-        concurrency=concurrency,
+        open_transport(concurrency=checked.concurrency),
+        concurrency=checked.concurrency,
         ledger=Ledger(Budget()),  # counts only: there is no budget here
         prices=PriceList(checked.model.prices, None if is_local(base_url) else base_url),
         retry=RetryPolicy(),
@@ -150,9 +164,7 @@ def _kept(path: Path, megabytes: int, say: Callable[[str], None]) -> KeptItems:
         raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
 
 
-def _welcome(
-    url: str, options: argparse.Namespace, checked: _Checked, lessons: ServedLessons, console: Console
-) -> None:
+def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Console) -> None:
     found = lessons.facts()
     facts: dict[str, Any] = {
         "status": "serving",
@@ -160,7 +172,7 @@ def _welcome(
         "anthropic_base_url": url,
         "endpoint": checked.endpoint.display_url,
         "task_id": checked.settings.task_id,
-        "held_out": options.held_out,
+        "held_out": checked.held_out,
         "token": checked.token is not None,
         **found,
     }
@@ -171,6 +183,6 @@ def _welcome(
         f"  OPENAI_BASE_URL={url}/v1",
         f"  ANTHROPIC_BASE_URL={url}",
         f"  key of clients: {key}; {url}/meta shows what is served",
-        f"  lessons in force: {in_force}; held out: {options.held_out:.0%} of conversations",
+        f"  lessons in force: {in_force}; held out: {checked.held_out:.0%} of conversations",
     ]
     console.answer(facts, "\n".join(lines))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -58,12 +57,24 @@ class _Asked(NamedTuple):
     """What else could have been chosen, a line each."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def init(
+    *,
+    data: str | None,
+    base_url: str | None,
+    model: str | None,
+    pipeline: str,
+    yes: bool,
+    force: bool,
+    console: Console,
+    **chosen: str | None,
+) -> None:
     """Ask, check, write. Raise ``ConfigError`` with every problem, and write nothing then."""
-    target, force = Path(options.pipeline), bool(options.force)
+    target = Path(pipeline)
     replaced = "an existing one with --force"
     check_output_file(target, lambda _: force, replaced, option="--pipeline", endings=(".yaml", ".yml"))
-    asked = _asked(options, console)
+    asks = sys.stdin is not None and sys.stdin.isatty() and not yes and not console.as_json
+    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
+    asked = _asked(data, base_url, model, chosen, ask)
     columns: dict[str, str | None] = {name: getattr(asked.fields, name) for name in ("id", "prompt", "answer")}
     if not asked.dataset.answers:
         columns["answer"] = None
@@ -77,8 +88,8 @@ def execute(options: argparse.Namespace, console: Console) -> None:
     facts, text = _checked(target, _text(asked), console)
     replace_text(target, _text(asked))
     console.say(f"{target} written", wrap=False)
-    pipeline = f"--pipeline {shlex.quote(str(target))}"
-    after = [f"tfgrpo doctor {pipeline} --ping", f"tfgrpo run {pipeline}"]
+    written = f"--pipeline {shlex.quote(str(target))}"
+    after = [f"tfgrpo doctor {written} --ping", f"tfgrpo run {written}"]
     lines = [text, "", "next, one token to the endpoint, then the first night:", *(f"  {command}" for command in after)]
     console.answer({**facts, "file": str(target), "columns": columns, "next": after}, "\n".join(lines))
 
@@ -89,20 +100,20 @@ def _checked(target: Path, text: str, console: Console) -> tuple[dict[str, Any],
         draft = Path(folder) / target.name
         draft.write_text(text, encoding="utf-8")
         try:
-            return diagnosis(argparse.Namespace(pipeline=str(draft), assignments=[], ping=False), console)
+            return diagnosis(str(draft), {}, console)
         except ConfigError as error:
             named = [replace(each, source=each.source.replace(str(draft), str(target))) for each in error.problems]
             raise type(error)(named) from None
 
 
-def _asked(options: argparse.Namespace, console: Console) -> _Asked:
-    asks = sys.stdin is not None and sys.stdin.isatty() and not options.yes and not console.as_json
-    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
-    data: str = options.data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
+def _asked(
+    data: str | None, base_url: str | None, model: str | None, chosen: Mapping[str, str | None], ask: Callable[..., str]
+) -> _Asked:
+    data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
     # Before the next question: a wrong path shows at once.
-    columns = _columns(options, data, ask) if data else Columns({})
-    base_url: str = options.base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
-    model: str = options.model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
+    columns = _columns(chosen, data, ask) if data else Columns({})
+    base_url = base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
+    model = model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
         "DATA": (data, "the path of a dataset"),
         "--base-url": (base_url, "the address of the endpoint"),
@@ -115,7 +126,7 @@ def _asked(options: argparse.Namespace, console: Console) -> _Asked:
         checked_address(base_url)
     except ValueError as error:
         raise SettingsError.one("--base-url", "text that is no address", str(error)) from None
-    fields, dataset, rewards = _read(data, columns, options.id)
+    fields, dataset, rewards = _read(data, columns, chosen["id"])
     learn = len(split_items(dataset.items, _HELD_OUT).learn)
     notes = columns.notes if rewards.entries[0].name in ("gt", "judge") else ()
     if columns.options and fields.prompt != columns.prompt_with_options():
@@ -130,14 +141,13 @@ def _answer(console: Console, question: str, known: str = "") -> str:
     return sys.stdin.readline().strip() or known
 
 
-def _columns(options: argparse.Namespace, data: str, ask: Callable[[str], str]) -> Columns:
+def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> Columns:
     """Return the columns of the fields: as the options say, else by their names. Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
         raise DatasetError.one(data, "traces", _ACCEPTED)
     if not columns:
         raise DatasetError.one(data, "no names of columns in its first line", "a header, or items as JSON objects")
-    chosen = {field: getattr(options, field) for field in ("id", "prompt", "answer")}
     for field, text in chosen.items():
         if text is not None and not _is_known(text, columns):
             raise SettingsError.one(

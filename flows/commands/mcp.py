@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfgrpo.flows.commands.options import asked_settings, with_used_task
+from tfgrpo.flows.commands.options import with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.settings.layers import resolve_settings
@@ -16,15 +16,15 @@ from tfgrpo.stores.experiences.decisions import in_force, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def mcp(settings: Mapping[str, str], console: Console) -> None:
     """Serve until standard input ends. Raise ``SettingsError`` for bad settings, and without the package mcp."""
-    settings = with_used_task(resolve_settings(cli=asked_settings(options), env=os.environ))
+    used = with_used_task(resolve_settings(cli=settings, env=os.environ))
     if find_spec("mcp") is None:
         raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
 
-    paths = TaskPaths.of(settings.out, settings.task_id)
-    packs_root = Path(settings.packs_root) if settings.packs_root else None
+    paths = TaskPaths.of(used.out, used.task_id)
+    packs_root = Path(used.packs_root) if used.packs_root else None
     server = MCPServer("tfgrpo")
 
     def say(text: str) -> None:
@@ -36,6 +36,6 @@ def execute(options: argparse.Namespace, console: Console) -> None:
         simulated = decision is not None and decision.simulated
         return ServedLessons(paths, packs_root, say, simulated=simulated).block() or "There are no lessons yet."
 
-    say(f"the lessons of task {settings.task_id}")
+    say(f"the lessons of task {used.task_id}")
     server.add_tool(lessons, structured_output=False)
     server.run()

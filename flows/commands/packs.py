@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_library
-from tfgrpo.flows.commands.options import packs_root_of
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.inject import render_pack
@@ -17,29 +16,29 @@ from tfgrpo.stores.errors import PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 
 
-def stamp(options: argparse.Namespace, console: Console) -> None:
+def stamp(pack: str, packs_root: Path | None, console: Console) -> None:
     """Stamp a pack after editing it."""
-    root, name = _root(options), _pack_of(options)
-    directory = Path(name) if Path(name).is_dir() else root / name
+    root = packs_root or SHIPPED_ROOT
+    directory = Path(pack) if Path(pack).is_dir() else root / pack
     if not directory.is_dir():
-        raise PackError.one("PACK", repr(name), f"a directory, or one of {', '.join(known_packs(root))}")
+        raise PackError.one("PACK", repr(pack), f"a directory, or one of {', '.join(known_packs(root))}")
     manifest = stamp_pack(directory, utc_now)
     console.answer({"pack": manifest.id, "stamp": manifest.stamp}, f"{manifest.id}: stamped {manifest.stamp}")
 
 
-def verify(options: argparse.Namespace, console: Console) -> None:
+def verify(pack: str | None, packs_root: Path | None, console: Console) -> None:
     """Check one pack, or all. Raise ``PackError`` when one does not verify."""
-    root = _root(options)
+    root = packs_root or SHIPPED_ROOT
     stamps: dict[str, str] = {}
     problems: list[Problem] = []
-    for each in [options.pack] if options.pack else known_packs(root):
+    for each in [pack] if pack else known_packs(root):
         try:
-            pack = load_prompt_pack(each, root)
-            stamps[pack.manifest.id] = pack.manifest.stamp
+            manifest = load_prompt_pack(each, root).manifest
+            stamps[manifest.id] = manifest.stamp
         except PackError as error:
             problems.extend(error.problems)
     if stamps and not (problems and console.as_json):
-        lines = (f"{pack}: verifies, stamp {stamp[:12]}" for pack, stamp in stamps.items())
+        lines = (f"{name}: verifies, stamp {stamp[:12]}" for name, stamp in stamps.items())
         console.answer({"ok": True, "packs": stamps}, "\n".join(lines))
     if problems:
         raise PackError(problems)
@@ -47,27 +46,14 @@ def verify(options: argparse.Namespace, console: Console) -> None:
         raise PackError.one("--packs-root", str(root), "a directory with packs in it")
 
 
-def render(options: argparse.Namespace, console: Console) -> None:
+def render(pack: str, packs_root: Path | None, place: Place, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes its lessons in force."""
-    root, name = _root(options), _pack_of(options)
-    if options.out is not None and options.task_id is None:
+    if place.out is not None and place.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
-    pack = load_prompt_pack(name, root)
+    loaded = load_prompt_pack(pack, packs_root or SHIPPED_ROOT)
     lessons: list[ExperienceRecord] = []
-    if options.task_id is not None:
-        library = shown_library(open_experiences(options, console), console)
-        lessons = short_enough(library.entries, pack)
-    text = render_pack(pack, lessons)
-    console.answer({"pack": pack.manifest.id, "text": text}, text)
-
-
-def _root(options: argparse.Namespace) -> Path:
-    return packs_root_of(options) or SHIPPED_ROOT
-
-
-def _pack_of(options: argparse.Namespace) -> str:
-    if options.pack is None:
-        accepted = f"one of {', '.join(known_packs(_root(options))) or 'none'}"
-        raise SettingsError.one(f"tfgrpo packs {options.action}", "no PACK", accepted)
-    name: str = options.pack
-    return name
+    if place.task_id is not None:
+        library = shown_library(open_experiences(place, packs_root, console), console)
+        lessons = short_enough(library.entries, loaded)
+    text = render_pack(loaded, lessons)
+    console.answer({"pack": loaded.manifest.id, "text": text}, text)

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfgrpo.flows.commands.options import asked_settings, prepared_run
+from tfgrpo.flows.commands.options import prepared_run
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.pipelines.settings.layers import describe, resolve_settings
@@ -25,11 +25,9 @@ _TIMEOUT_S = 60.0
 """Time for a server to answer; one that starts for the first time needs a dozen seconds."""
 
 
-def config(options: argparse.Namespace, console: Console) -> None:
+def config(pipeline: str, settings: Mapping[str, str], console: Console) -> None:
     """Show every setting, its value, and where the value came from."""
-    resolved = resolve_settings(
-        cli=asked_settings(options), env=os.environ, pipeline_path=find_pipeline(options.pipeline)
-    )
+    resolved = resolve_settings(cli=settings, env=os.environ, pipeline_path=find_pipeline(pipeline))
     rows = describe(resolved)
     if console.as_json:
         console.result({key: {"value": value, "source": source} for key, value, source in rows})
@@ -37,33 +35,35 @@ def config(options: argparse.Namespace, console: Console) -> None:
         console.table(("setting", "value", "source"), rows)
 
 
-def estimate(options: argparse.Namespace, console: Console) -> None:
+def estimate(pipeline: str, settings: Mapping[str, str], console: Console) -> None:
     """Forecast the calls, tokens and money of a run; no request is sent to the endpoint."""
-    forecast = prepared_run(options, preflight=False).plan.forecast
+    forecast = prepared_run(pipeline, settings, preflight=False).plan.forecast
     text = str(forecast) if forecast.gain is None else f"{forecast}\n{forecast.gain}"
     console.answer(dataclasses.asdict(forecast), text)
 
 
-def doctor(options: argparse.Namespace, console: Console) -> None:
+def doctor(pipeline: str, settings: Mapping[str, str], console: Console, *, ping: bool) -> None:
     """Check what a run checks before it spends anything, and try an agent that uses the gateway on the simulated model.
 
     Raise ``ConfigError`` with every problem.
     """
-    console.answer(*diagnosis(options, console))
+    console.answer(*diagnosis(pipeline, settings, console, ping=ping))
 
 
-def diagnosis(options: argparse.Namespace, console: Console) -> tuple[dict[str, Any], str]:
+def diagnosis(
+    pipeline: str, settings: Mapping[str, str], console: Console, *, ping: bool = False
+) -> tuple[dict[str, Any], str]:
     """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError`` with every problem."""
     # `config` does without what a run consists of, which takes half of a second to import.
     from tfgrpo.flows.console.figures import held_out, price_line  # noqa: PLC0415
     from tfgrpo.flows.run.lessons import starting_library  # noqa: PLC0415
     from tfgrpo.flows.run.trial import try_agent  # noqa: PLC0415
 
-    prepared = prepared_run(options)
+    prepared = prepared_run(pipeline, settings)
     check_prefect_home(os.environ)
     plan = prepared.plan
     trial = try_agent(plan)
-    pinged, spent = _pinged(plan, console) if options.ping else ((), "nothing was spent")
+    pinged, spent = _pinged(plan, console) if ping else ((), "nothing was spent")
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",
         "model": ", ".join(plan.models.in_use),
@@ -104,7 +104,7 @@ def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
     return found.answers or ("the SIMULATED model is in process: nothing was asked",), f"{found.cost} was spent"
 
 
-def deploy(_options: argparse.Namespace, console: Console) -> None:
+def deploy(console: Console) -> None:
     """Set the server up, and print each finding as it is made."""
     with prefect_settings():  # of which Prefect refuses some when it is imported
         from tfgrpo.flows.orchestration.deploying import deploy as set_up  # noqa: PLC0415

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from tfgrpo.flows.commands.options import prepared_run
@@ -22,14 +22,21 @@ PASTED: Final = ("report", "next")
 """Lines of the morning page that are kept whole on a terminal."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def run(
+    pipeline: str,
+    settings: Mapping[str, str],
+    run_id: str | None,
+    resume: str | None,
+    replay: str | None,
+    console: Console,
+) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    return _execute(prepared_run(options), console)
+    return _execute(prepared_run(pipeline, settings, run_id=run_id, resume=resume, replay=replay), console)
 
 
-def test(options: argparse.Namespace, console: Console) -> int:
+def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:
     """Compare the lessons in force with none on the sealed items, as a run."""
-    return _execute(prepared_run(options, test=True), console)
+    return _execute(prepared_run(pipeline, settings, run_id=run_id, test=True), console)
 
 
 def _execute(prepared: Prepared, console: Console) -> int:

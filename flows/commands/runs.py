@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 
-from tfgrpo.flows.commands.options import existing_task, names_task, run_of
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of, task_named
+from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
 from tfgrpo.stores.files.layout import TaskPaths
 
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested", "result")
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def runs(place: Place, console: Console) -> None:
     """Print a row for each run, or one JSON object with all of them."""
-    out = task_named(options.task_id, options.out).root.parent
-    named = [existing_task(options, console)] if names_task(options) else []
+    out = place.task.root.parent
+    named = [place.existing(console)] if place.is_named else []
     tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
     entries = sorted(
         (entry for task in tasks for entry in runs_of(task)),
@@ -31,18 +30,18 @@ def execute(options: argparse.Namespace, console: Console) -> None:
         console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
 
 
-def report(options: argparse.Namespace, console: Console) -> None:
+def report(run: str, place: Place, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
-    run = run_of(options, console)
+    paths = place.run(run, console)
     # Templates and charts, for this command only.
     from tfgrpo.flows.report.morning import morning_page  # noqa: PLC0415
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
-    task = TaskPaths(run.root.parent.parent)
-    morning = morning_page(task, run)
+    task = TaskPaths(paths.root.parent.parent)
+    morning = morning_page(task, paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
-    page = str(write_report(task, run, console.say))
+    page = str(write_report(task, paths, console.say))
     console.answer({"report": page, "morning": morning.as_json()}, page)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.selection.request import SelectRequest
-from tfgrpo.flows.selection.select import Selected, select
+from tfgrpo.flows.selection.select import Selected
+from tfgrpo.flows.selection.select import select as best_of
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.selection.formats import Sound
@@ -19,17 +18,26 @@ from tfgrpo.tasks.selection.shapes import Selection, first_line
 _COLUMNS = ("", "no", "outcome", "reward", "advantage", "repairs", "temp", "seconds")
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def select(
+    *,
+    prompt: str | None,
+    item: str | None,
+    reference: str | None,
+    rewarders: Sequence[str],
+    pipeline: str | None,
+    settings: Mapping[str, str],
+    console: Console,
+) -> int:
     """Ask, choose, show."""
     request = SelectRequest(
-        prompt=_prompt(options),
-        item=options.item,
-        reference=options.reference,
-        rewarders=options.rewarders,
-        pipeline=options.pipeline,
-        settings=dict(asked_settings(options)),
+        prompt=_piped() if prompt is None and item is None else prompt,
+        item=item,
+        reference=reference,
+        rewarders=list(rewarders),
+        pipeline=pipeline,
+        settings=dict(settings),
     )
-    selected = select(request, os.environ)
+    selected = best_of(request, os.environ)
     if console.as_json:
         console.result(selected.as_json())
     show(selected, console)
@@ -88,11 +96,8 @@ def _spent(selected: Selected) -> str:
     return f"{calls}, {tokens}, {money}, {selected.selection.duration_s:.1f} s"
 
 
-def _prompt(options: argparse.Namespace) -> str | None:
-    """Return the option, else standard input; None when that is empty or a terminal."""
-    if options.prompt is not None or options.item is not None:
-        prompt: str | None = options.prompt
-        return prompt
+def _piped() -> str | None:
+    """Return the prompt on standard input; None when that is empty or a terminal."""
     if sys.stdin is None or sys.stdin.isatty():
         return None
     try:

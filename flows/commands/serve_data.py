@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
 from tfgrpo.flows.console.environment import installed_version
 from tfgrpo.pipelines.mix.config import MixConfig, load_mix_config
+from tfgrpo.pipelines.problems import ProblemCollector
 from tfgrpo.pipelines.server.app import data_app
 from tfgrpo.pipelines.server.limits import Limits
 from tfgrpo.pipelines.server.listening import ServerOptions, serve
 from tfgrpo.pipelines.server.service import DataService, JudgeOf, no_judge
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.stores.errors import ConfigError, PipelineError, Problem, SettingsError
+from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.stores.text import pluralize
 
@@ -30,29 +30,61 @@ if TYPE_CHECKING:
 _MEBIBYTE: Final = 2**20
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
-    """Check everything, then serve until interrupted."""
-    config, plan, token = _checked(options, os.environ)
-    asyncio.run(_serve(options, config, plan, token, console))
+class _Listening(NamedTuple):
+    """Where the server listens, and what it asks of its clients."""
+
+    host: str
+    port: int
+    token: str | None
+    verbose: bool
+    limits: Limits
+    grader_timeout: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines reach it without a token."""
+        return self.token is None and not is_loopback(self.host)
 
 
-def limits_of(options: argparse.Namespace) -> Limits:
-    """Return the limits of the server that the options set."""
-    return Limits(
-        max_batch=options.max_batch,
-        max_body=int(options.max_body_mb * _MEBIBYTE),
-        concurrency=options.concurrency,
-        max_held=int(options.max_held_mb * _MEBIBYTE),
-        queue=options.queue,
-        max_lost_share=options.max_lost_share if options.on_failure == "refuse" else 1.0,
-    )
-
-
-async def _serve(
-    options: argparse.Namespace, config: MixConfig, plan: BasePlan | None, token: str | None, console: Console
+def serve_data(  # noqa: PLR0913 - its options
+    *,
+    config: str,
+    host: str,
+    port: int,
+    verbose: bool,
+    token_env: str | None,
+    max_batch: int,
+    max_body_mb: float,
+    concurrency: int,
+    max_held_mb: float,
+    queue: int,
+    grader_timeout: float,
+    pipeline: str | None,
+    on_failure: str,
+    max_lost_share: float,
+    console: Console,
+    checks: ProblemCollector,
 ) -> None:
+    """Check everything, then serve until interrupted."""
+    tokens = checks.run(token_of, token_env, os.environ)
+    mixes = checks.run(_loaded, config)
+    plans = checks.run(_judging, mixes[0], pipeline, os.environ) if mixes else []
+    checks.raise_problems()
+    limits = Limits(
+        max_batch=max_batch,
+        max_body=int(max_body_mb * _MEBIBYTE),
+        concurrency=concurrency,
+        max_held=int(max_held_mb * _MEBIBYTE),
+        queue=queue,
+        max_lost_share=max_lost_share if on_failure == "refuse" else 1.0,
+    )
+    listening = _Listening(host, port, tokens[0], verbose, limits, grader_timeout)
+    asyncio.run(_serve(listening, mixes[0], plans[0], console))
+
+
+async def _serve(listening: _Listening, config: MixConfig, plan: BasePlan | None, console: Console) -> None:
     if plan is None:
-        await _serve_mix(options, config, token, console)
+        await _serve_mix(listening, config, console)
         return
     from tfgrpo.flows.console.figures import spending  # noqa: PLC0415 - what asks models is for judges only
     from tfgrpo.flows.run.judging import judge_of, open_judges  # noqa: PLC0415 - as above
@@ -64,16 +96,14 @@ async def _serve(
         limit = ", ".join(f"budget.{name} {cap:g}" for name, cap in caps.items()) or "no limit: set budget.max_usd"
         simulated = " (SIMULATED)" if plan.simulated else ""
         console.say(f"judges ask {', '.join(plan.models.judges) or plan.models.name}{simulated}, within {limit}")
-        await _serve_mix(options, config, token, console, judge_of(runtime))
+        await _serve_mix(listening, config, console, judge_of(runtime))
         spent = runtime.ledger.totals()
         console.say(f"judging took {pluralize(spent.calls, 'call')}, {spending(spent)}{simulated}")
 
 
-async def _serve_mix(
-    options: argparse.Namespace, config: MixConfig, token: str | None, console: Console, judge_of: JudgeOf = no_judge
-) -> None:
+async def _serve_mix(listening: _Listening, config: MixConfig, console: Console, judge_of: JudgeOf = no_judge) -> None:
     telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
-    runner = ScoreRunner(timeout_s=options.grader_timeout)
+    runner = ScoreRunner(timeout_s=listening.grader_timeout)
     runner.warm(each.graders for each in config.datasets.values())
     service = DataService(config, runner, judge_of)
     say = partial(console.say, wrap=False)
@@ -81,18 +111,18 @@ async def _serve_mix(
         say(f"warning: {warning}")
     app = data_app(
         service,
-        limits=limits_of(options),
+        limits=listening.limits,
         telemetry=telemetry,
         say=say,
         version=installed_version(),
-        token=token,
-        local_only=token is None and is_loopback(options.host),
-        verbose=options.verbose,
+        token=listening.token,
+        local_only=listening.token is None and is_loopback(listening.host),
+        verbose=listening.verbose,
     )
     try:
         manner = ServerOptions(on_signal=leave_lost_terminal)  # else what graders print in their last seconds raises
-        ready = partial(_welcome, options=options, config=config, token=token, console=console)
-        await serve(app, options.host, options.port, ready, manner)
+        ready = partial(_welcome, listening=listening, config=config, console=console)
+        await serve(app, listening.host, listening.port, ready, manner)
         say("[dataserver] stopped")
     finally:
         runner.close()
@@ -101,20 +131,12 @@ async def _serve_mix(
             console.say(lost)
 
 
-def _checked(options: argparse.Namespace, env: Mapping[str, str]) -> tuple[MixConfig, BasePlan | None, str | None]:
-    """Return the mix, the plan of its judges, and the token. Raise one ``ConfigError`` with the problems of all."""
-    problems: list[Problem] = options.out_of_bounds
-    token = token_of(options, env, problems)
-    try:
-        config = load_mix_config(Path(options.config))
-        if empty := [*config.undrawable()]:
-            raise PipelineError(empty)
-        plan = _judging(config, options.pipeline, env)
-    except ConfigError as error:
-        raise type(error)((*problems, *error.problems)) from None
-    if problems:
-        raise SettingsError(problems)
-    return config, plan, token
+def _loaded(path: str) -> MixConfig:
+    """Return the mix. Raise ``PipelineError`` also for one from which nothing can be drawn."""
+    config = load_mix_config(Path(path))
+    if empty := [*config.undrawable()]:
+        raise PipelineError(empty)
+    return config
 
 
 def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> BasePlan | None:
@@ -127,25 +149,25 @@ def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) ->
     return plan_judges(config, None if pipeline is None else RunRequest(pipeline=pipeline).resolved(env))
 
 
-def _welcome(url: str, options: argparse.Namespace, config: MixConfig, token: str | None, console: Console) -> None:
+def _welcome(url: str, listening: _Listening, config: MixConfig, console: Console) -> None:
     """Print the address of the server and what it serves."""
     for warning in config.warnings:
         console.say(f"warning: {warning}")
-    if token is None and not is_loopback(options.host):
+    if listening.is_open:
         console.say(
-            f"warning: {options.host} can be reached from other machines, and no token is asked for; see --token-env",
+            f"warning: {listening.host} can be reached from other machines, and no token is asked for; see --token-env",
             style="bold yellow",
         )
     facts = {
         "status": "serving",
         "base_url": url,
-        "token": token is not None,
+        "token": listening.token is not None,
         "total_iterations": config.total_iterations,
         "datasets": {name: len(dataset.records) for name, dataset in config.datasets.items()},
         "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
         "warnings": list(config.warnings),
     }
-    console.answer(facts, "\n".join(_lines(url, config, token)))
+    console.answer(facts, "\n".join(_lines(url, config, listening.token)))
 
 
 def _lines(url: str, config: MixConfig, token: str | None) -> Iterator[str]:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-from typing import get_args
+from typing import Any
 
 from tfgrpo.flows.console.console import Console
-from tfgrpo.pipelines.settings.model import SimulatedSettings
-from tfgrpo.stores.errors import SettingsError
-
-WORLDS = get_args(SimulatedSettings.model_fields["world"].annotation)
+from tfgrpo.pipelines.server.listening import serve
+from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def serve_simulated(*, host: str, port: int, latency: float, console: Console, **world: Any) -> None:
     """Serve until interrupted."""
-    from tfgrpo.pipelines.server.listening import serve  # noqa: PLC0415 - not for `--help`
-    from tfgrpo.tasks.models.simulated import SimulatedOptions, simulated_app  # noqa: PLC0415 - as above
-
-    if options.out_of_bounds:
-        raise SettingsError(options.out_of_bounds)
-    own = {name: getattr(options, name) for name in ("world", "seed", "api_key")}
-    app = simulated_app(SimulatedOptions(latency_s=options.latency, **own))
+    app = simulated_app(SimulatedOptions(latency_s=latency, **world))
 
     def ready(url: str) -> None:
-        facts = {"status": "serving", "simulated": True, "world": options.world, "base_url": f"{url}/v1"}
-        console.answer(facts, f"SIMULATED model, world {options.world}, at {url}/v1")
+        facts = {"status": "serving", "simulated": True, "world": world["world"], "base_url": f"{url}/v1"}
+        console.answer(facts, f"SIMULATED model, world {world['world']}, at {url}/v1")
 
-    asyncio.run(serve(app, options.host, options.port, ready))
+    asyncio.run(serve(app, host, port, ready))

@@ -1,211 +1,312 @@
-"""Read a command line with argparse, from the declaration of a command; every mistake is a ``SettingsError``.
+"""Commands, options and arguments on click: every mistake of a command line is a ``Problem``, and all are reported at once.
 
-So a mistake in an option has the same form, exit code and ``--json`` object as a mistake in a value. The value of an
-unknown option is never repeated: it may be a secret in the wrong place.
+So a mistake in an option has the same form, exit code and ``--json`` object as a mistake in a value. A value of an
+unknown option, and a word too many, are never repeated: they may be secrets in the wrong place.
 """
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import takewhile
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, Final, get_args
 
+import click
+
+from tfgrpo.pipelines.problems import ProblemCollector, shown
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.text import did_you_mean, pluralize, suggested
 
-_OPTION = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
-"""A word that argparse takes for an option, and not for a negative number or a text that starts with a dash."""
-_TYPES: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "text": str}
-_TYPE_NAMES = {"int": "a whole number", "float": "a number"}
-
-
-class Positional(NamedTuple):
-    """The positional arguments of a command: a list, or with ``at_most`` of 1 a text (None when absent)."""
-
-    dest: str
-    metavar: str
-    help: str = ""
-    at_least: int = 1
-    at_most: int | None = 1
-
-
-class Bounds(NamedTuple):
-    """The range of an option; its ends belong to it, except ``above``."""
-
-    type: str
-    least: float = -math.inf
-    most: float = math.inf
-    above: float = -math.inf
-
-    def hold(self, value: float) -> bool:
-        """Return whether a number is finite and in the range; a whole one may be too large for a float."""
-        return self.least <= value <= self.most and self.above < value < math.inf
-
-    def __str__(self) -> str:
-        least = f"above {self.above}" if math.isfinite(self.above) else f"of at least {self.least}"
-        range_ = f"from {self.least} to {self.most}" if math.isfinite(self.most) else least
-        return f"{_TYPE_NAMES[self.type]} {range_}"
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser for ``parse``, which needs no message of argparse to describe a mistake."""
-
-    def __init__(self, *, prog: str, declared: Mapping[str, Any]) -> None:
-        self.flags: dict[str, bool] = {}
-        """The options by name, those of the actions too, and whether they take a value."""
-        self.bounds: dict[str, Bounds] = {}
-        self.commands: dict[str, Parser] = {}
-        self.positional: Positional | None = None
-        super().__init__(prog=prog, description=declared["help"], allow_abbrev=False, exit_on_error=False)
-        usage, self.epilog = declared.get("usage", "[options]"), declared.get("epilog")
-        self.add_option("--json", type="flag", help="print one JSON object on stdout")
-        for name, how in {**declared.get("options", {}), **declared.get("also", {})}.items():
-            self.add_option(name, **how)
-        if "positional" in declared:
-            taken = self.positional = Positional(**declared["positional"])
-            usage = f"{taken.metavar if taken.at_least else f'[{taken.metavar}]'} {usage}"
-            super().add_argument(taken.dest, nargs="*", metavar=taken.metavar, help=taken.help)
-        if "actions" in declared:
-            taken = self.positional = Positional("action", declared.get("metavar", "ACTION"), at_most=None)
-            usage = f"{taken.metavar} {usage}"
-            self.epilog = f"`{prog} {taken.metavar} --help` lists the options of each."
-            actions = self.add_subparsers(metavar=taken.metavar, prog=prog, title=f"{taken.metavar.lower()}s")
-            for name, action in declared["actions"].items():
-                self.commands[name] = actions.add_parser(name, help=action["help"], declared=action)
-                self.flags |= self.commands[name].flags
-        self.usage = f"{prog} {usage}"
-
-    def add_argument(self, *names: str, group: argparse._ArgumentGroup | None = None, **how: Any) -> argparse.Action:
-        """Add an option as argparse does; ``group`` is the section of the help that lists it."""
-        action = group.add_argument(*names, **how) if group else super().add_argument(*names, **how)
-        self.flags.update(dict.fromkeys(names, action.nargs != 0))
-        return action
-
-    def add_option(self, name: str, **how: Any) -> None:
-        """Add an option as ``flows/commands.yaml`` declares it."""
-        kind = how.pop("type", "text")
-        bounds = {word: how.pop(word) for word in ("least", "most", "above") if word in how}
-        choices = _words(how.get("choices", ()))
-        how["help"] = how["help"].replace("{words}", ", ".join(_words(how.pop("words", ())) or choices))
-        if how.get("default") is not None:
-            how["help"] += f" [{how['default']}]"
-        if kind == "flag":
-            how["action"] = "store_true"
-        elif how.pop("repeat", False):
-            how |= {"action": "append", "default": []}
-        elif kind != "text" or choices:
-            how |= {"type": partial(_converted, name, kind, choices), "choices": choices or None}
-        action = self.add_argument(name, **how)
-        if bounds:
-            self.bounds[action.dest] = Bounds(kind, **bounds)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise ``SettingsError`` for a mistake that only argparse knows of."""
-        raise SettingsError.one(self.prog, message, f"what `{self.prog} --help` lists")
-
-
-def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line with options and positional arguments in any order. Raise ``SettingsError``.
-
-    Numbers outside of their bounds are in ``out_of_bounds``, for the command to report with what else is wrong.
-    """
-    given = [word for word in takewhile(lambda word: word != "--", arguments) if _OPTION.match(word)]
-    # First of all: argparse would take the value of an unknown option for a positional argument and repeat it.
-    if problems := list(_unknown_options(given, parser.flags)):
-        raise SettingsError(problems)
-    if parser.commands:
-        return _parse_action(parser, arguments, given)
-    try:
-        options, left = parser.parse_known_intermixed_args(arguments)
-    except argparse.ArgumentError as error:  # types, choices and unknown options never get here
-        raise SettingsError.one(str(error.argument_name), "nothing", "a value") from None
-    if parser.positional is not None:
-        dest, metavar, _, least, most = parser.positional
-        values = getattr(options, dest)
-        if len(values) < least:
-            raise SettingsError.one(metavar, "nothing", f"a value; see `{parser.prog} --help`")
-        left += values[most:] if most is not None else []
-        if most == 1:
-            setattr(options, dest, next(iter(values), None))
-    if left:
-        excess = f"{pluralize(len(left), 'word')} too many"
-        raise SettingsError.one(parser.prog, excess, f"what `{parser.prog} --help` lists")
-    options.out_of_bounds = [
-        Problem(f"--{dest.replace('_', '-')}", f"{value:g}" if bounds.type == "float" else str(value), str(bounds))
-        for dest, bounds in parser.bounds.items()
-        if (value := getattr(options, dest)) is not None and not bounds.hold(value)
-    ]
-    return options
-
-
-def _parse_action(parser: Parser, arguments: Sequence[str], given: Sequence[str]) -> argparse.Namespace:
-    index = _first_positional(arguments, parser.flags)
-    metavar = parser.positional.metavar if parser.positional else ""
-    if index is None:
-        if {"-h", "--help"} & set(given):
-            parser.parse_args(["--help"])
-        raise SettingsError.one(metavar, "nothing", ", ".join(parser.commands))
-    action = arguments[index]
-    if action not in parser.commands:
-        raise SettingsError.one(metavar, repr(action), suggested(action, parser.commands, ", ".join(parser.commands)))
-    chosen = parser.commands[action]
-    if problems := [
-        Problem(name, f"it with {action}", f"{' or '.join(takers)} only")
-        for name in (option.partition("=")[0] for option in given)
-        if name not in chosen.flags
-        and (takers := [other for other, each in parser.commands.items() if name in each.flags])
-    ]:
-        raise SettingsError(problems)
-    options = parse(chosen, [*arguments[:index], *arguments[index + 1 :]])
-    options.action = action
-    return options
-
-
-def _first_positional(arguments: Sequence[str], known: Mapping[str, bool]) -> int | None:
-    """Return the index of the first word that is neither an option nor the value of one."""
-    is_value = False
-    for index, word in enumerate(arguments):
-        if not is_value and not _OPTION.match(word):
-            return index
-        is_value = not is_value and "=" not in word and known.get(word, False)
-    return None
-
-
-def _unknown_options(given: Sequence[str], known: Mapping[str, bool]) -> Iterator[Problem]:
-    for option in given:
-        name, separator, _ = option.partition("=")
-        if name not in known:
-            options = [each for each in known if each[:2] == "--"]
-            yield Problem(name, "an unknown option", did_you_mean(name, options, listed_by="--help"))
-        elif separator and not known[name]:
-            yield Problem(name, "a value", "it without a value")
+_OPTION: Final = re.compile(r"--?[^-\s\d.][^\s=]*(?:=|$)")
+"""A word that is an option, and not a negative number or a text that starts with a dash."""
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "ignore_unknown_options": True, "allow_extra_args": True}
+_CHECKS: Final = "tfgrpo.checks"
 
 
 def named(name: str) -> Any:
-    """Import and return what ``module:name`` of a declaration names, below ``tfgrpo``."""
+    """Import and return what ``module:name`` names, below ``tfgrpo``."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"tfgrpo.{module}"), attribute)
 
 
-def _words(given: str | Sequence[str]) -> Sequence[str]:
-    """Return the words of a list, or those that it names: a tuple, a type, or a function without arguments."""
-    if not isinstance(given, str):
-        return given
-    words = named(given)
-    return get_args(words) or tuple(words() if callable(words) else words)
+class Number(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """A number in a range; its ends belong to it, except ``above``."""
+
+    def __init__(
+        self, kind: type, *, least: float = -math.inf, most: float = math.inf, above: float = -math.inf
+    ) -> None:
+        self.kind, self.least, self.most, self.above = kind, least, most, above
+        self.name = "n" if kind is int else "x"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the number; refuse text that is none, and one out of the range."""
+        with suppress(ValueError):
+            number = self.kind(value)
+            if self.least <= number <= self.most and self.above < number < math.inf:
+                return number
+        return _refused(value, param, ctx, str(self))
+
+    def __str__(self) -> str:
+        name = "a whole number" if self.kind is int else "a number"
+        if math.isfinite(self.most):
+            return f"{name} from {self.least} to {self.most}"
+        if math.isfinite(self.above):
+            return f"{name} above {self.above}"
+        return f"{name} of at least {self.least}" if math.isfinite(self.least) else name
 
 
-def _converted(name: str, kind: str, choices: Sequence[str], text: str) -> Any:
-    """Return the value of an option. ``SettingsError`` passes through argparse, which words only errors of its own."""
-    try:
-        value = _TYPES[kind](text)
-    except ValueError:
-        raise SettingsError.one(name, repr(text), _TYPE_NAMES[kind]) from None
-    if choices and value not in choices:
-        raise SettingsError.one(name, repr(text), suggested(text, choices, ", ".join(choices)))
-    return value
+class Words(click.ParamType):  # type: ignore[type-arg]
+    """One of several words: a list, or ``module:name`` of one, or of a type of literals, imported when it is needed."""
+
+    name = "word"
+
+    def __init__(self, words: Sequence[str] | str) -> None:
+        self._words = words
+
+    @cached_property
+    def words(self) -> Sequence[str]:
+        """The accepted words."""
+        known = named(self._words) if isinstance(self._words, str) else self._words
+        return get_args(known) or tuple(known)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the word; refuse any other."""
+        if value in self.words:
+            return value
+        return _refused(value, param, ctx, suggested(str(value), self.words, ", ".join(self.words)))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's
+        """Return the words for the help."""
+        return f"[{'|'.join(self.words)}]"
+
+
+def _refused(value: object, param: click.Parameter, ctx: click.Context, accepted: str) -> Any:
+    """Collect the problem of a value, and return the default: click would stop at the first."""
+    ctx.meta[_CHECKS].refuse([Problem(param.opts[0], shown(value), accepted)])
+    return param.get_default(ctx)
+
+
+class Option(click.Option):
+    """An option; ``section`` is the part of the help that lists it. Its default is shown at the end of its help."""
+
+    def __init__(self, names: Sequence[str], section: str = "Options", help: str = "", **how: Any) -> None:  # noqa: A002 - click's
+        self.section = section
+        shown = how.get("default")
+        text = help if shown is None or how.get("is_flag") or how.get("multiple") else f"{help} [{shown}]"
+        super().__init__(names, help=text, **how)
+
+
+class SettingOption(Option):
+    """The option of a setting, whose value stays text until all layers are resolved."""
+
+    def __init__(self, name: str, key: str, **how: Any) -> None:
+        self.key = key
+        super().__init__([name], **how)
+
+
+class Argument(click.Argument):
+    """An argument with a line of help."""
+
+    section = "Arguments"
+
+    def __init__(self, name: str, help: str, **how: Any) -> None:  # noqa: A002 - click's
+        super().__init__([name], **how)
+        self.text = help
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return what the help lists."""
+        return self.make_metavar(ctx), self.text
+
+
+def option(*names: str, name: str | None = None, **how: Any) -> Option:
+    """Return an option; ``name``: of the parameter that gets its value, by default that of the option."""
+    return Option([*names, *([name] if name else [])], **how)
+
+
+flag = partial(option, is_flag=True)
+argument = Argument
+
+
+class Command(click.Command):
+    """A command; the function ``where`` gets its values as keywords, and ``console``.
+
+    With ``settings``, a request, it has the options of the request's settings, or of ``only`` some. A function that takes
+    ``checks`` goes on with the problems of the options, to report them with those that it finds.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        help: str,  # noqa: A002 - click's
+        *params: click.Parameter,
+        settings: str | None = None,
+        only: Sequence[str] | None = None,
+        usage: str = "[OPTIONS]",
+        epilog: str | None = None,
+    ) -> None:
+        super().__init__(None, help=help, epilog=epilog, context_settings=_CONTEXT, options_metavar=usage)
+        self.where, self._settings, self._only = where, settings, only
+        as_json = Option(["--json"], is_flag=True, expose_value=False, help="print one JSON object on stdout")
+        self.params = [*params, as_json]
+
+    @cached_property
+    def function(self) -> Any:
+        """The function."""
+        return named(f"flows.commands.{self.where}")
+
+    @cached_property
+    def setting_options(self) -> list[click.Parameter]:
+        """The options of settings."""
+        if self._settings is None:
+            return []
+        return list(named("flows.commands.options:options_of")(named(self._settings).KEYS, self._only))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all options and arguments."""
+        return [*self.setting_options, *super().get_params(ctx)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read options and arguments in any order. Raise ``SettingsError`` for words that cannot be read."""
+        options = {name: param for param in self.get_params(ctx) for name in param.opts}
+        if problems := list(self._misplaced(ctx, args, options)):
+            raise SettingsError(problems)
+        ctx.meta[_CHECKS] = ProblemCollector()
+        try:
+            left = super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            name = error.param.make_metavar(ctx).strip("[].") if error.param else ""
+            raise SettingsError.one(name, "nothing", f"a value; see `{ctx.command_path} --help`") from None
+        if left:
+            accepted = f"what `{ctx.command_path} --help` lists"
+            raise SettingsError.one(ctx.command_path, f"{pluralize(len(left), 'word')} too many", accepted)
+        return left
+
+    def _misplaced(
+        self, ctx: click.Context, args: Sequence[str], options: Mapping[str, click.Parameter]
+    ) -> Iterator[Problem]:
+        """Yield unknown options, values of flags, and options without their value. click would stop at the first."""
+        takes_next = False
+        for place, word in enumerate(takewhile(lambda word: word != "--", args)):
+            if takes_next or not _OPTION.match(word):
+                takes_next = False
+                continue
+            name, separator, _ = word.partition("=")
+            known = options.get(name)
+            if known is None:
+                yield _unknown_option(ctx, name, options)
+            elif getattr(known, "is_flag", False):
+                if separator:
+                    yield Problem(name, "a value", "it without a value")
+            elif not separator:
+                takes_next = place + 1 < len(args) and not _OPTION.match(args[place + 1])
+                if not takes_next:
+                    yield Problem(name, "nothing", "a value")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function. Raise ``ConfigError`` with every refused value, unless it goes on with the checks itself."""
+        values = named("flows.commands.options:grouped")(ctx.params, self.setting_options)
+        checks: ProblemCollector = ctx.meta[_CHECKS]
+        if "checks" in inspect.signature(self.function).parameters:
+            return self.function(**values, console=ctx.obj, checks=checks)
+        checks.raise_problems()
+        return self.function(**values, console=ctx.obj)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of arguments and options, section by section."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _unknown_option(ctx: click.Context, name: str, options: Iterable[str]) -> Problem:
+    """Return the problem of an option that the command has not; of one that other actions have it names those."""
+    group = ctx.parent.command if ctx.parent else None
+    if isinstance(group, Commands) and group.kind == "ACTION":
+        takers = [action for action, each in group.table.items() if name in {n for p in each.params for n in p.opts}]
+        if takers:
+            return Problem(name, f"it with {ctx.info_name}", f"{' or '.join(takers)} only")
+    return _unknown(name, options)
+
+
+def _unknown(name: str, known: Iterable[str]) -> Problem:
+    options = sorted(each for each in known if each.startswith("--"))
+    return Problem(name, "an unknown option", did_you_mean(name, options, listed_by="--help"))
+
+
+class Commands(click.Group):
+    """Commands, or actions of one, by name."""
+
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 - click's
+        table: Mapping[str, Command | Commands],
+        section: str = "Actions",
+    ) -> None:
+        self.table, self.section, self.kind = table, section, section[:-1].upper()
+        epilog = f"`{name} {self.kind} --help` lists the options of each."
+        super().__init__(
+            None, {**table}, help=help, epilog=epilog, context_settings=_CONTEXT, subcommand_metavar=self.kind
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the name of a command, before or behind its options. Raise ``SettingsError`` without one."""
+        own = {name for param in self.get_params(ctx) for name in param.opts}
+        if args and _OPTION.match(args[0]) and args[0] not in own:
+            args = self._reordered(args)
+        if not args:
+            raise SettingsError.one(self.kind, "nothing", ", ".join(self.table))
+        return super().parse_args(ctx, args)
+
+    def _reordered(self, args: Sequence[str]) -> list[str]:
+        """Return the words with that of the command first: the first one that is no option and no value of one."""
+        params = [param for each in self.leaves() for param in (*each.setting_options, *each.params)]
+        known = {name: not getattr(param, "is_flag", False) for param in params for name in param.opts}
+        unknown, is_value = [], False
+        for place, word in enumerate(args):
+            name, separator, _ = word.partition("=")
+            if not is_value and _OPTION.match(word):
+                unknown += [name] * (name not in known)
+                is_value = not separator and known.get(name, True)
+            elif not is_value or (word in self.table and args[place - 1] not in known):
+                return [word, *args[:place], *args[place + 1 :]]
+            else:
+                is_value = False
+        if unknown:
+            raise SettingsError([_unknown(name, known) for name in unknown])
+        return []
+
+    def leaves(self) -> Iterator[Command]:
+        """Yield every command, those of groups too."""
+        for one in self.table.values():
+            yield from one.leaves() if isinstance(one, Commands) else (one,)
+
+    def resolve_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        args: list[str],
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first word. Raise ``SettingsError`` for an unknown one, with the closest."""
+        name, *rest = args
+        if name not in self.table:
+            raise SettingsError.one(self.kind, repr(name), suggested(name, self.table, ", ".join(self.table)))
+        return name, self.table[name], rest
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Return the names, in the order of the table."""
+        return list(self.table)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the help of the commands, whole."""
+        with formatter.section(self.section):
+            formatter.write_dl([(name, each.help or "") for name, each in self.table.items()])

@@ -7,9 +7,8 @@ follows from the flow run's: when Prefect runs it again, it resumes.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
@@ -23,8 +22,9 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
-from tfgrpo.flows.orchestration.request import FlowRequest
+from tfgrpo.flows.orchestration.request import FlowRequest, parameters_of
 from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _Request = TypeVar("_Request", bound=FlowRequest)
 _Value = TypeVar("_Value")
-_OPTION: Final = re.compile(r"(?:command line )?(?<![\w-])--(set )?([a-z][\w.-]*)")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _NoDefault(dict[str, Any]):
@@ -65,47 +65,60 @@ def deployed_run() -> FlowRun | None:
     return run if run is not None and run.deployment_id is not None else None
 
 
-def asked_of(kind: type[_Request], older: _Request | None, parameters: Mapping[str, Any]) -> _Request:
-    """The request that a flow's parameters make; ``older`` is that of deployments with one parameter, ``request``.
+def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
+    """Give a flow's function a parameter for each of these settings, in its signature and in its docstring."""
+
+    def derived(function: F) -> F:
+        signature = inspect.signature(function, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        added, lines = [], []
+        for name, type_, text in parameters_of(kind, names):
+            empty_field: Any = Optional[type_]  # type: ignore[misc,valid-type]
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            added.append(inspect.Parameter(name, keyword, default=None, annotation=empty_field))
+            default = fields_by_key()[kind.KEYS[name]].default
+            empty = "" if "None: " in text else f" Empty: the pipeline's{'' if default is None else f', or {default}'}."
+            lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
+        setattr(function, "__signature__", signature.replace(parameters=[*own[:1], *added, *own[1:]]))  # noqa: B010 - mypy knows no such attribute
+        function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), *lines, ""])
+        return function
+
+    return derived
+
+
+def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
+    """The request that a flow's parameters make, over those of its deployment.
 
     Raises ``PrefectUnavailable`` where the deployment cannot be read, because its caps would not apply.
     """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    request = kind.model_validate(
-        kind.model_validate(given).laid_over(older.model_dump(exclude_unset=True) if older else {})
-    )
-    run = deployed_run()
-    return request if run is None else kind.model_validate(request.laid_over(_parameters_of_deployment(run)))
+    request, run = _request(kind, parameters), deployed_run()
+    return request if run is None else request.laid_over(_request(kind, _parameters_of_deployment(run)))
+
+
+def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
+    return kind.model_validate({name: value for name, value in parameters.items() if value is not None})
 
 
 def _parameters_of_deployment(run: FlowRun) -> dict[str, Any]:
     try:
         with get_client(sync_client=True) as client:
-            parameters = dict(client.read_deployment(str(run.deployment_id)).parameters)
+            return dict(client.read_deployment(str(run.deployment_id)).parameters)
     except (PrefectException, httpx.HTTPError) as error:
         why = f"the deployment of this run could not be read, and its caps would not hold: {type(error).__name__}"
         raise PrefectUnavailable(why) from error
-    older = parameters.pop("request", None) or {}
-    return {name: value for name, value in (parameters | older).items() if value is not None}
 
 
 def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowRequest]) -> ConfigError:
     """Return the error with options of the command line named as the flow's parameters, or as keys of its ``settings``."""
 
-    def named(option: re.Match[str]) -> str:
-        is_key, name = option.groups()
+    def named(name: str, assigned: str | None) -> str | None:
         parameter = name.replace("-", "_")
-        if not is_key and parameter in flow.parameters.properties:
+        if assigned is None and parameter in flow.parameters.properties:
             return f"parameter {parameter}"
-        key = name if is_key else kind.KEYS.get(parameter)
-        return option[0] if key is None else f"settings {key}"
+        key = kind.KEYS.get(parameter) if assigned is None else assigned
+        return None if key is None else f"settings {key}"
 
-    def words(text: str) -> str:
-        return text if "tfgrpo " in text else _OPTION.sub(named, text)  # a command to type stays as it is
-
-    return type(error)(
-        [replace(each, source=words(each.source), accepted=words(each.accepted)) for each in error.problems]
-    )
+    return type(error)([each.spelled(named) for each in error.problems])
 
 
 def state_of(ended: RunSummary | Selected) -> State[Any]:

@@ -1,17 +1,13 @@
-"""Requests of the flows and commands: what is asked of a learning run, as fields and as settings by dotted key.
-
-Fields named like command-line options set the same settings; ``settings`` reaches every other one by its dotted key.
-"""
+"""Requests of the flows and commands: what is asked of a learning run, with the settings by dotted key."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -22,62 +18,49 @@ Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
 
 
 class FlowRequest(BaseModel):
-    """Base of the requests: fields that set a setting each, and ``settings`` for all others."""
+    """Base of the requests: settings by dotted key, or by the names of their options as keywords."""
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
     )
 
-    KEYS: ClassVar[Mapping[str, str]] = {}
-    """Dotted key of the setting behind each field that sets one."""
-    settings: dict[str, Scalar] = Field(default_factory=dict)
-    """Any other setting by its dotted key, such as ``{"tfgrpo.min_spread": 0.1}``."""
+    KEYS: ClassVar[Mapping[str, str]] = {
+        leaf.flag.removeprefix("--").replace("-", "_"): leaf.key
+        for leaf in setting_fields()
+        if leaf.flag and not leaf.key.startswith("selection.")
+    }
+    """Dotted key of the setting behind each option."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings by dotted key, such as ``{"tfgrpo.min_spread": 0.1}``; text is read as on the command line."""
     pipeline: str | None = None
     """Name of a shipped pipeline, or path of a pipeline file. None: the defaults."""
-    model: str | None = None
-    base_url: str | None = None
-    out: str | None = None
-    task_id: str | None = None
-    actor: str | None = None
-    pack: str | None = None
-    packs_root: str | None = None
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] | None = None
-    max_usd: float | None = None
-    max_tokens: int | None = None
-    max_calls: int | None = None
-    seed: int | None = None
-    dry_run: bool | None = Field(default=None, strict=False)
 
-    def options(self) -> dict[str, str]:
-        """The settings asked for, as raw text by dotted key: the uppermost layer of the settings.
-
-        Raises ``SettingsError`` where a field and ``settings`` give the same setting two values.
-        """
-        asked = {key: option_text(value) for key, value in self.settings.items()}
-        values = {name: getattr(self, name) for name in self.KEYS}
-        fields = {name: option_text(value) for name, value in values.items() if value is not None}
+    @model_validator(mode="before")
+    @classmethod
+    def _with_options(cls, values: Any) -> Any:
+        """Read keywords named like options as settings. Raise ``SettingsError`` for a setting with two values."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("settings") or {}, Mapping):
+            return values
+        named = {name: value for name, value in values.items() if name in cls.KEYS and value is not None}
+        by_key = dict(values.get("settings") or {})
         if problems := [
-            Problem(f"settings {self.KEYS[name]}", f"{asked[self.KEYS[name]]} beside {name} {text}", "one value")
-            for name, text in fields.items()
-            if asked.get(self.KEYS[name], text) != text
+            Problem(f"settings {cls.KEYS[name]}", f"{by_key[cls.KEYS[name]]} beside {name} {value}", "one value")
+            for name, value in named.items()
+            if by_key.get(cls.KEYS[name], value) != value
         ]:
             raise SettingsError(problems)
-        return asked | {self.KEYS[name]: text for name, text in fields.items()}
+        own = {name: value for name, value in values.items() if name not in cls.KEYS}
+        return {**own, "settings": by_key | {cls.KEYS[name]: value for name, value in named.items()}}
 
     def resolved(self, env: Mapping[str, str]) -> Resolved:
         """The settings: as asked for, else of the environment, the pipeline file or the defaults. Raises ``ConfigError``."""
         path = None if self.pipeline is None else find_pipeline(self.pipeline)
-        return resolve_settings(cli=self.options(), env=env, pipeline_path=path)
+        return resolve_settings(cli=self.settings, env=env, pipeline_path=path)
 
-    def laid_over(self, below: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of this request over those of another, setting by setting: what this one leaves out stays.
-
-        Where the other sets by its dotted key what this one sets by a field, the field counts.
-        """
-        given = self.model_dump(exclude_unset=True, exclude_none=True)
-        taken = {self.KEYS[name] for name in given if name in self.KEYS}
-        kept = {key: value for key, value in below.get("settings", {}).items() if key not in taken}
-        return {**below, **given, "settings": kept | self.settings}
+    def laid_over(self, below: Self) -> Self:
+        """Return this request over another, setting by setting: what this one leaves out stays."""
+        kept, given = (each.model_dump(exclude_unset=True, exclude_none=True) for each in (below, self))
+        return type(self).model_validate({**kept, **given, "settings": {**below.settings, **self.settings}})
 
 
 class Measuring(BaseModel):
@@ -93,11 +76,7 @@ class Measuring(BaseModel):
 
 
 class RunRequest(FlowRequest):
-    """A learning run as asked for. Absent fields keep what environment, pipeline file and defaults say."""
-
-    KEYS: ClassVar[Mapping[str, str]] = {
-        leaf.flag.removeprefix("--").replace("-", "_"): leaf.key for leaf in setting_fields() if leaf.flag is not None
-    }
+    """A learning run as asked for. Absent settings keep what environment, pipeline file and defaults say."""
 
     pipeline: str = "tfgrpo-learning"
     run_id: str | None = None
@@ -110,19 +89,6 @@ class RunRequest(FlowRequest):
     """Measure with the settings of the task's newest run, and learn nothing."""
     test: bool = False
     """Learn nothing: compare the lessons in force with none on the sealed items."""
-    dataset: str | None = None
-    eval_dataset: str | None = None
-    data_config: str | None = None
-    reflection_model: str | None = None
-    epochs: int | None = None
-    group_size: int | None = None
-    sample_size: int | None = None
-    batch_size: int | None = None
-    train_temp: float | None = None
-    eval_temp: float | None = None
-    concurrency: int | None = None
-    allow_zero: bool | None = Field(default=None, strict=False)
-    task_runner: Literal["threads", "dask", "ray"] | None = None
     flow_run_id: str | None = None
     """Prefect's id of the deployed flow run that asks; the run that it began before is continued."""
 
@@ -132,6 +98,8 @@ class RunRequest(FlowRequest):
         return self.replay if self.resume is None else self.resume
 
 
-def option_text(value: object) -> str:
-    """A JSON value as it is given on a command line."""
-    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)
+def parameters_of(kind: type[FlowRequest], names: Iterable[str]) -> Iterator[tuple[str, Any, str]]:
+    """Yield settings as parameters of a function: name of the option, type, and description."""
+    for name in names:
+        field = fields_by_key()[kind.KEYS[name]]
+        yield name, Literal[field.choices] if field.choices else field.type, field.help.replace("``", "`")

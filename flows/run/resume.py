@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
-from tfgrpo.pipelines.settings.fields import setting_fields
+from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ROLES
 from tfgrpo.pipelines.settings.tree import Settings
@@ -65,7 +65,7 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     asked = request.resolved(env)
     run, manifest = _find(request, asked)
     stored: dict[str, Any] = deepcopy(manifest["settings"])
-    sources = {leaf.key: "default" for leaf in setting_fields()} | dict(manifest["sources"])
+    sources = dict.fromkeys(fields_by_key(), "default") | dict(manifest["sources"])
     problems: list[Problem] = []
     wanted = asked.settings.model_dump(mode="json")
     for key, source in asked.sources.items():

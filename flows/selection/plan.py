@@ -38,7 +38,7 @@ from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock
-from tfgrpo.stores.errors import ConfigError, DatasetError, PowlError, Problem, SettingsError
+from tfgrpo.stores.errors import DatasetError, PowlError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.patterns import MemoryScope, PatternMemory
 from tfgrpo.stores.runs.selections import recorded_rounds
@@ -50,7 +50,6 @@ from tfgrpo.tasks.selection.shapes import SelectionSpec
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""
-_FLAGS: Final = {f"--set {key}": f"--{name.replace('_', '-')}" for name, key in SelectRequest.KEYS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         models=models,
         pack=pack,
         rewarders=rewarders[0],
-        warnings=(
-            *skipped,
-            *_warnings(request, settings, env, models),
-            *unread.warnings,
-        ),
+        warnings=(*skipped, *_warnings(request, settings, env, models), *unread.warnings),
         spec=spec,
         task=task,
         stage=stage,
@@ -142,15 +137,8 @@ def _memory(settings: Settings, task: TaskPaths | None, scope: MemoryScope, cloc
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:
-    """Return the settings, with the time limit of selections, and their endpoint and model unless another is named.
-
-    Problems name the option of the command.
-    """
-    try:
-        resolved = request.resolved(env)
-    except ConfigError as error:
-        problems = [replace(problem, source=_FLAGS.get(problem.source, problem.source)) for problem in error.problems]
-        raise type(error)(problems) from None
+    """Return the settings, with the time limit of selections, and their endpoint and model unless another is named."""
+    resolved = request.resolved(env)
     settings = resolved.settings
     model, selection = settings.model, settings.selection
     if not settings.dry_run and model.base_url is None:
@@ -228,8 +216,7 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
     # A selection of no task has no history to wait for: its reference counts at once.
     use = uses.get(asked, "history" if task is not None else "production")
     history = [] if task is None else recorded_rounds(task.selections, simulated=simulated)
-    thresholds = settings.selection.thresholds
-    return decide_stage(list(history), reference=_has_reference(item), use=use, thresholds=thresholds)
+    return decide_stage(list(history), reference=_has_reference(item), use=use)
 
 
 def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:

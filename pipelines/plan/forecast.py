@@ -321,7 +321,7 @@ class _Estimate:
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
         asked_about = self._contrasts * len(items)
-        room = math.ceil(self._learning.reflection_chars / _BYTES_PER_TOKEN_LOW)
+        room = math.ceil(self._learning.REFLECTION_CHARS / _BYTES_PER_TOKEN_LOW)
         whole = 2 * (self._reply + _MESSAGE_TOKENS)
         # Results of tools, and what an agent of one's own returns, may be of any length.
         attempts = min(whole, room) if self._chat else room
@@ -329,7 +329,7 @@ class _Estimate:
         asked = self._contrasts * _tokens(item.prompt + item.answer for item in items).high
         prompts = asked_about * (self._templates["reflect"] + attempts + beside) + asked
         # The two attempts contrasted are condensed where they may not fit.
-        long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.reflection_chars
+        long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.REFLECTION_CHARS
         digests = 2 * asked_about if long else 0
         condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * asked * (digests > 0), texts=0)
         return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
@@ -337,17 +337,17 @@ class _Estimate:
     def _curation(self, groups: int) -> _Use:
         """Return the use of curating one batch, and of asking what recurs in its causes."""
         size = self._model.curation_size
-        proposals = min(MAX_PROPOSALS, groups * self._learning.lessons_per_group)
+        proposals = min(MAX_PROPOSALS, groups * self._learning.LESSONS_PER_GROUP)
         replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)
         known = _MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
         shown = self._templates["curate"] + known + (each + _MOST_REJECTED) * self._lesson
         causes = self._templates["reflect"] + groups * self._contrasts * _CAUSE_TOKENS
         curated = self._answered(replies, replies * shown, texts=each)
-        return curated + self._answered(1, causes, texts=self._learning.lessons_per_group)
+        return curated + self._answered(1, causes, texts=self._learning.LESSONS_PER_GROUP)
 
     def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
         """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""
-        repairs = self._learning.max_repairs
+        repairs = self._learning.MAX_REPAIRS
         replies = repairs * (repairs + 1) // 2 * self._learned
         repaired = repairs * self._templates["repair"] + replies
         shortened = texts * (self._templates["shorten"] + 2 * self._lesson)

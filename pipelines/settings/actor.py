@@ -28,8 +28,6 @@ class LimitSettings(Section):
     """Seconds of processor time."""
     memory_mb: int | None = Field(default=8_192, ge=1)
     """Megabytes of data in memory."""
-    processes: int | None = Field(default=None, ge=1)
-    """Processes and threads of the user, all others included, above which no more can be started. Not held for root."""
     output_mb: int = Field(default=16, ge=1, le=1_024)
     """Megabytes of output, of an answer file, of changes or of an HTTP reply, above which the attempt fails."""
 

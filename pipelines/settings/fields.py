@@ -39,6 +39,7 @@ _BOUNDS = {
     "maximum": "of at most {}",
     "exclusiveMaximum": "below {}",
 }
+_OF_ROLES = tuple(f"model.{role}." for role in ROLES)
 _HIDDEN = "a value that is not shown"
 _NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
@@ -66,7 +67,7 @@ class SettingField:
 
     @property
     def of_role(self) -> bool:
-        """Whether it is what a role may have of its own, in place of the field of ``model``."""
+        """Whether it is what a role may have in place of the field of ``model``, which declares it."""
         section, _, role = self.key.rpartition(".")[0].partition(".")
         return section == "model" and role in ROLES
 
@@ -84,14 +85,14 @@ class InvalidValue(NamedTuple):
 
 @cache
 def setting_fields() -> tuple[SettingField, ...]:
-    """Return every setting field, in the order of the classes."""
-    return tuple(_walk(_settings_schema(), ""))
+    """Return every setting field that is declared, in the order of the classes."""
+    return tuple(field for field in fields_by_key().values() if field.flag or not field.of_role)
 
 
 @cache
 def fields_by_key() -> dict[str, SettingField]:
-    """Return the setting fields by dotted key."""
-    return {field.key: field for field in setting_fields()}
+    """Return the setting fields by dotted key, those of ``model`` for each role, too."""
+    return {field.key: field for field in _walk(_settings_schema(), "")}
 
 
 @cache
@@ -141,6 +142,11 @@ def _settings_schema() -> JsonSchema:
     return Settings.model_json_schema()
 
 
+def _properties(section: str) -> Mapping[str, JsonSchema]:
+    properties: Mapping[str, JsonSchema] = _expanded(_settings_schema()["properties"][section])["properties"]
+    return properties
+
+
 def _expanded(schema: JsonSchema) -> JsonSchema:
     """Return a schema with its reference followed and without ``null`` among its types."""
     for each in schema.get("anyOf", ()):
@@ -166,10 +172,11 @@ def _walk(section: JsonSchema, prefix: str) -> Iterator[SettingField]:
         if "properties" in below:
             yield from _walk(below, f"{prefix}{name}.")
         else:
+            inherited = prefix in _OF_ROLES and schema == _properties("model")[name]
             yield SettingField(
                 key=f"{prefix}{name}",
-                flag=schema.get("flag"),
-                env=schema.get("env"),
+                flag=None if inherited else schema.get("flag"),
+                env=None if inherited else schema.get("env"),
                 type=_TYPES[below["type"]],
                 default=schema.get("default", {}),  # absent of a mapping, which a factory makes
                 help=" ".join(schema.get("description", "").split()),

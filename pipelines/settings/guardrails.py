@@ -18,13 +18,7 @@ from urllib.parse import urlsplit
 from tfgrpo.pipelines.settings.addresses import ENV_VALUE
 from tfgrpo.pipelines.settings.learning import MIN_GROUP_SIZE
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole, ModelSettings
-from tfgrpo.pipelines.settings.model_choice import (
-    ModelChoice,
-    choose_models,
-    dry_run_warnings,
-    is_local,
-    key_warnings,
-)
+from tfgrpo.pipelines.settings.model_choice import ModelChoice, choose_models, dry_run_warnings, is_local, key_warnings
 from tfgrpo.pipelines.settings.tree import DATASET_GRADERS, Settings
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.ledger.state import NANO
@@ -46,9 +40,12 @@ def validate_tfgrpo_config(settings: Settings, *, sources: Mapping[str, str] | N
 
 
 def _labelled(problem: Problem, sources: Mapping[str, str]) -> Problem:
-    """Return a problem whose keys are followed by the sources of their values, unless those are defaults."""
-    named = ((key, sources.get(key, "default")) for key in problem.source.split(", "))
-    labels = (key if source == "default" else f"{key} ({source})" for key, source in named)
+    """Return a problem that names the options that set its keys, and the sources of those that no option sets."""
+    labels = []
+    for key in problem.source.split(", "):
+        source = sources.get(key, "default")
+        option = source.removeprefix("command line ")
+        labels.append(key if source == "default" else option if option != source else f"{key} ({source})")
     return replace(problem, source=", ".join(labels))
 
 

@@ -25,7 +25,6 @@ from tfgrpo.pipelines.settings.fields import (
     fields_by_key,
     invalid_values,
     parse_text,
-    setting_fields,
     shown_setting,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
@@ -36,8 +35,6 @@ from tfgrpo.stores.errors import PipelineError, Problem, SettingsError
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
 _NO_SETTINGS = ("TFGRPO_HOME",)
 """Variables with our prefix that others read: the checkout of a deployment (``prefect.yaml``)."""
-_RENAMED = {"model.reflection_name": "model.reflection.name"}
-"""Present names of settings by former ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +63,9 @@ _Layer = dict[str, _LayerValue]
 
 
 def resolve_settings(
-    *, cli: Mapping[str, str | bool], env: Mapping[str, str], pipeline_path: Path | None = None
+    *, cli: Mapping[str, object], env: Mapping[str, str], pipeline_path: Path | None = None
 ) -> Resolved:
-    """Return the settings of four layers. ``cli`` maps dotted keys to raw text.
+    """Return the settings of four layers. ``cli`` maps dotted keys to raw text, or to values.
 
     Raise ``PipelineError`` if the pipeline file is unreadable or has unknown names, else ``SettingsError``; both carry
     every problem of all layers. A refused group size is logged too.
@@ -86,7 +83,9 @@ def resolve_settings(
         if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
             del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual
     settings = Settings.model_validate(_nested(merged))
-    sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in setting_fields()}
+    sources = {
+        field.key: merged[field.key].source if field.key in merged else "default" for field in fields_by_key().values()
+    }
     return Resolved(settings, sources)
 
 
@@ -96,9 +95,9 @@ def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
     What a role has not of its own is left out.
     """
     rows = []
-    for field in setting_fields():
+    for field in fields_by_key().values():
         value = attrgetter(field.key)(resolved.settings)
-        if field.of_role and value is None and resolved.sources[field.key] == "default":
+        if field.of_role and resolved.sources[field.key] == "default":
             continue
         text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
         rows.append((field.key, text, resolved.sources[field.key]))
@@ -132,14 +131,12 @@ class _LayerReader:
                 self._put(layer, field, env[name], f"environment {name}", name)
         return layer
 
-    def command_line(self, cli: Mapping[str, str | bool]) -> _Layer:
+    def command_line(self, cli: Mapping[str, object]) -> _Layer:
         """Return the fields set by dotted key."""
         layer: _Layer = {}
         for key, raw in cli.items():
-            field = fields_by_key().get(_RENAMED.get(key, key))
-            if field is not None and field.key != key and cli.get(field.key, raw) != raw:
-                self._refuse(field.key, Problem(f"--set {key}", f"another value than {field.key}", "one value"))
-            elif field is None:
+            field = fields_by_key().get(key)
+            if field is None:
                 self._unknown.append(unknown(f"--set {key}", "setting", key, fields_by_key()))
             else:
                 flag = field.flag or f"--set {key}"
@@ -192,9 +189,10 @@ class _LayerReader:
         if problems := tuple(dict.fromkeys([*self._in_file, *self._unknown, *self._invalid])):
             raise (PipelineError if self._in_file else SettingsError)(problems)
 
-    def _put(self, layer: _Layer, field: SettingField, raw: str | bool, source: str, where: str) -> None:
+    def _put(self, layer: _Layer, field: SettingField, raw: object, source: str, where: str) -> None:
+        text = str(raw) if field.type is bool and raw is not None else raw
         try:
-            value = parse_text(field, raw) if isinstance(raw, str) else raw
+            value = parse_text(field, text) if isinstance(text, str) else raw
         except (ValueError, RecursionError):
             given, accepted = shown_setting(raw, field.key), field.accepted
             if field.type in {tuple, dict}:
@@ -211,7 +209,7 @@ class _LayerReader:
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
         known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
         for name, value in document.items():
-            key = _RENAMED.get(f"{prefix}{name}", f"{prefix}{name}")
+            key = f"{prefix}{name}"
             if name not in known and key not in fields_by_key():
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
             elif key in fields_by_key():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -44,6 +44,13 @@ class ScheduleSettings(Section):
 class LearningSettings(Section):
     """The learning loop."""
 
+    REFLECTION_CHARS: ClassVar[int] = 64_000
+    """Most characters of the attempts in one reflection: 16,000 tokens, of which models still read all. What does not fit is
+    condensed, by one call for each of the two attempts that are contrasted."""
+    LESSONS_PER_GROUP: ClassVar[int] = 2
+    """Most lessons one group may propose: one for each of its contrasts."""
+    MAX_REPAIRS: ClassVar[int] = 2
+    """Most repair calls for one structured answer, of which few take more than one; then a deterministic rule decides."""
     enabled: bool = option(False, env="FEATURE_TFGRPO_GROUP")
     """Feature flag. Off: one actor per item, which is measured without learning."""
     group_size: int = option(2, flag="--group-size", env="TFGRPO_GROUP_SIZE", ge=MIN_GROUP_SIZE, le=MAX_GROUP_SIZE)
@@ -59,15 +66,8 @@ class LearningSettings(Section):
     """Longest lesson, in words; a pack may only lower it. In characters: 280."""
     min_spread: float = Field(default=1e-6, ge=0.0)
     """Minimum population standard deviation of the rewards of an informative group."""
-    reflection_chars: int = Field(default=64_000, ge=4_000, le=10_000_000)
-    """Most characters of the attempts in one reflection. What does not fit is condensed, by one call for each of the two
-    attempts that are contrasted."""
     show_ground_truth: bool = True
     """Show the reference answer to the reflecting model (never to an actor)."""
-    lessons_per_group: int = Field(default=2, ge=1, le=8)
-    """Most lessons one group may propose."""
-    max_repairs: int = Field(default=2, ge=0, le=10)
-    """Most repair calls for one structured answer; then a deterministic rule decides."""
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
     """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
@@ -84,7 +84,7 @@ class LearningSettings(Section):
 
     def lessons_of(self, contrasts: int) -> int:
         """Return how many lessons each of so many contrasts of a group may propose."""
-        return max(1, self.lessons_per_group // contrasts)
+        return max(1, self.LESSONS_PER_GROUP // contrasts)
 
     @property
     def night_seed(self) -> int:

@@ -6,9 +6,9 @@ Keys are named, never stored: a value that looks like a key is refused.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import AfterValidator, Field, JsonValue, create_model
+from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
 from tfgrpo.pipelines.settings.addresses import (
     checked_address,
@@ -101,47 +101,33 @@ class EndpointSettings(Section):
     endpoints that refuse it, as Groq does."""
 
 
-if TYPE_CHECKING:  # a type checker cannot see classes that are created
-    ActorModel = Section
-    LearnerModel = Section
-else:
-
-    def _role(name: str, without: str) -> type[Section]:
-        """Return the section of what a role may have of its own: each field of an endpoint that matters to it, or None."""
-        fields = {
-            each: (
-                Annotated[field.annotation, Field(), *field.metadata] | None,
-                Field(None, description=field.description),
-            )
-            for each, field in EndpointSettings.model_fields.items()
-            if each != without
-        }
-        return create_model(name, __base__=Section, __module__=__name__, **fields)
-
-    ActorModel, LearnerModel = _role("ActorModel", "structured"), _role("LearnerModel", "send_reasoning")
+def _own(role: EndpointSettings) -> dict[str, Any]:
+    """Return what is set for a role; the rest is that of ``model``."""
+    return role.model_dump(mode="json", exclude_unset=True)
 
 
-class ReflectionModel(LearnerModel):
+class ReflectionModel(EndpointSettings):
     """The endpoint settings of reflection, curation and shortening."""
 
     name: Text | None = option(None, flag="--reflection-model", env="TFGRPO_REFLECTION_MODEL")
-    """Name of their model; ``reflection_name`` in section ``model`` means the same."""
+    """Name of the model of reflection, curation and shortening."""
 
 
 class ModelSettings(EndpointSettings):
-    """The endpoint and its models; ``actor``, ``reflection`` and ``judge`` may have others."""
+    """The endpoint and its models; ``actor``, ``reflection`` and ``judge`` may have others: any field of an endpoint."""
 
     logprobs: bool = False
     """Ask for and journal log-probabilities of the rollouts' tokens."""
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     """USD per million tokens by model name. A model that is absent has an unknown price, never zero."""
-    actor: ActorModel = ActorModel()
-    reflection: ReflectionModel = ReflectionModel()
-    judge: LearnerModel = LearnerModel()
+    actor: Annotated[EndpointSettings, PlainSerializer(_own)] = EndpointSettings()
+    reflection: Annotated[ReflectionModel, PlainSerializer(_own)] = ReflectionModel()
+    judge: Annotated[EndpointSettings, PlainSerializer(_own)] = EndpointSettings()
 
     def own(self, role: ModelRole) -> dict[str, Any]:
         """Return what a role has of its own."""
-        return {name: value for name, value in getattr(self, role) if value is not None}
+        section: EndpointSettings = getattr(self, role)
+        return {name: getattr(section, name) for name in sorted(section.model_fields_set)}
 
     def of(self, role: ModelRole) -> ModelSettings:
         """Return the settings of a role: its own, and those of this section for the rest.
@@ -164,10 +150,13 @@ class ModelSettings(EndpointSettings):
         return max(1, self.of("reflection").max_tokens // _OPERATION_TOKENS)
 
 
+World: TypeAlias = Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+
+
 class SimulatedSettings(Section):
     """The simulated model of the dry run."""
 
-    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"] = option("arithmetic", flag="--world")
+    world: World = option("arithmetic", flag="--world")
     """World of the simulated model; its items are used without ``--dataset``. A real model is run on them only when the
     world is named."""
     seed: int = Field(default=0, ge=0)

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from tfgrpo.pipelines.settings.addresses import checked_address
-from tfgrpo.pipelines.settings.base import Fraction, ListOf, Section, Temperature, Text
+from tfgrpo.pipelines.settings.base import ListOf, Section, Temperature, Text, option
 
 Stage: TypeAlias = Literal["VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
 """First valid answers, then answers that behave like the reference."""
@@ -17,17 +17,6 @@ MemoryMode: TypeAlias = Literal["off", "record", "exploit", "explore"]
 MAX_K: Final = 16
 OLLAMA: Final = "http://localhost:11434/v1"
 TEMPERATURE_CYCLE: Final = (0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75)
-
-
-class StageThresholds(Section):
-    """Thresholds of ``stage: auto`` for advancing to behaviour and falling back. All comparisons are strict."""
-
-    min_reward: Fraction = 0.8
-    """Reward that the chosen candidate of a high round, and the mean, must exceed."""
-    rounds: int = Field(default=10, ge=1, le=1_000_000)
-    """High rounds in a row to advance; also the last rounds that decide about falling back."""
-    min_parsed: Fraction = 0.95
-    """Share of usable answers that must be exceeded."""
 
 
 def _check_model(value: str) -> str:
@@ -39,31 +28,30 @@ def _check_model(value: str) -> str:
 class SelectionSettings(Section):
     """Best of K for one request, as ``tfgrpo select`` runs it."""
 
-    k: int = Field(default=4, ge=1, le=MAX_K)
+    k: int = option(4, flag="--k", ge=1, le=MAX_K)
     """Number of candidates, requested concurrently."""
-    min_success: int = Field(default=1, ge=1, le=MAX_K)
+    min_success: int = option(1, flag="--min-success", ge=1, le=MAX_K)
     """Minimum number of valid candidates; the others may fail."""
-    max_validations: int = Field(default=3, ge=0, le=10)
+    max_validations: int = option(3, flag="--max-validations", ge=0, le=10)
     """Most repairs of one candidate; 0: none. An answer in format ``text`` is repaired only when it is cut off."""
     repair: Literal["all", "syntax"] = "all"
     """Mistakes to repair: all, or only answers that do not parse (not a LOOP of one child, nor findings)."""
-    none_valid: Literal["raise", "best_effort"] = "raise"
+    none_valid: Literal["raise", "best_effort"] = option("raise", flag="--none-valid")
     """If no candidate is valid, or none can be graded: fail, or return the best available."""
     temperatures: ListOf[Temperature] = Field(default=TEMPERATURE_CYCLE, min_length=1)
     """Temperatures of the candidates, in a cycle. Repairs keep the temperature of their candidate."""
-    timeout_s: float = Field(default=60.0, gt=0.0)
+    timeout_s: float = option(60.0, flag="--timeout-s", gt=0.0)
     """Seconds one attempt or repair may take. Replaces ``actor.timeout_s`` here."""
     base_url: Annotated[Text, AfterValidator(partial(checked_address, example=OLLAMA))] = OLLAMA
     """Endpoint where ``model.base_url`` is None: Ollama on this machine."""
     model: Annotated[Text, AfterValidator(_check_model)] = "qwen2.5-coder"
     """Model where ``model.name`` and ``model.base_url`` are None."""
-    format: FormatName = "text"
+    format: FormatName = option("text", flag="--format")
     """Format of an answer: ``text``, ``json``, or ``powl``, a process model as text or JSON."""
-    json_schema: Text | None = None
+    json_schema: Text | None = option(None, flag="--json-schema")
     """File with the JSON schema of answers in format ``json``."""
-    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] = "auto"
+    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"] = option("auto", flag="--stage")
     """Reward without a named rewarder: validity by a judge, or behaviour by the reference. ``auto``: by history."""
-    thresholds: StageThresholds = StageThresholds()
-    memory: MemoryMode = "off"
+    memory: MemoryMode = option("off", flag="--memory")
     """Memory of the structures in earlier selections of a task. ``record`` only remembers; ``exploit`` shows good and bad
     structures; ``explore`` shows tried ones to avoid."""

@@ -166,8 +166,6 @@ class CommandActor(OwnAgent):
                 yield f"{word} is not in the folder in which the command works; {{here}}/{word} is the one of this folder"
         for name in (each for each in settings.env if "=" not in each and each not in os.environ):
             yield f"{name} of actor.env is not set in this environment"
-        if settings.limits.processes is not None and os.geteuid() == 0:
-            yield "actor.limits.processes is not held: this kernel bounds no processes of root"
 
 
 def _folder_name(attempt: AttemptContext) -> str:

@@ -300,7 +300,7 @@ async def ask(
         instruction = f"{instruction}\n\n{canonical_json(context)}"
     opening = (Message("system", instruction), Message("user", canonical_json(payload)))
     try:
-        return await repair(read, once, opening, question, runtime.context.settings.tfgrpo.max_repairs + 1)
+        return await repair(read, once, opening, question, runtime.context.settings.tfgrpo.MAX_REPAIRS + 1)
     except BudgetRefused as error:
         spend.budget_refused = str(error)
     except FATAL as error:

@@ -176,7 +176,7 @@ class _Curation:
         if len(groups) < 2:
             return []
         labels = {group_id: f"G{number}" for number, group_id in enumerate(groups, start=1)}
-        most = self.runtime.context.settings.tfgrpo.lessons_per_group
+        most = self.runtime.context.settings.tfgrpo.LESSONS_PER_GROUP
         payload = {
             "causes": [{"group": labels[each.group_id], "cause": each.cause} for each in contrasts],
             "max_lessons": most,

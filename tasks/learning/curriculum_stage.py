@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tfgrpo.pipelines.settings.selection import Stage, StageThresholds
+from tfgrpo.pipelines.settings.selection import Stage
 from tfgrpo.stores.runs.selections import SelectionRound
 
 VALIDITY: Final[Stage] = "VALIDITY_GAP"
@@ -19,6 +19,18 @@ _MARGIN: Final = 0.1
 """Fall below a threshold that ends the stage: ten rounds vary by less."""
 Use: TypeAlias = Literal["development", "production", "history"]
 """``development`` stays with validity, ``production`` asks for behaviour; otherwise the history decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageThresholds:
+    """Thresholds of ``stage: auto`` for advancing to behaviour and falling back. All comparisons are strict."""
+
+    min_reward: float = 0.8
+    """Reward that the chosen candidate of a high round, and the mean, must exceed."""
+    rounds: int = 10
+    """High rounds in a row to advance; also the last rounds that decide about falling back."""
+    min_parsed: float = 0.95
+    """Share of usable answers that must be exceeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,7 @@ def decide_stage(
     *,
     reference: bool,
     use: Use = "history",
-    thresholds: StageThresholds | None = None,
+    thresholds: StageThresholds = StageThresholds(),
 ) -> StageDecision:
     """Return the stage of the next round. ``history``: all rounds, oldest first; ``reference``: whether it has one."""
     if use == "production" and reference:
@@ -43,7 +55,7 @@ def decide_stage(
         return StageDecision(VALIDITY, "validity was asked for")
     if not history:
         return StageDecision(VALIDITY, "there is no history yet")
-    reached = _reached(history, thresholds or StageThresholds())
+    reached = _reached(history, thresholds)
     if reached.stage == BEHAVIOUR and not reference:
         return StageDecision(VALIDITY, f"there is no reference, although {reached.why}")
     return reached

@@ -79,8 +79,8 @@ async def reflect_on_group(
         failures.append(spend.failure)
     spend.failure = failures[0] if all(failures) else None  # a contrast that fails costs only itself
     proposals = [proposal for each in answered for proposal in each.proposals]
-    extra = list(dict.fromkeys(each.text for each in proposals))[settings.lessons_per_group :]
-    reason = f"more than {pluralize(settings.lessons_per_group, 'lesson')} from one group"
+    extra = list(dict.fromkeys(each.text for each in proposals))[settings.LESSONS_PER_GROUP :]
+    reason = f"more than {pluralize(settings.LESSONS_PER_GROUP, 'lesson')} from one group"
     return Reflection(
         tuple(proposal for proposal in proposals if proposal.text not in extra),
         (*(text for each in answered for text in each.rejected), *((text, reason) for text in extra)),

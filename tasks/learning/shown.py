@@ -35,12 +35,12 @@ class Step(NamedTuple):
 async def transcripts(
     spec: GroupSpec, contrast: int, attempts: Sequence[FinishedRollout], runtime: Runtime, spend: Spend
 ) -> list[dict[str, str]]:
-    """Return what is shown of each attempt, together within ``tfgrpo.reflection_chars``.
+    """Return what is shown of each attempt, together within ``LearningSettings.REFLECTION_CHARS``.
 
     An attempt with more than its share is shortened step by step. Of the first and the last, which are contrasted, a
     digest is asked for instead, one call each, and the steps around their first difference are shown beside it.
     """
-    budget = runtime.context.settings.tfgrpo.reflection_chars
+    budget = runtime.context.settings.tfgrpo.REFLECTION_CHARS
     steps = [steps_of(attempt) for attempt in attempts]
     texts = [numbered(each) for each in steps]
     share = fair_share([len("\n".join(each)) for each in texts], budget)

@@ -38,10 +38,12 @@ PREFIX: Final = "tfgrpo-attempt-"
 
 
 class Limits(LimitSettings):
-    """Limits on each process of a program: those of the settings, and one on its files."""
+    """Limits on each process of a program: those of the settings, and two more."""
 
     file_mb: int | None = 1_024
     """Megabytes of one file that it writes: more than an attempt needs, and less than fills a disk."""
+    processes: int | None = None
+    """Processes and threads of the user, all others included, above which no more can be started. Not held for root."""
 
 
 class Guard:

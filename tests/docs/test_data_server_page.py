@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import re
 
+import click
+
 from tests.support.pipelines.data_server import in_process
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
-from tfgrpo.flows.cli import build_parser
-from tfgrpo.flows.commands import serve_data
-from tfgrpo.flows.console.parsing import parse
+from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.pipelines.server.limits import Limits
 
 TEXT = page("docs/data-server.md")
+DEFAULTS = COMMANDS["serve-data"].make_context("serve-data", ["mix.yaml"]).params
 MIX = ROOT / "examples" / "data_mix.yaml"
 
 
 def test_every_option_is_on_the_page_with_its_default():
     known = {
-        action.option_strings[0]: {None: "–", False: "off"}.get(action.default, f"`{action.default}`")
-        for action in build_parser("serve-data")._actions
-        if action.option_strings and action.dest not in ("help", "json")
+        param.opts[0]: {"None": "–", "False": "off"}.get(
+            text := str(DEFAULTS[param.name]).removesuffix(".0"), f"`{text}`"
+        )
+        for param in COMMANDS["serve-data"].params
+        if param.name in DEFAULTS and isinstance(param, click.Option)
     }
     rows = {
         option.strip("`"): (default, meaning) for option, default, meaning in table(TEXT, "option | default | meaning")
@@ -30,7 +33,11 @@ def test_every_option_is_on_the_page_with_its_default():
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():
-    assert serve_data.limits_of(parse(build_parser("serve-data"), ["mix.yaml"])) == Limits()
+    limits = Limits()
+    mebibytes = {"max_body": 2**20 * DEFAULTS["max_body_mb"], "max_held": 2**20 * DEFAULTS["max_held_mb"]}
+    plain = {name: DEFAULTS[name] for name in ("max_batch", "concurrency", "queue")}
+    assert {name: getattr(limits, name) for name in (*mebibytes, *plain)} == mebibytes | plain
+    assert limits.max_lost_share == 1.0
 
 
 async def test_requests_replies_and_refusals_are_those_that_are_described():

@@ -23,11 +23,11 @@ from docs import house
 from docs.tables import PAGES, filled
 from tests.support.runs.pages import ROOT, blocks, commands, links, page, pages, table
 from tests.support.runs.running import Server, in_process
-from tfgrpo.flows.cli import CHECKING, COMMANDS, build_parser, main
-from tfgrpo.flows.commands import run as run_command
+from tfgrpo.flows.cli import CHECKING, main
+from tfgrpo.flows.commands.run import run
+from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.observer import Observers
-from tfgrpo.flows.console.parsing import parse
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.orchestration import local_run
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -121,7 +121,7 @@ def test_the_two_commands_are_targets_that_set_up_what_they_need():
 def test_the_transcript_is_what_the_main_job_prints(desk):
     said = io.StringIO()
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
-    assert run_command.execute(parse(build_parser("run"), ["--dry-run"]), Console(stderr=people)) == 0
+    assert run("tfgrpo-learning", {"dry_run": "true"}, None, None, None, Console(stderr=people)) == 0
     printed = [shape(line) for line in said.getvalue().splitlines()]
     printed.append(CHECKING)
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]

@@ -9,12 +9,12 @@ import re
 import shlex
 from typing import get_args
 
+import click
 import pytest
 
 from tests.support.runs.pages import ROOT, blocks, commands, page, table
 from tfgrpo.flows import cli
-from tfgrpo.flows.cli import build_parser
-from tfgrpo.flows.console.parsing import parse
+from tfgrpo.flows.commands.table import COMMANDS
 from tfgrpo.flows.run.exit_status import EXIT_CODES
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.selection import FormatName, MemoryMode, SelectionSettings, Stage
@@ -50,7 +50,7 @@ def test_the_other_commands_parse():
         for line in commands(block):
             words = shlex.split(line.removeprefix("$ ").partition(" < ")[0])
             if words[0] == "tfgrpo":
-                parse(build_parser("select"), words[2:])
+                COMMANDS["select"].make_context("select", words[2:])
 
 
 def test_the_python_on_the_page_runs(capsys):
@@ -69,7 +69,8 @@ def test_as_many_candidates_are_right_as_the_page_says(monkeypatch, capsys):
 
 
 def test_options_and_settings_on_the_page_exist():
-    known = set(build_parser("select").flags)
+    select = COMMANDS["select"]
+    known = {name for param in select.get_params(click.Context(select)) for name in param.opts}
     elsewhere = {"--params"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | elsewhere | {"--dry-run"}
     for key in re.findall(r"`(selection\.[a-z_.]+)`", TEXT):

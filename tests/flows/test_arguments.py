@@ -117,7 +117,7 @@ def test_settings_that_are_no_json_are_named():
     message = said(tfgrpo.learn, ROWS, settings=wrong, **SMALL)
     assert all(f"settings['{key}']: got " in message for key in wrong)
     rewarders = [{"name": "gt", "options": {"x": object()}}]
-    assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith("rewarders: got ")
+    assert said(tfgrpo.learn, ROWS, rewarders=rewarders, **SMALL).startswith("rewarders.0.options.x: got ")
 
 
 def test_truth_values_are_no_numbers_and_bytes_no_text():

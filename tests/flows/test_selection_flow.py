@@ -21,7 +21,9 @@ def _api():
 
 
 def state_of(**asked):
-    state = tfgrpo_select(request=SelectRequest(**asked), return_state=True)
+    shown = {name: value for name, value in asked.items() if name in tfgrpo_select.parameters.properties}
+    settings = {SelectRequest.KEYS[name]: value for name, value in asked.items() if name not in shown}
+    state = tfgrpo_select(**shown, settings=settings, return_state=True)
     data = state.result(raise_on_failure=False)
     return state, data.summary if isinstance(data, FlowFailed) else data
 
@@ -47,7 +49,7 @@ def test_bad_input_fails_with_every_problem():
     assert state.type.value == "FAILED"
     assert {problem["source"] for problem in data["problems"]} == {"parameter k", "settings selection.min_success"}
     with pytest.raises(FlowFailed, match="settings selection"):
-        tfgrpo_select(request=SelectRequest(k=99, min_success=77))
+        tfgrpo_select(k=99, settings={"selection.min_success": 77})
 
 
 def test_a_history_that_cannot_be_read_fails_with_one_message(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -22,7 +21,6 @@ from tfgrpo.flows.commands.attempts.grading import (
     grade_all,
     read_completions,
 )
-from tfgrpo.flows.commands.options import asked_settings
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.console.figures import spending
@@ -45,9 +43,30 @@ _CHARS: Final = 300
 _STOPPED: Final = 3
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def grade(  # noqa: PLR0913 - its options
+    *,
+    config: str,
+    completions: str,
+    to: str | None,
+    force: bool,
+    grader_timeout: float | None,
+    pipeline: str | None,
+    settings: Mapping[str, str],
+    console: Console,
+    checks: ProblemCollector,
+) -> int:
     """Check everything, grade, print. Return 1 if nothing could be graded, 3 if the budget was spent before all was."""
-    grading, completions, target = _checked(options)
+    mix, target = is_mix(Path(config)), None if to is None else Path(to)
+    if target is not None:
+        checks.run(_check_target, target, Path(completions), force=force)
+    checks.run(_check_options, settings, pipeline, grader_timeout, mix=mix)
+    loaded = checks.run(_grading, config, settings, pipeline, grader_timeout, mix=mix)
+    read = checks.run(read_completions, Path(completions), loaded[0].unknown if loaded else None)
+    checks.raise_problems()
+    return _graded(loaded[0], read[0], target, console)
+
+
+def _graded(grading: Grading, completions: Sequence[GradeItem], target: Path | None, console: Console) -> int:
     fewest, most = grading.judge_calls(completions)
     if most:
         console.say(f"judging takes {fewest:,} to {most:,} calls")
@@ -73,57 +92,44 @@ def execute(options: argparse.Namespace, console: Console) -> int:
     return 0 if result["reward"]["graded"] else 1
 
 
-def _checked(options: argparse.Namespace) -> tuple[Grading, list[GradeItem], Path | None]:
-    """Return what grades, the completions, and the file to write. Raise one ``ConfigError`` with all problems."""
-    if len(options.names) < 2:
-        accepted = "a data mix or pipeline, and a file of completions"
-        raise SettingsError.one("CONFIG COMPLETIONS", "one word", accepted)
-    config, source = options.names
-    mix, target = is_mix(Path(config)), None if options.to is None else Path(options.to)
-    checks = ProblemCollector()
-    checks.refuse(options.out_of_bounds)
-    if target is not None:
-        checks.run(_check_target, target, Path(source), force=bool(options.force))
-    checks.run(_check_options, options, mix=mix)
-    loaded = checks.run(_grading, config, options, mix=mix)
-    read = checks.run(read_completions, Path(source), loaded[0].unknown if loaded else None)
-    checks.raise_problems()
-    return loaded[0], read[0], target
-
-
 def _check_target(target: Path, source: Path, *, force: bool) -> None:
     if target.resolve() == source.resolve():
         raise SettingsError.one("--to", str(target), "a file other than the one that is read")
     check_output_file(target, lambda _: force, "an existing one with --force", option="--to", endings=(".jsonl",))
 
 
-def _check_options(options: argparse.Namespace, *, mix: bool) -> None:
+def _check_options(
+    settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool
+) -> None:
     """Raise ``SettingsError`` for options that mean nothing for a mix, or for a pipeline."""
-    if mix and options.pipeline is None and (asked := sorted(asked_settings(options))):
+    if mix and pipeline is None and settings:
         accepted = "it with a pipeline, or for judges of the mix together with --pipeline"
-        raise SettingsError([Problem(f"--set {key}", "a setting with a data mix", accepted) for key in asked])
-    if not mix and options.pipeline is not None:
+        raise SettingsError(
+            [Problem(f"--set {key}", "a setting with a data mix", accepted) for key in sorted(settings)]
+        )
+    if not mix and pipeline is not None:
         raise SettingsError.one(
             "--pipeline", "a pipeline beside another one", "it with a data mix, whose judges ask its model"
         )
-    if not mix and options.grader_timeout is not None:
+    if not mix and grader_timeout is not None:
         accepted = "it with a data mix; with a pipeline timeout_s of each rewarder"
-        raise SettingsError.one("--grader-timeout", f"{options.grader_timeout:g} with a pipeline", accepted)
+        raise SettingsError.one("--grader-timeout", f"{grader_timeout:g} with a pipeline", accepted)
 
 
-def _grading(config: str, options: argparse.Namespace, *, mix: bool) -> Grading:
+def _grading(
+    config: str, settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool
+) -> Grading:
     """Return what grades: the graders of a mix, or the rewarders of a pipeline. Raise ``ConfigError``."""
     if mix:
         resolved = None
-        if options.pipeline is not None:
-            asked = RunRequest(pipeline=options.pipeline, settings=dict(asked_settings(options)))
-            resolved = asked.resolved(os.environ)
-        return MixGrading.load(Path(config), options.grader_timeout or TIMEOUT_S, resolved)
+        if pipeline is not None:
+            resolved = RunRequest(pipeline=pipeline, settings=dict(settings)).resolved(os.environ)
+        return MixGrading.load(Path(config), grader_timeout or TIMEOUT_S, resolved)
     try:
         find_pipeline(config)
     except PipelineError as error:
         raise PipelineError([replace(each, source="CONFIG") for each in error.problems]) from None
-    request = RunRequest(pipeline=config, settings=dict(asked_settings(options)))
+    request = RunRequest(pipeline=config, settings=dict(settings))
     return PipelineGrading.load(request.resolved(os.environ))
 
 
@@ -184,11 +190,7 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         **_block(graded, parts),
         "datasets": {name: _block(rows, parts) for name, rows in of_dataset.items()},
         "worst": [
-            {
-                **_row(each),
-                "reference": grading.reference_of(each.item.sample_id),
-                "completion": each.item.completion,
-            }
+            {**_row(each), "reference": grading.reference_of(each.item.sample_id), "completion": each.item.completion}
             for each in worst
         ],
         "reasons": dict(reasons.most_common()),

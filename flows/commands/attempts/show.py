@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tfgrpo.flows.commands.options import run_of
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS
 from tfgrpo.flows.report.attempts import (
@@ -35,23 +34,22 @@ _NAMED: Final = 10
 """Most items that a message names."""
 
 
-def execute(options: argparse.Namespace, console: Console) -> None:
+def show(run: str, item: str | None, place: Place, console: Console, *, every: bool) -> None:
     """Print the table of the items, or one item; with ``--json`` one object."""
-    options.run, *asked = options.names
-    run = run_of(options, console)
-    task = TaskPaths(run.root.parent.parent)
-    manifest = ManifestFile(run.manifest).read()
+    paths = place.run(run, console)
+    task = TaskPaths(paths.root.parent.parent)
+    manifest = ManifestFile(paths.manifest).read()
     about = {
-        "run_id": manifest.get("run_id", run.root.name),
+        "run_id": manifest.get("run_id", paths.root.name),
         "task_id": manifest.get("task_id", task.root.name),
         "status": manifest.get("status", "unknown"),
         "simulated": manifest.get("simulated"),
     }
-    tallies = overview(task, run)
-    if not asked:
-        _show_items(about, task, run, tallies, console, every=options.all)
+    tallies = overview(task, paths)
+    if item is None:
+        _show_items(about, task, paths, tallies, console, every=every)
         return
-    (view,) = item_views(task, run, [_item_named(asked[0], tallies)])
+    (view,) = item_views(task, paths, [_item_named(item, tallies)])
     if console.as_json:
         console.result({**about, "item": view.as_json()})
     else:

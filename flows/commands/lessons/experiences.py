@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tfgrpo.flows.commands.options import existing_task, names_task, packs_root_of
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.index import run_named
@@ -26,7 +26,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonForm, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -34,16 +34,16 @@ _MAX_MATCHES = 5
 """Ids that a message names when a prefix is ambiguous."""
 
 
-def list_lessons(options: argparse.Namespace, console: Console) -> None:
+def list_lessons(place: Place, packs_root: Path | None, console: Console, *, every: bool) -> None:
     """Print the lessons in force, or every record, with state, effect and evidence."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     shown: Iterable[ExperienceRecord] = (
-        experiences.store.records() if options.all else shown_library(experiences, console).entries
+        experiences.store.records() if every else shown_library(experiences, console).entries
     )
-    known = experiences.figures(*experiences.kinds if options.all else ())
+    known = experiences.figures(*experiences.kinds if every else ())
     if console.as_json:
         console.results("experiences", (_json(record, known) for record in shown))
-    elif not options.all and not experiences.library.entries:
+    elif not every and not experiences.library.entries:
         console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, --all every record.")
     else:
         console.table(_COLUMNS, (_row(record, known) for record in shown))
@@ -61,11 +61,11 @@ def _row(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> tu
     return record.experience_id, each["state"], effect, *figures, record.polarity, record.summary32
 
 
-def show(options: argparse.Namespace, console: Console) -> None:
+def show(names: Sequence[str], place: Place, packs_root: Path | None, console: Console) -> None:
     """Print whole records with the figures of their lessons."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     known = experiences.figures(*experiences.kinds)
-    shown = [_json(experiences.find(name), known) for name in options.names]
+    shown = [_json(experiences.find(name), known) for name in names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())
         for fields in shown
@@ -73,10 +73,10 @@ def show(options: argparse.Namespace, console: Console) -> None:
     console.answer({"experiences": shown}, "\n\n".join(pages))
 
 
-def blame(options: argparse.Namespace, console: Console) -> None:
+def blame(name: str, place: Place, packs_root: Path | None, console: Console) -> None:
     """Print every record a lesson descends from, the rollouts that showed it, and the rows that measured it."""
-    experiences = open_experiences(options, console)
-    record = experiences.find(options.name)
+    experiences = open_experiences(place, packs_root, console)
+    record = experiences.find(name)
     ancestry = list(experiences.ancestry(record))
     rollouts = experiences.rollouts(record.evidence)
     rows = _rows_of(experiences, {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity})
@@ -112,13 +112,14 @@ def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[st
     ]
 
 
-def diff(options: argparse.Namespace, console: Console) -> None:
+def diff(run: str, other: str | None, place: Place, packs_root: Path | None, console: Console) -> None:
     """Print what a run changed in the library in force, or in what the libraries in force after two runs differ."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     decisions = list(read_decisions(experiences.paths.promotions))
     places = {one.run_id: place for place, one in enumerate(decisions)}
-    found = [(name, run_named(experiences.paths, name)) for name in options.names]
-    names = [name if run is None else run.root.name for name, run in found]
+    asked = [run] if other is None else [run, other]
+    found = [(name, run_named(experiences.paths, name)) for name in asked]
+    names = [name if paths is None else paths.root.name for name, paths in found]
     for name in names:
         if name not in places:
             accepted = ", ".join(places) or "none: no run of this task came to a decision"
@@ -140,9 +141,9 @@ def diff(options: argparse.Namespace, console: Console) -> None:
         console.say("no change")
 
 
-def verify(options: argparse.Namespace, console: Console) -> int:
+def verify(place: Place, packs_root: Path | None, console: Console) -> int:
     """Exit code 1 when a record in force is missing, changed, not verified or refused, or a line of the store is damaged."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     library = experiences.library.entries
     stale = [entry.experience_id for entry in library if not experiences.store.verify_stamp(entry)]
     stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
@@ -163,9 +164,9 @@ def verify(options: argparse.Namespace, console: Console) -> int:
     return 0 if sound else 1
 
 
-def export(options: argparse.Namespace, console: Console) -> int:
+def export(to: LessonForm | None, place: Place, packs_root: Path | None, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     library = shown_library(experiences, console)
     decided = experiences.decision.experience_ids if experiences.decision else ()
     known, first = experiences.figures(), library.entries[:1]
@@ -183,10 +184,10 @@ def export(options: argparse.Namespace, console: Console) -> int:
         library_id=library.library_id,
         simulated=experiences.simulated,
     )
-    if options.to == "json" or console.as_json:
+    if to == "json" or console.as_json:
         console.result(as_json(lessons))
     elif library.entries:
-        console.text(render_lessons(lessons, options.to or "text").rstrip("\n"))
+        console.text(render_lessons(lessons, to or "text").rstrip("\n"))
     elif not decided:
         console.say("No lesson is in force; there is nothing to export.")
     return 0 if library.entries or not decided else 1
@@ -272,14 +273,14 @@ class TaskExperiences:
         return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
 
 
-def open_experiences(options: argparse.Namespace, console: Console) -> TaskExperiences:
+def open_experiences(place: Place, packs_root: Path | None, console: Console) -> TaskExperiences:
     """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
-    paths = existing_task(options, console)
+    paths = place.existing(console)
     if not paths.experiences.is_file():
         accepted = f"a task that has learned something; there is no {paths.experiences}"
-        source = "--task-id" if names_task(options) else f"the task used last in {paths.root.parent}"
+        source = "--task-id" if place.is_named else f"the task used last in {paths.root.parent}"
         raise SettingsError.one(source, repr(paths.root.name), accepted)
-    approved = stamps_in_force(packs_root_of(options))
+    approved = stamps_in_force(packs_root)
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
     decision = in_force(read_decisions(paths.promotions))
     simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])

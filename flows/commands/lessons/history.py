@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from tfgrpo.flows.commands.options import existing_task
+from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import Change, changes_of
 from tfgrpo.stores.experiences.decisions import Decision, chain_problems, read_decisions
@@ -14,10 +13,10 @@ from tfgrpo.tasks.decision import sentence_of
 _COLUMNS = ("no.", "decided (UTC)", "decision", "run", "lessons", "why")
 
 
-def history(options: argparse.Namespace, console: Console) -> None:
+def history(place: Place, console: Console, *, every: bool) -> None:
     """Print the changes of the library in force, or with ``--all`` every decision."""
-    task = existing_task(options, console)
-    shown = [each for each in changes_of(read_decisions(task.promotions)) if options.all or each.added or each.removed]
+    task = place.existing(console)
+    shown = [each for each in changes_of(read_decisions(task.promotions)) if every or each.added or each.removed]
     problems = chain_problems(task.promotions)
     for problem in problems:
         console.say(problem, style="yellow")

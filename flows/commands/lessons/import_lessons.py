@@ -6,7 +6,6 @@ on trial with the support of a person's word, and in force at once only with ``-
 
 from __future__ import annotations
 
-import argparse
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from tfgrpo.flows.commands.lessons.review import bring_in, persons_decision
-from tfgrpo.flows.commands.options import checked_text, packs_root_of, say_which
+from tfgrpo.flows.commands.options import Place, checked_text
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.index import task_named
+from tfgrpo.flows.run.index import known_tasks
 from tfgrpo.flows.run.lessons import decided_library, write_view
 from tfgrpo.prompt_packs.loader import known_packs, load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -62,31 +61,37 @@ class _Import:
         return self.kept_out.get(entry.known.experience_id, "") if entry.known else ""
 
 
-def import_lessons(options: argparse.Namespace, console: Console) -> None:
+def import_lessons(
+    file: str,
+    pack: str | None,
+    reviewed_by: str | None,
+    place: Place,
+    packs_root: Path | None,
+    console: Console,
+    *,
+    now: bool,
+) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
-    source = _read(options)
-    say_which(source.paths, options, console)
-    if options.reviewed_by is None:
-        if options.in_force:
+    source = _read(Path(file), pack, packs_root, place.task)
+    if not place.is_named and len(known_tasks(source.paths.root.parent)) > 1:
+        console.say(f"task {source.paths.root.name}, the one used last; --task-id names another")
+    if reviewed_by is None:
+        if now:
             raise SettingsError.one("--in-force", "no --reviewed-by", "--in-force only with --reviewed-by NAME")
         _show(source, console)
         return
-    who = checked_text("--reviewed-by", options.reviewed_by)
+    who = checked_text("--reviewed-by", reviewed_by)
     if refused := [
-        Problem(
-            f"{options.file}: lesson {number}",
-            f"{entry.lesson.text[:80]!r} ({entry.reason})",
-            "a lesson within the rules",
-        )
+        Problem(f"{file}: lesson {number}", f"{entry.lesson.text[:80]!r} ({entry.reason})", "a lesson within the rules")
         for number, entry in enumerate(source.screened, start=1)
         if entry.reason
     ]:
         raise DatasetError(refused)
     stored = sum(entry.known is None for entry in source.screened)
-    decided = record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, options.in_force))
+    decided = record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, now))
     if decided is not None:
         write_view(source.store, source.paths, source.paths.root.name)
-    _print_stored(source, stored, decided, console, in_force=options.in_force)
+    _print_stored(source, stored, decided, console, in_force=now)
 
 
 def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
@@ -122,8 +127,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
     return decision
 
 
-def _read(options: argparse.Namespace) -> _Import:
-    file = Path(options.file)
+def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskPaths) -> _Import:
     try:
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
@@ -133,8 +137,7 @@ def _read(options: argparse.Namespace) -> _Import:
     if len(content) > _MAX_BYTES:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
     lessons = read_lessons(text, source=str(file))
-    paths = task_named(options.task_id, options.out)
-    pack = _pack(options, paths, lessons.pack_id)
+    pack = _pack(pack_id, packs_root, paths, lessons.pack_id)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
@@ -145,10 +148,9 @@ def _read(options: argparse.Namespace) -> _Import:
     return _Import(name, paths, store, pack, lessons.simulated, screened, out)
 
 
-def _pack(options: argparse.Namespace, paths: TaskPaths, of_file: str) -> LoadedPack:
+def _pack(name: str | None, root: Path | None, paths: TaskPaths, of_file: str) -> LoadedPack:
     """Load the pack that is asked for, else that of the task's latest record, else that of the file."""
-    root, name = packs_root_of(options), options.pack or None
-    if name is None:
+    if not name:
         records = ExperienceStore(paths.experiences, approved={}).records()
         name = next((record.pack_id for record in deque(records, maxlen=1)), of_file or None)
     if name is None:

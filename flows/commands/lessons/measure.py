@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences
-from tfgrpo.flows.commands.options import asked_settings
+from tfgrpo.flows.commands.options import Place, assigned
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress
-from tfgrpo.flows.orchestration.request import Measuring, RunRequest
+from tfgrpo.flows.orchestration.request import Control, Measuring, RunRequest
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.execution import execute as execute_run
 from tfgrpo.flows.run.execution import groups_in_process
@@ -19,21 +20,28 @@ from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
 
 
-def execute(options: argparse.Namespace, console: Console) -> int:
+def measure(
+    *,
+    names: Sequence[str],
+    rollouts: int,
+    control: Control | None,
+    assignments: Sequence[str],
+    place: Place,
+    packs_root: Path | None,
+    console: Console,
+) -> int:
     """Measure under the settings of the task's newest run, in a run directory of its own, and print the effects."""
-    experiences = open_experiences(options, console)
-    named = tuple(experiences.find(name).experience_id for name in options.names)
-    request = RunRequest(
-        settings=dict(asked_settings(options)),
-        measures=Measuring(rollouts=options.rollouts, lessons=named, control=options.control),
-        packs_root=options.packs_root,
-        out=str(experiences.paths.root.parent),
-        task_id=experiences.paths.root.name,
-    )
+    experiences = open_experiences(place, packs_root, console)
+    named = tuple(experiences.find(name).experience_id for name in names)
+    task = {"out": str(experiences.paths.root.parent), "task_id": experiences.paths.root.name}
+    if packs_root is not None:
+        task["packs_root"] = str(packs_root)
+    measuring = Measuring(rollouts=rollouts, lessons=named, control=control)
+    request = RunRequest(settings={**assigned(assignments), **task}, measures=measuring)
     prepared = prepare(request, os.environ)
     runner = partial(groups_in_process, stop=Event())
     summary = execute_run(prepared, os.environ, Progress(console.people), runner, clock=utc_now)
-    known = {} if options.control else experiences.figures(prepared.plan.simulated)
+    known = {} if control else experiences.figures(prepared.plan.simulated)
     shown = named or [name for name, each in known.items() if each["state"] in {"in force", "on trial"}]
     texts = {name: entry.summary32 for name, entry in experiences.entries(shown).items()}
     measured = [{"id": name, "text": texts[name], **known[name]} for name in shown if name in known]

@@ -6,14 +6,14 @@ with, and puts nothing into force over the change.
 
 from __future__ import annotations
 
-import argparse
 import getpass
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.commands.lessons.experiences import TaskExperiences, open_experiences
-from tfgrpo.flows.commands.options import checked_text
+from tfgrpo.flows.commands.options import Place, checked_text
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
@@ -42,9 +42,9 @@ _NONE: Final = "none"
 _SHOWN: Final = 10
 
 
-def review(options: argparse.Namespace, console: Console) -> None:
+def review(place: Place, packs_root: Path | None, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
-    experiences = open_experiences(options, console)
+    experiences = open_experiences(place, packs_root, console)
     serving = experiences.serving(simulated=experiences.simulated)
     credit = task_credit(experiences.paths, experiences.store, simulated=experiences.simulated)
     records = list(experiences.store.find({name for each in credit.known.values() for name in each.ids}))
@@ -86,20 +86,22 @@ def _lines(lesson: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) ->
     yield f"first learned in {lesson['first_run']}, from {lesson['group_id'] or 'no group'}"
 
 
-def rollback(options: argparse.Namespace, console: Console) -> None:
+def rollback(
+    name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
+) -> None:
     """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails."""
-    experiences, who = open_experiences(options, console), _who(options)
-    why = "" if options.why is None else checked_text("--why", options.why)
+    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    why = "" if why is None else checked_text("--why", why)
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
-        target = _target(options.name, earlier)
+        target = _target(name, earlier)
         shown = target or in_force(earlier)
         simulated = shown is not None and shown.simulated
         ids = target.experience_ids if target else ()
         now = in_force(earlier, simulated=simulated)
         if ids == (now.experience_ids if now else ()):
             return None
-        library = _sound(experiences, options.name, target)
+        library = _sound(experiences, name, target)
         to = f"back to {target.run_id}, decision {earlier.index(target) + 1}" if target else "back to no lessons"
         decision = persons_decision(
             experiences.store,
@@ -114,15 +116,15 @@ def rollback(options: argparse.Namespace, console: Console) -> None:
         return decision
 
     path = experiences.paths.promotions
-    _target(options.name, list(read_decisions(path)))  # refused before any file is made
+    _target(name, list(read_decisions(path)))  # refused before any file is made
     _finish(experiences, console, record_decided(path, decide), "that library is in force already")
 
 
-def retire(options: argparse.Namespace, console: Console) -> None:
+def retire(name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console) -> None:
     """Keep a lesson out, also of the library in force, until a rollback to a library with it."""
-    experiences, who = open_experiences(options, console), _who(options)
-    why = checked_text("--why", options.why)
-    simulated, lesson = experiences.known(experiences.find(options.name).experience_id)
+    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    reason = checked_text("--why", why)
+    simulated, lesson = experiences.known(experiences.find(name).experience_id)
     name = lesson.record.experience_id
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
@@ -132,7 +134,7 @@ def retire(options: argparse.Namespace, console: Console) -> None:
         if left == ids and name in kept_out(earlier, simulated=simulated):
             return None
         rest = library_of(experiences.store, left, now.signatures if now else {})
-        reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), why)  # of every wording of it
+        reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
         return persons_decision(
             experiences.store, rest, "retire", earlier, simulated=simulated, who=who, reasons=reasons
         )
@@ -141,11 +143,7 @@ def retire(options: argparse.Namespace, console: Console) -> None:
 
 
 def persons_decision(
-    store: ExperienceStore,
-    library: Library,
-    what: Correction,
-    earlier: Sequence[Decision],
-    **fields: Any,
+    store: ExperienceStore, library: Library, what: Correction, earlier: Sequence[Decision], **fields: Any
 ) -> Decision:
     """Return a person's word, which puts a library into force. Its name is made of what it does and its line."""
     return Decision(
@@ -225,10 +223,10 @@ def _finish(experiences: TaskExperiences, console: Console, done: Decision | Non
         console.say(f"In force now: library {done.library_id} of {lessons}. `tfgrpo history` lists every change.")
 
 
-def _who(options: argparse.Namespace) -> str:
+def _who(by: str | None) -> str:
     """Return who decides: ``--by``, else the login name."""
-    if options.by is not None:
-        return checked_text("--by", options.by)
+    if by is not None:
+        return checked_text("--by", by)
     with suppress(OSError, KeyError):
         return clean_text(getpass.getuser())
     return ""

@@ -158,7 +158,7 @@ def test_every_line_and_id_that_cannot_be_graded_is_named_at_once_and_nothing_is
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["my.yaml"], "CONFIG COMPLETIONS: got one word"),
+        (["my.yaml"], "COMPLETIONS: got nothing"),
         (["nowhere.yaml", "c.jsonl"], "CONFIG: got 'nowhere.yaml', where no file is"),
         (["my.yaml", "none.jsonl"], "none.jsonl: got No such file"),
         (["my.yaml", "empty.jsonl"], "empty.jsonl: got no completions"),
@@ -170,7 +170,7 @@ def test_every_line_and_id_that_cannot_be_graded_is_named_at_once_and_nothing_is
             ["my.yaml", "c.jsonl", "--to", "there.jsonl"],
             "which is there already; accepted: a new file, or an existing one with",
         ),
-        ([MIX, "c.jsonl", "--grader-timeout", "0"], "--grader-timeout: got 0"),
+        ([MIX, "c.jsonl", "--grader-timeout", "0"], "--grader-timeout: got '0'"),
     ],
 )
 def test_a_mistake_is_one_clear_error(arguments, said, grade, pipeline):

@@ -79,8 +79,8 @@ def test_where_no_pack_verifies_stdout_is_empty(ask):
     assert ask("verify", "nobody", code=2).out == ""
 
 
-@pytest.mark.parametrize("arguments", [("render",), ("stamp",), ("stamp", "nobody"), ("render", "nobody")])
-def test_a_missing_or_unknown_pack_is_refused(ask, arguments):
+@pytest.mark.parametrize("arguments", [("stamp", "nobody"), ("render", "nobody")])
+def test_an_unknown_pack_is_refused(ask, arguments):
     assert "arithmetic" in ask(*arguments, code=2).err
 
 
@@ -96,8 +96,7 @@ def test_own_packs_are_used_instead_of_those_that_ship_as_the_help_says(ask, cap
         ("packs verify", "instead of those that ship"),
         ("experiences list", "besides those that ship"),
     ):
-        with pytest.raises(SystemExit):
-            cli.main([*command.split(), "--help"])
+        assert cli.main([*command.split(), "--help"]) == 0
         assert says in " ".join(capsys.readouterr().out.split())
 
 

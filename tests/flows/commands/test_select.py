@@ -165,10 +165,9 @@ def test_an_unreachable_endpoint_is_one_message(capsys):
 
 
 def test_every_option_has_its_help(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["select", "--help"])
+    assert cli.main(["select", "--help"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for name in SelectRequest.KEYS:
         assert f"--{name.replace('_', '-')} " in printed
     assert "[4]" in printed
-    assert "{off,record,exploit,explore}" in printed
+    assert "[off|record|exploit|explore]" in printed

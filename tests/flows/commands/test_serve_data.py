@@ -354,7 +354,7 @@ def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsy
     ]
     problems = refused(capsys, path, *options, "--concurrency", "0", "--token-env", "NOT_SET_ANYWHERE")
     sources = [problem["source"] for problem in problems]
-    assert sources[:8] == [
+    assert set(sources[:8]) == {
         "--port",
         "--max-batch",
         "--max-body-mb",
@@ -363,7 +363,7 @@ def test_all_problems_are_reported_together_and_no_server_starts(tmp_path, capsy
         "--queue",
         "--grader-timeout",
         "--token-env",
-    ]
+    }
     assert any("seed" in source for source in sources[8:])
     assert len(sources) >= 10
 

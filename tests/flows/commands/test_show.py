@@ -416,7 +416,7 @@ def test_a_run_that_attempted_nothing_yet_says_so(tmp_path, show):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "RUN [ITEM]: got nothing"),
+        ([], "RUN: got nothing"),
         (["small", "a", "b"], "1 word too many"),
         (["nowhere"], "RUN: got 'nowhere'"),
         (["latest", "--task-id", "other"], "--task-id: got 'other'"),

@@ -25,7 +25,7 @@ def test_every_deployment_asks_for_a_run_that_the_flow_accepts():
     requests = {"nightly": RunRequest, "tfgrpo-learning": RunRequest, "tfgrpo-select": SelectRequest}
     assert {deployment["name"] for deployment in declared["deployments"]} == set(requests)
     for deployment in declared["deployments"]:
-        requests[deployment["name"]](**deployment["parameters"]).options()
+        requests[deployment["name"]](**deployment["parameters"]).resolved({})
 
 
 def test_a_night_is_within_a_budget_that_lets_it_end():

@@ -62,7 +62,7 @@ def test_the_general_pack_is_for_items_of_every_domain(tmp_path, domain):
     rows = ({"id": str(n), "prompt": f"{n}?", "answer": str(n), "domain": domain} for n in range(50))
     items.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     request = RunRequest(out=str(tmp_path), dataset=str(items), dry_run=True)
-    general = prepare(request.model_copy(update={"pack": "general"}), {}).warnings
+    general = prepare(RunRequest(pack="general").laid_over(request), {}).warnings
     assert not any("domain" in warning for warning in general)
     assert any("for the domain 'arithmetic'" in warning for warning in prepare(request, {}).warnings)
 

@@ -15,6 +15,7 @@ from tests.support.records.line_files import seal
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.report.files import read_costs
 from tfgrpo.flows.run.replay import compare_with_original
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.journal import attempt_and_role
 from tfgrpo.stores.text import LONGEST_IDENTIFIER
@@ -36,9 +37,10 @@ def test_only_records_of_the_run_itself_are_compared(tmp_path):
     assert len(list(TaskPaths.of(tmp_path, TASK).root.glob("replays/*"))) == 1
 
 
-def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path):
+def test_digests_of_long_attempts_are_checked_foreseen_and_replayed(tmp_path, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "REFLECTION_CHARS", 4_000)
     agent = "tests.support.agents.agents:rambles"
-    summary = run(tmp_path, run_id=RUN, actor__kind=agent, tfgrpo__reflection_chars=4_000, **SMALL)
+    summary = run(tmp_path, run_id=RUN, actor__kind=agent, **SMALL)
     assert summary.exit_code == 0, summary.message
     roles = Counter(attempt_and_role(row["key"])[1] for row in lines(paths(tmp_path).journal))
     assert roles["reflect"] < roles["digest"] <= 2 * roles["reflect"]

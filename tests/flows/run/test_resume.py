@@ -115,7 +115,7 @@ def test_settings_that_this_version_does_not_know_are_refused(own_run):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("model.reflection_name", "other"),
+        ("model.reflection.name", "other"),
         ("model.max_tokens", 99),
         ("model.structured", "none"),
         ("model.send_temperature", False),

@@ -15,6 +15,7 @@ from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan import forecast as forecasts
 from tfgrpo.pipelines.plan.forecast import Counts, Forecast, VisibleGain, forecast
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.prompt_packs.models import LoadedPack
@@ -25,8 +26,12 @@ MakeItems = Callable[..., tuple[Item, ...]]
 
 
 @pytest.fixture
-def ahead(make_items: MakeItems, pack: LoadedPack) -> Callable[..., Forecast]:
+def ahead(make_items: MakeItems, pack: LoadedPack, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forecast]:
+    """Return the forecast of settings, and of constants of the learning loop, whose names are in capitals."""
+
     def make(items: int = 100, evaluation: int = 30, **sections: Any) -> Forecast:
+        for name in [each for each in sections if each.isupper()]:
+            monkeypatch.setattr(LearningSettings, name, sections.pop(name))
         settings = Settings.model_validate({**sections, "tfgrpo": {"enabled": True, **sections.get("tfgrpo", {})}})
         learn = make_items(items)
         cohorts = [
@@ -39,8 +44,10 @@ def ahead(make_items: MakeItems, pack: LoadedPack) -> Callable[..., Forecast]:
 
 
 def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
-    calm = {"max_repairs": 0, "lessons_per_group": 1, "group_size": 5, "batch_size": 50}
-    found = ahead(tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7})
+    calm = {"group_size": 5, "batch_size": 50}
+    found = ahead(
+        MAX_REPAIRS=0, LESSONS_PER_GROUP=1, tfgrpo=calm, actor={"kind": "tools", "max_turns": 3}, gate={"group_size": 7}
+    )
     rollouts, sweep, batches = 2 * 100 * 5, 30 * 7, 2 * 2
     reflected = 2 * 2 * 100  # two contrasts of each group
     asked = 2 * batches  # a curation and what recurs
@@ -50,29 +57,30 @@ def test_calls_follow_the_formula(ahead: Callable[..., Forecast]) -> None:
 
 
 def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead: Callable[..., Forecast]) -> None:
-    calm = {"max_repairs": 0, "lessons_per_group": 1, "batch_size": 50}
-    one, three = (ahead(tfgrpo=calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
+    calm = {"MAX_REPAIRS": 0, "LESSONS_PER_GROUP": 1, "tfgrpo": {"batch_size": 50}}
+    one, three = (ahead(**calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
     assert three.calls.high - one.calls.high == 2 * 2 * (2 + 3 * 20 - 50)
     assert three.calls.likely == one.calls.likely
 
 
 def test_two_attempts_make_one_contrast_and_more_make_two(ahead: Callable[..., Forecast]) -> None:
     def asked(size: int) -> int:
-        without = ahead(tfgrpo={"group_size": size, "max_repairs": 0, "lessons_per_group": 2})
+        without = ahead(MAX_REPAIRS=0, tfgrpo={"group_size": size})
         return without.calls.likely - 2 * 100 * size - 2 * 30 * 5
 
     assert [asked(size) - 2 * 2 * 2 for size in (2, 3, 8)] == [67, 2 * 67, 2 * 67]
 
 
 def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead: Callable[..., Forecast]) -> None:
-    short, long = ahead(tfgrpo={"max_repairs": 0}), ahead(tfgrpo={"max_repairs": 0, "reflection_chars": 4_000})
+    whole = LearningSettings.REFLECTION_CHARS
+    short, long = ahead(MAX_REPAIRS=0), ahead(MAX_REPAIRS=0, REFLECTION_CHARS=4_000)
     assert long.calls.high - short.calls.high == 2 * 2 * 100
     assert (long.calls.low, long.calls.likely) == (short.calls.low, short.calls.likely)
-    assert ahead(tfgrpo={"max_repairs": 0}, model={"max_tokens": 8_192}).calls.high == long.calls.high
+    assert ahead(REFLECTION_CHARS=whole, model={"max_tokens": 8_192}).calls.high == long.calls.high
 
 
 def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> None:
-    none, three = ahead(tfgrpo={"max_repairs": 0}), ahead(tfgrpo={"max_repairs": 3})
+    none, three = ahead(MAX_REPAIRS=0), ahead(MAX_REPAIRS=3)
     assert none.calls.low == three.calls.low
     assert three.calls.high - none.calls.high == 3 * (2 * 100 + 2 * 2 * 2)
 
@@ -84,7 +92,7 @@ def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> 
         {"tfgrpo": {"epochs": 4}},
         {"tfgrpo": {"sample_size": 50}},
         {"tfgrpo": {"batch_size": 10}},
-        {"tfgrpo": {"lessons_per_group": 3}},
+        {"LESSONS_PER_GROUP": 3},
         {"tfgrpo": {"enabled": False}},
         {"actor": {"kind": "tools"}},
         {"actor": {"kind": "a:b", "max_turns": 4}},
@@ -93,7 +101,7 @@ def test_repairs_raise_the_upper_bound_alone(ahead: Callable[..., Forecast]) -> 
 def test_settings_that_change_the_calls_change_the_forecast(
     ahead: Callable[..., Forecast], change: dict[str, Any]
 ) -> None:
-    assert ahead(**change).calls != ahead().calls
+    assert ahead().calls != ahead(**change).calls
 
 
 @pytest.mark.parametrize(

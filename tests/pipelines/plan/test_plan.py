@@ -85,7 +85,7 @@ def test_with_an_evaluation_dataset_every_item_is_learned_on(
         ({"dry_run": "true", "model__name": "m"}, {}, (True, "simulated", "simulated", None)),
         ({"model__name": "m"}, {"OPENAI_BASE_URL": "http://h/v1"}, (False, "m", "m", "http://h/v1")),
         (
-            {"model__name": "m", "model__reflection_name": "r", "model__base_url": "http://h/v1"},
+            {"model__name": "m", "model__reflection__name": "r", "model__base_url": "http://h/v1"},
             {},
             (False, "m", "r", "http://h/v1"),
         ),
@@ -120,7 +120,7 @@ def test_problems_of_all_checks_are_one_error_of_the_class_of_the_first(make_pla
     )
     assert isinstance(error, SettingsError)
     told = str(error)
-    assert told.count("task_id (command line --task-id): got '../x'") == 1
+    assert told.count("--task-id: got '../x'") == 1
     for part in ("actor.kind", "pack: got 'nonsense'", "rewarders.0", "rewarders.1: name", "none.jsonl", "none.csv"):
         assert part in told
 

@@ -73,10 +73,10 @@ def in_process(_plan: Plan) -> Iterator[RunGroups]:
 
 def request(out: Path, **asked: Any) -> RunRequest:
     """Return a request; keywords are its fields, or settings by their dotted key with two underscores for a dot."""
-    fields = set(RunRequest.model_fields)
+    fields = {*RunRequest.model_fields, *RunRequest.KEYS}
     own = {key: value for key, value in asked.items() if key in fields}
     dotted = {key.replace("__", "."): value for key, value in asked.items() if key not in fields}
-    return RunRequest(out=str(out), settings=dotted, **own)
+    return RunRequest.model_validate({"out": str(out), "settings": dotted, **own})
 
 
 def run(out: Path, *, env: dict[str, str] | None = None, observer: Any = None, **asked: Any) -> RunSummary:

@@ -29,7 +29,6 @@ from tests.support.runs.settings_observations import (
     runner_asked_for,
     sent_by,
     servers_asked,
-    stage_after,
 )
 from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
@@ -107,13 +106,7 @@ DEMOS: dict[str, Demo] = {
     ),
     "tfgrpo.experience_max_words": Demo(of_exchange(lambda it: it.result.rejected), "9"),
     "tfgrpo.min_spread": Demo(of_exchange(lambda it: (it.result.signal, len(it.learning))), "0.6"),
-    "tfgrpo.reflection_chars": Demo(
-        of_exchange(lambda it: len(it.learning), says="Hm. " * 800 + "\nAnswer: 8"),
-        "4000",
-    ),
     "tfgrpo.show_ground_truth": Demo(of_exchange(lambda it: it.payload("attempts").get("reference_answer")), "off"),
-    "tfgrpo.lessons_per_group": Demo(of_exchange(lambda it: [each.text for each in it.result.proposals]), "1"),
-    "tfgrpo.max_repairs": Demo(of_exchange(lambda it: len(it.learning), broken=True), "0"),
     "tfgrpo.seed": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.night": Demo(of_exchange(lambda it: [body["seed"] for body in it.acting]), "1"),
     "tfgrpo.concurrency": Demo(
@@ -176,9 +169,6 @@ DEMOS: dict[str, Demo] = {
     "actor.gateway.enabled": Demo(REASONS, "on", command("echo 7")),
     "actor.limits.cpu_s": Demo(OUTPUTS, "77", command("sh -c 'ulimit -t'")),
     "actor.limits.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
-    "actor.limits.processes": Demo(
-        OUTPUTS, "4321", command("python3 -c 'import resource as r; print(r.getrlimit(r.RLIMIT_NPROC))'")
-    ),
     "actor.limits.output_mb": Demo(
         REASONS, "2", command("head -c 1500000 /dev/zero", **{"actor.limits.output_mb": "1"})
     ),
@@ -262,9 +252,6 @@ DEMOS: dict[str, Demo] = {
     "selection.stage": Demo(
         of_selection_plan(lambda plan: [entry.name for entry in plan.settings.rewarders], answer="7"), "VALIDITY_GAP"
     ),
-    "selection.thresholds.min_reward": Demo(stage_after([0.85] * 10), "0.9"),
-    "selection.thresholds.rounds": Demo(stage_after([0.85] * 10), "11"),
-    "selection.thresholds.min_parsed": Demo(stage_after([0.85] * 10), "0.98"),
     "selection.memory": Demo(remembering(lambda plan: plan.spec.hint), "explore"),
     "stages": Demo(of_tiny(lambda run: [stage["name"] for stage in run.manifest["stages"]]), '[{"name": "learn"}]'),
 }

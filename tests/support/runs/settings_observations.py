@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,6 @@ from typing import Any
 
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
-from tests.support.agents.rounds import past_round
 from tests.support.models.faults import broken_calls
 from tests.support.models.simulated_calls import in_process, request
 from tests.support.records.otlp_receiver import OtlpReceiver
@@ -41,7 +40,6 @@ from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.splice import Document
-from tfgrpo.tasks.learning.curriculum_stage import decide_stage
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.tools.schema import run_tool
 
@@ -213,7 +211,9 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
     def observe(probe: SettingsProbe, options: Options) -> object:
         with ChatServer(reply if callable(reply) else lambda number, body: reply) as server:
             settings: dict[str, Any] = {"model.max_retries": "0", **options}
-            request = SelectRequest(prompt="x", base_url=server.url, model="m", settings=settings, **asked)
+            request = SelectRequest.model_validate(
+                {"prompt": "x", "base_url": server.url, "model": "m", "settings": settings, **asked}
+            )
             return look(select(request, {}), server)
 
     return observe
@@ -221,19 +221,10 @@ def of_selection(look: Callable[[Any, ChatServer], object], reply: Any = "7", **
 
 def of_selection_plan(look: Callable[[SelectionPlan], object], **asked: Any) -> Observe:
     def observe(probe: SettingsProbe, options: Options) -> object:
-        request = SelectRequest(prompt="x", settings=dict(options), out=str(probe.root / "selections"), **asked)
+        request = SelectRequest.model_validate(
+            {"prompt": "x", "settings": {**options, "out": str(probe.root / "selections")}, **asked}
+        )
         return look(plan_selection(request, {}, clock=utc_now))
-
-    return observe
-
-
-def stage_after(rewards: Sequence[float]) -> Observe:
-    """Observe the stage after rounds with these rewards, in which 97 of 100 answers were usable."""
-
-    def observe(probe: SettingsProbe, options: Options) -> object:
-        rounds = [past_round(reward, 100, 97) for reward in rewards]
-        settings = probe.settings(options)
-        return decide_stage(rounds, reference=True, thresholds=settings.selection.thresholds).stage
 
     return observe
 
@@ -243,10 +234,10 @@ def remembering(look: Callable[[SelectionPlan], object]) -> Observe:
 
     def observe(probe: SettingsProbe, options: Options) -> object:
         def planned(settings: dict[str, Any]) -> SelectionPlan:
+            place = {"selection.format": "powl", "task_id": "t", "out": str(probe.root / "memory")}
             request = SelectRequest(
-                prompt="x", answer="SEQUENCE(a, b)", format="powl", task_id="t", out=str(probe.root / "memory"),
-                rewarders=["powl_footprint"], settings=settings,
-            )  # fmt: skip
+                prompt="x", answer="SEQUENCE(a, b)", rewarders=["powl_footprint"], settings={**place, **settings}
+            )
             return plan_selection(request, {}, clock=utc_now)
 
         shutil.rmtree(probe.root / "memory", ignore_errors=True)

@@ -21,6 +21,7 @@ from tests.support.agents.curating import (
     words,
 )
 from tests.support.agents.steps import ScriptedModel, contrast, group, item, pack, proposal, record, reply
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault
@@ -323,7 +324,8 @@ async def test_only_the_best_supported_proposals_are_put_to_the_curator_in_parts
 
 
 @pytest.mark.parametrize("broken", ["null", "[]", '{"answers": {"class": "new"}}', '{"answers": null}', "gibberish"])
-async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_path, broken):
+async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_path, broken, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "MAX_REPAIRS", 1)
     model = ScriptedModel(lambda *_: broken)
     result = await curate(
         model,
@@ -331,7 +333,6 @@ async def test_without_a_usable_answer_the_best_supported_proposals_are_new(tmp_
         groups(CARRY, CONVERT, CONVERT, WRITE),
         known(lesson("a", CARRY)),
         loaded=pack(slots=1),
-        tfgrpo={"max_repairs": 1},
     )
     assert (result.asked, result.lost, len(model.requests)) == (1, 1, 2)
     assert result.spend.failure.error_type == "RepairExhausted"
@@ -480,11 +481,12 @@ async def test_without_two_causes_nothing_is_asked_and_a_failure_costs_only_itse
         assert words(result) == {("confirmed", "a", None): 2.0}
 
 
-async def test_a_batch_names_at_most_as_many_recurring_lessons_as_a_group(tmp_path):
+async def test_a_batch_names_at_most_as_many_recurring_lessons_as_a_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "LESSONS_PER_GROUP", 1)
     many = {"lessons": [lesson for text in TEXTS for lesson in recurs("G1", "G2", text=text)["lessons"]]}
     model = ScriptedModel(lambda _, key: many if key.role == "reflect" else answers())
     batch = [causing(replace(each, proposals=()), "No carry.") for each in groups(CARRY, CONVERT)]
-    result = await curate(model, tmp_path, batch, tfgrpo={"lessons_per_group": 1})
+    result = await curate(model, tmp_path, batch)
     assert [len(asked["proposals"]) for asked in model.asked("curate")] == [1]
     assert result.counts == {"useless": 2}
     assert all(isinstance(each, Proposal) for each in batch[0].proposals)

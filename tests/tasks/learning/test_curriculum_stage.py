@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.rounds import past_round
-from tfgrpo.pipelines.settings.selection import StageThresholds
-from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, decide_stage
+from tfgrpo.tasks.learning.curriculum_stage import BEHAVIOUR, VALIDITY, StageThresholds, decide_stage
 
 
 def good(count, reward=0.9):
@@ -91,5 +90,8 @@ def test_the_reference_decides_last():
     assert decision.why.startswith("there is no reference, although ")
 
 
-def test_thresholds_are_settings():
-    assert stage(good(2, 0.6), thresholds=StageThresholds(min_reward=0.5, rounds=2)) == BEHAVIOUR
+@pytest.mark.parametrize("limits", [{"min_reward": 0.9}, {"rounds": 11}, {"min_parsed": 0.98}])
+def test_each_threshold_keeps_a_task_in_its_stage(limits):
+    rounds = [past_round(0.85, 100, 97)] * 10
+    assert stage(rounds) == BEHAVIOUR
+    assert stage(rounds, thresholds=StageThresholds(**limits)) == VALIDITY

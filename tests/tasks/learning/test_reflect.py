@@ -11,6 +11,7 @@ import pytest
 from benchmarks.generated_items import generate_items
 from tests.support.agents.steps import ScriptedModel, item, lessons, pack, reply, runtime, spec
 from tests.support.records.records import make_record
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused, ModelServerFault, RepairExhausted
 from tfgrpo.stores.ledger.state import Usage
@@ -194,9 +195,10 @@ async def test_each_contrast_is_a_question_of_its_own_and_shares_the_lessons(tmp
     ]
 
 
-async def test_a_group_proposes_no_more_lessons_than_it_may(tmp_path):
+async def test_a_group_proposes_no_more_lessons_than_it_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "LESSONS_PER_GROUP", 1)
     answers = iter([lessons("Add the tens first."), lessons("Count twice.")])
-    _, reflection = await reflect(lambda *_: next(answers), tmp_path, FOUR, tfgrpo={"lessons_per_group": 1})
+    _, reflection = await reflect(lambda *_: next(answers), tmp_path, FOUR)
     assert [each.text for each in reflection.proposals] == ["Add the tens first."]
     assert reflection.rejected == (("Count twice.", "more than 1 lesson from one group"),)
     assert len(reflection.contrasts) == 2
@@ -300,8 +302,9 @@ async def test_an_invalid_answer_is_requested_again_with_the_error(tmp_path):
 @pytest.mark.parametrize(
     "broken", ["null", "[]", "{}", '{"lessons": []}', '{"lessons": {"polarity": "do", "text": "x"}}', "", "{"]
 )
-async def test_an_answer_that_stays_invalid_fails_this_group_only(tmp_path, broken):
-    _, reflection = await reflect(lambda *_: reply(broken or " "), tmp_path, tfgrpo={"max_repairs": 1})
+async def test_an_answer_that_stays_invalid_fails_this_group_only(tmp_path, broken, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "MAX_REPAIRS", 1)
+    _, reflection = await reflect(lambda *_: reply(broken or " "), tmp_path)
     assert reflection.proposals == ()
     assert reflection.spend.failure.error_type == RepairExhausted.__name__
     assert reflection.spend.usage.calls == 2

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agents.steps import ScriptedModel, lessons, runtime, spec
+from tfgrpo.pipelines.settings.learning import LearningSettings
 from tfgrpo.stores.errors import BudgetRefused, ModelServerFault
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.stores.outcomes import RewardScore
@@ -47,10 +49,12 @@ def answer(request, key):
     return {"digest": DIGEST} if key.role == "digest" else EMPTY
 
 
-async def reflect(tmp_path, script=answer, *, replay=False, model=None, **tfgrpo):
+async def reflect(tmp_path, script=answer, *, replay=False, model=None, attempts=LONG, chars=64_000, **tfgrpo):
     model = model or ScriptedModel(script)
-    made = runtime(model, tmp_path, replay=replay, tfgrpo=tfgrpo)
-    return model, await reflect_on_group(spec(), LONG, 0.5, made)
+    with patch.object(LearningSettings, "REFLECTION_CHARS", chars):
+        return model, await reflect_on_group(
+            spec(), attempts, 0.5, runtime(model, tmp_path, replay=replay, tfgrpo=tfgrpo)
+        )
 
 
 def seen(text):
@@ -81,7 +85,7 @@ async def test_the_words_of_the_graders_are_hidden_with_the_reference_answer(tmp
 
 
 async def test_what_does_not_fit_is_digested_with_all_its_steps_and_shown_around_the_first_difference(tmp_path):
-    model, reflection = await reflect(tmp_path, reflection_chars=32_000)
+    model, reflection = await reflect(tmp_path, chars=32_000)
     digested = model.asked("digest")
     assert [seen(each["transcript"]) for each in digested] == [set(range(1, TURNS + 1))] * 2
     [payload] = model.asked("reflect")
@@ -98,7 +102,7 @@ async def test_what_is_shown_stays_within_the_budget(tmp_path, budget):
     def long_digests(request, key):
         return {"digest": "d" * 99_000} if key.role == "digest" else EMPTY
 
-    model, _ = await reflect(tmp_path, long_digests, reflection_chars=budget)
+    model, _ = await reflect(tmp_path, long_digests, chars=budget)
     [payload] = model.asked("reflect")
     assert sum(len(each["transcript"]) + len(each["digest"]) for each in payload["attempts"]) <= budget
     assert all(len(each["transcript"]) <= budget for each in model.asked("digest"))
@@ -106,8 +110,7 @@ async def test_what_is_shown_stays_within_the_budget(tmp_path, budget):
 
 async def test_an_attempt_that_fits_is_shown_whole_beside_a_digest(tmp_path):
     short = replace(LONG[1], rollout=replace(LONG[1].rollout, frames=LONG[1].rollout.frames[:2]))
-    model = ScriptedModel(answer)
-    await reflect_on_group(spec(), (LONG[0], short), 0.5, runtime(model, tmp_path, tfgrpo={"reflection_chars": 20_000}))
+    model, _ = await reflect(tmp_path, attempts=(LONG[0], short), chars=20_000)
     first, second = model.asked("reflect")[0]["attempts"]
     assert "digest" in first
     assert "digest" not in second
@@ -119,7 +122,7 @@ async def test_without_a_digest_every_step_is_shown_shortened(tmp_path):
     def script(request, key):
         return ModelServerFault("503") if key.role == "digest" else EMPTY
 
-    model, reflection = await reflect(tmp_path, script, reflection_chars=32_000)
+    model, reflection = await reflect(tmp_path, script, chars=32_000)
     for attempt in model.asked("reflect")[0]["attempts"]:
         assert seen(attempt["transcript"]) == set(range(1, TURNS + 1))
         assert "digest" not in attempt
@@ -128,7 +131,7 @@ async def test_without_a_digest_every_step_is_shown_shortened(tmp_path):
 
 
 async def test_a_refused_digest_ends_the_reflection(tmp_path):
-    model, reflection = await reflect(tmp_path, lambda *_: BudgetRefused("max_calls 3"), reflection_chars=4_000)
+    model, reflection = await reflect(tmp_path, lambda *_: BudgetRefused("max_calls 3"), chars=4_000)
     assert len(model.requests) == 1
     assert reflection.spend.budget_refused == "max_calls 3"
 
@@ -137,11 +140,11 @@ async def test_a_resumed_or_replayed_reflection_pays_for_no_digest_twice(tmp_pat
     def once(request, key):
         return answer(request, key) if key.role == "digest" else BudgetRefused("max_calls 2")
 
-    await reflect(tmp_path, once, reflection_chars=4_000)
-    resumed, reflection = await reflect(tmp_path, reflection_chars=4_000)
+    await reflect(tmp_path, once, chars=4_000)
+    resumed, reflection = await reflect(tmp_path, chars=4_000)
     assert [key.role for _, key in resumed.requests] == ["reflect"]
     assert reflection.spend.usage.calls == 3
-    _, replayed = await reflect(tmp_path, replay=True, reflection_chars=4_000)
+    _, replayed = await reflect(tmp_path, replay=True, chars=4_000)
     assert replayed.spend.usage.calls == 3
     assert replayed.spend.fatal is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,23 +121,6 @@ def test_what_a_role_lacks_is_that_of_the_section():
     same = model.model_copy(update={"judge": type(model.judge)()})
     assert same.of("judge").name == "r"
     assert same.model_copy(update={"reflection": type(model.reflection)()}).of("reflection").max_tokens == 8_192
-
-
-@pytest.mark.parametrize("key", ["model.reflection_name", "model.reflection.name"])
-def test_the_former_name_of_the_learners_model_goes_on_working(key, tmp_path):
-    path = tmp_path / "p.yaml"
-    section = {"reflection_name": "r"} if key.endswith("_name") else {"reflection": {"name": "r"}}
-    path.write_text(json.dumps({"model": section}))
-    for resolved in (
-        resolve_settings(cli={key: "r"}, env={}),
-        resolve_settings(cli={}, env={}, pipeline_path=path),
-        resolve_settings(cli={}, env={"TFGRPO_REFLECTION_MODEL": "r"}, pipeline_path=path),
-    ):
-        assert resolved.settings.model.of("reflection").name == "r"
-    above = resolve_settings(cli={"model.reflection.name": "s"}, env={}, pipeline_path=path)
-    assert above.settings.model.of("reflection").name == "s"
-    with pytest.raises(SettingsError, match="one value"):
-        resolve_settings(cli={"model.reflection_name": "a", "model.reflection.name": "b"}, env={})
 
 
 REMOTE = {"name": "m", "base_url": "https://api.one.example/v1"}

@@ -1,0 +1,395 @@
+"""The command line: every command with its help, arguments, options, and the function that gets them.
+
+A function is imported when its command is called, and its parameters are named like the options here. ``place``, ``settings``
+and ``packs_root`` are made of the options of a task, of the settings and of a directory of packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from tfgrpo.flows.console.parsing import Command, Commands, Number, Option, Words, argument, flag, option
+from tfgrpo.pipelines.settings.pipeline_file import shipped_pipelines
+
+_RUN: Final = "run id, directory of a run, or latest for the newest of the task"
+_DEFAULTS: Final = "Defaults hold where neither the pipeline file nor the variable in parentheses sets a value."
+_WHOLE, _NUMBER = partial(Number, int), partial(Number, float)
+_SHARE: Final = _NUMBER(least=0, most=1)
+
+_task = (
+    option("--out", section="Task", metavar="DIR", help="directory of the tasks [out] (TFGRPO_OUT)"),
+    option("--task-id", section="Task", metavar="TASK", help="name of the task [the one used last] (TFGRPO_TASK_ID)"),
+)
+_packs = partial(option, "--packs-root", section="Task", metavar="DIR")
+_own_packs = (*_task, _packs(help="directory of your own packs, besides those that ship (TFGRPO_PACKS_ROOT)"))
+_other_packs = _packs(help="directory of your own packs, instead of those that ship (TFGRPO_PACKS_ROOT)")
+_set = partial(option, "--set", name="assignments", multiple=True, metavar="KEY=VALUE")
+_pipeline = partial(option, "--pipeline", metavar="P")
+_planned = _pipeline(default="tfgrpo-learning", help=f"a pipeline file, or by name: {', '.join(shipped_pipelines())}")
+_judging = _pipeline(
+    help="data mix: a pipeline file, or a shipped one by name, whose model its judges ask, within its budget"
+)
+_run_id = option("--run-id", metavar="NAME", help="name of the run; made from the time when absent")
+_host = option("--host", default="127.0.0.1", metavar="TEXT", help="address to bind")
+_by = option("--by", metavar="NAME", help="who decides [the login name]")
+_id = argument("name", metavar="ID", help="an experience id or its beginning")
+
+
+def _port(default: int) -> Option:
+    return option("--port", type=_WHOLE(least=0, most=65_535), default=default, help="port, 0 for any free one")
+
+
+_LESSONS: Final[Mapping[str, Command]] = {
+    "list": Command(
+        "lessons.experiences:list_lessons",
+        "list the lessons in force, or every record: state, effect, evidence",
+        flag("--all", name="every", help="every record, not only the lessons in force"),
+        *_own_packs,
+    ),
+    "show": Command(
+        "lessons.experiences:show",
+        "print whole records",
+        argument("names", nargs=-1, required=True, metavar="ID...", help="experience ids, or their beginnings"),
+        *_own_packs,
+    ),
+    "blame": Command(
+        "lessons.experiences:blame",
+        "trace a lesson back to the rollouts that showed it and the rows that measured it",
+        _id,
+        *_own_packs,
+    ),
+    "diff": Command(
+        "lessons.experiences:diff",
+        "show what a run changed in the library, or two runs differ in",
+        argument("run", help="a run id"),
+        argument("other", required=False, metavar="[RUN]", help="another, to compare with"),
+        *_own_packs,
+    ),
+    "verify": Command("lessons.experiences:verify", "check the records and their stamps", *_own_packs),
+    "review": Command(
+        "lessons.review:review",
+        "show the lessons in force, on trial and known: effect, support, opposites, origin",
+        *_own_packs,
+    ),
+    "retire": Command(
+        "lessons.review:retire",
+        "keep a lesson out, until a rollback to a library with it",
+        _id,
+        option("--why", metavar="TEXT", help="the reason, required"),
+        _by,
+        *_own_packs,
+    ),
+    "rollback": Command(
+        "lessons.review:rollback",
+        "put an earlier library into force",
+        argument("name", metavar="TO", help="a run id, the number of a change in `tfgrpo history`, or none"),
+        option("--why", metavar="TEXT", help="the reason"),
+        _by,
+        *_own_packs,
+    ),
+    "export": Command(
+        "lessons.experiences:export",
+        "print the lessons in force in a form that other agents read",
+        option("--to", type=Words("tasks.exports.lessons.forms:LESSON_FORMS"), help="form of the export [text]"),
+        *_own_packs,
+    ),
+    "import": Command(
+        "lessons.import_lessons:import_lessons",
+        "show the lessons that another task exported, and store them after review",
+        argument("file", help="a file of `tfgrpo experiences export --to json`"),
+        option("--pack", metavar="ID", help="pack to stamp the lessons for [the task's own, else the file's]"),
+        option("--reviewed-by", metavar="NAME", help="store the lessons, which this person has read"),
+        flag("--in-force", name="now", help="also put them into force at once, until the evidence speaks against them"),
+        *_own_packs,
+    ),
+    "measure": Command(
+        "lessons.measure:measure",
+        "measure the effects of lessons with the settings of the task's newest run",
+        argument(
+            "names",
+            nargs=-1,
+            metavar="[ID]...",
+            help="experience ids, or their beginnings; without any those on trial and in force",
+        ),
+        option("--rollouts", type=_WHOLE(least=6, most=1_000_000), default=600, help="attempts"),
+        option(
+            "--control",
+            type=Words("flows.orchestration.request:Control"),
+            help="compare the lessons in force with a control (`same`: themselves), in place of measuring lessons",
+        ),
+        _set(help="a setting that a resumed run may change, such as budget.max_usd"),
+        *_own_packs,
+    ),
+}
+_PACKS: Final[Mapping[str, Command]] = {
+    "stamp": Command(
+        "packs:stamp", "stamp a pack after editing it", argument("pack", help="id or directory of a pack"), _other_packs
+    ),
+    "verify": Command(
+        "packs:verify",
+        "check one pack, or all",
+        argument("pack", required=False, help="id or domain of a pack; all without it"),
+        _other_packs,
+    ),
+    "render": Command(
+        "packs:render",
+        "print the text of a pack as an actor gets it",
+        argument("pack", help="id or domain of a pack"),
+        option("--task-id", section="Task", metavar="TASK", help="with the lessons in force of this task"),
+        _task[0],
+        _other_packs,
+    ),
+}
+COMMANDS: Final[Mapping[str, Command | Commands]] = {
+    "init": Command(
+        "init:init",
+        "write a pipeline file for data of your own: asks for data, endpoint and model, and checks all of it",
+        argument(
+            "data", required=False, help="a dataset: .jsonl, .json, .csv, .tsv or .parquet file, a folder, hf:name"
+        ),
+        option("--base-url", metavar="URL", help="the endpoint, OpenAI-compatible (OPENAI_BASE_URL)"),
+        option("--model", metavar="NAME", help="the model there (TFGRPO_MODEL)"),
+        option("--id", metavar="COLUMN", help="the column of the ids [by its name; rows are numbered without one]"),
+        option(
+            "--prompt", metavar="COLUMN", help='the column of the prompts, or "{question} A) {A} B) {B}" [by its name]'
+        ),
+        option("--answer", metavar="COLUMN", help="the column of the reference answers [by its name]"),
+        _pipeline(default="tfgrpo.yaml", help="the pipeline file to write, once all checks pass"),
+        flag("--yes", help="ask nothing: take what the options, the environment and the data say"),
+        flag("--force", help="replace that file"),
+        epilog="Asks only at a terminal. Spends nothing.",
+    ),
+    "run": Command(
+        "run:run",
+        "learn: cohorts, groups, lessons, held-out sweep, decision",
+        _planned,
+        _run_id,
+        option("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again"),
+        option("--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"),
+        settings="flows.orchestration.request:RunRequest",
+        epilog=f"{_DEFAULTS} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed.",
+    ),
+    "test": Command(
+        "run:test",
+        "compare the lessons in force with none on the sealed items (dataset.sealed), once for each library",
+        _planned,
+        _run_id,
+        settings="flows.orchestration.request:RunRequest",
+        epilog="Learns nothing. One that is stopped is continued by `tfgrpo run --resume RUN`.",
+    ),
+    "doctor": Command(
+        "planned:doctor",
+        "check everything a run needs without spending anything",
+        _planned,
+        flag(
+            "--ping",
+            help="ask each model for one token, which costs a little, and name the setting that mends each refusal",
+        ),
+        settings="flows.orchestration.request:RunRequest",
+        epilog=_DEFAULTS,
+    ),
+    "config": Command(
+        "planned:config",
+        "show every setting and where its value came from",
+        _planned,
+        settings="flows.orchestration.request:RunRequest",
+        epilog=_DEFAULTS,
+    ),
+    "deploy": Command(
+        "planned:deploy",
+        "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
+        epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
+        "it is missing, and applies every deployment; may be repeated.",
+    ),
+    "estimate": Command(
+        "planned:estimate",
+        "forecast calls, tokens and money of a run",
+        _planned,
+        settings="flows.orchestration.request:RunRequest",
+        epilog=_DEFAULTS,
+    ),
+    "experiences": Commands(
+        "tfgrpo experiences", f"look at what was learned, take it back, share it: {', '.join(_LESSONS)}", _LESSONS
+    ),
+    "history": Command(
+        "lessons.history:history",
+        "list every change of the library in force with its evidence, newest last",
+        flag("--all", name="every", help="every decision, also those that changed nothing"),
+        *_task,
+    ),
+    "export": Command(
+        "batches:export",
+        "convert the groups of a run for a trainer: TRL, verl, OpenRLHF, JSONL",
+        argument("run", help=f"{_RUN}, or a .jsonl file of groups"),
+        option("--to", type=Words("tasks.exports.choosing:TARGETS"), help="form of the export, required"),
+        option(
+            "--file",
+            metavar="FILE",
+            help="file to write [out/TASK/exports/RUN-TARGET.jsonl; --to jsonl: RUN-groups.jsonl]",
+        ),
+        option(
+            "--prompt",
+            type=Words(["as-sent", "bare"]),
+            default="as-sent",
+            help="prompts with the pack's text and the lessons, or the task alone",
+        ),
+        option(
+            "--degenerate",
+            type=Words(["drop", "flag"]),
+            help="groups without two different rewards: leave out, or keep and flag [drop; jsonl: flag]",
+        ),
+        option(
+            "--phase", type=Words(["train", "eval", "all"]), default="train", help="which groups; eval: those held out"
+        ),
+        option("--min-gap", type=_NUMBER(), help="trl-dpo: least difference of rewards [0]"),
+        option("--pairs", type=_WHOLE(), help="trl-dpo: most pairs out of one group [1]"),
+        option("--min-reward", type=_NUMBER(), help="trl-sft: least reward; trl-kto: desirable from this reward on"),
+        *_task,
+    ),
+    "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
+    "report": Command("runs:report", "write a run's report again from its files", argument("run", help=_RUN), *_task),
+    "show": Command(
+        "attempts.show:show",
+        "look at attempts: the items of a run, the lowest first, or one with all that each attempt at it did",
+        argument("run", help=_RUN),
+        argument("item", required=False, help="an item's id or its beginning"),
+        flag("--all", name="every", help="every item, not only the 50 lowest"),
+        *_task,
+    ),
+    "grade": Command(
+        "attempts.grade:grade",
+        "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, the worst, reasons",
+        argument("config", help="a data mix, or a pipeline by file or name"),
+        argument(
+            "completions", help="a .jsonl file of lines with sample_id (or item_id, id) and completion (or output)"
+        ),
+        option(
+            "--to",
+            metavar="FILE",
+            help="also write a line for each completion, with reward and parts, into this .jsonl file",
+        ),
+        flag("--force", help="replace that file"),
+        option(
+            "--grader-timeout",
+            type=_NUMBER(above=0),
+            metavar="S",
+            help="data mix: seconds that a batch may take a grader [45]",
+        ),
+        _judging,
+        settings="flows.orchestration.request:RunRequest",
+        only=("dataset", "eval_dataset", "model", "base_url", "dry_run", "max_usd", "max_tokens", "max_calls"),
+        epilog="The settings are for a pipeline. Spends nothing, unless there is a judge, which asks the pipeline's model "
+        "within its budget. Exit codes: 0; 1 nothing could be graded; 2 configuration, lines or ids; 3 the budget was spent "
+        "before all was graded.",
+    ),
+    "runs": Command(
+        "runs:runs",
+        "list the runs that there are, newest first",
+        *_task,
+        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed.",
+    ),
+    "select": Command(
+        "select:select",
+        "best of K: ask several times, grade, print the best answer",
+        option("--prompt", metavar="TEXT", help="the prompt; or on standard input"),
+        option("--item", metavar="FILE#ID", help="an item of a dataset instead, with its answer as reference"),
+        option(
+            "--reference",
+            metavar="TEXT|@FILE",
+            help="the reference to compare with, as text, or after @ the file that holds it",
+        ),
+        option(
+            "--rewarder",
+            name="rewarders",
+            multiple=True,
+            metavar="NAME[=WEIGHT]",
+            help="what grades; repeatable; absent: those of the pipeline file, or what the stage rewards",
+        ),
+        _pipeline(help="a pipeline file, or a shipped one by name [the defaults]"),
+        settings="flows.selection.request:SelectRequest",
+        usage="[--prompt TEXT | --item FILE#ID | < FILE] [OPTIONS]",
+        epilog="Exit codes: 0 a candidate was chosen; 1 none could be; 2 configuration; 3 the budget left none.",
+    ),
+    "gateway": Command(
+        "gateway:gateway",
+        "serve the lessons in force of a task to live traffic: clients give this address as their base URL",
+        _pipeline(help="a pipeline file, or a shipped one by name, for endpoint and packs [the defaults]"),
+        _host,
+        _port(8400),
+        option(
+            "--token-env",
+            metavar="NAME",
+            help="variable that holds the token that clients send as their API key; the endpoint's own key is sent on then. "
+            "Absent: the clients' own keys are, and only this machine can connect",
+        ),
+        option("--held-out", type=_SHARE, metavar="SHARE", default=0, help="share of conversations without lessons"),
+        option(
+            "--keep", metavar="FILE", help="keep the traffic in this file, as items to learn on once they have answers"
+        ),
+        option(
+            "--keep-mb", type=_WHOLE(least=1, most=1_000_000), default=100, help="largest size of that file, in MiB"
+        ),
+        option(
+            "--concurrency", type=_WHOLE(least=1, most=100_000), default=256, help="calls to the endpoint at a time"
+        ),
+        settings="flows.orchestration.request:RunRequest",
+        only=("task_id", "out", "packs_root", "base_url", "model"),
+        epilog="Ends at Ctrl-C, SIGTERM and SIGHUP, after the calls in flight, at most 30 seconds later; at once at the "
+        "second.",
+    ),
+    "mcp": Command(
+        "mcp:mcp",
+        "give agents the lessons in force of a task, as an MCP server on standard input and output with the tool lessons()",
+        settings="flows.orchestration.request:RunRequest",
+        only=("task_id", "out", "packs_root"),
+        epilog="For agents that cannot use the gateway; needs `pip install 'tfgrpo[mcp]'`. Ends with its standard input.",
+    ),
+    "serve-data": Command(
+        "serve_data:serve_data",
+        "serve samples of a staged data mix over HTTP, and grade completions of them",
+        argument("config", help="file with the stages, datasets and graders (YAML)"),
+        _host,
+        _port(9000),
+        flag("--verbose", help="log requests, with rewards and completions"),
+        option("--token-env", metavar="NAME", help="variable that holds the bearer token that clients have to send"),
+        option("--max-batch", type=_WHOLE(least=1), default=16_384, help="most items of a request"),
+        option("--max-body-mb", type=_NUMBER(above=0), default=32, help="largest body, in MiB"),
+        option("--concurrency", type=_WHOLE(least=1), default=256, help="requests graded at a time"),
+        option("--max-held-mb", type=_NUMBER(above=0), default=512, help="bodies of those requests together, in MiB"),
+        option("--queue", type=_WHOLE(least=0), default=4096, help="requests that may wait for that"),
+        option(
+            "--grader-timeout",
+            type=_NUMBER(above=0),
+            metavar="S",
+            default=45,
+            help="seconds that a batch may take a grader",
+        ),
+        _judging,
+        option(
+            "--on-failure",
+            type=Words(["answer", "refuse"]),
+            default="answer",
+            help="when graders fail: answer with 0.0 and an error, or refuse the request with 503",
+        ),
+        option(
+            "--max-lost-share",
+            type=_SHARE,
+            default=0.5,
+            help="with --on-failure refuse: share of the items that failing graders may leave ungraded",
+        ),
+    ),
+    "serve-simulated": Command(
+        "serve_simulated:serve_simulated",
+        "serve the SIMULATED model over HTTP",
+        _host,
+        _port(8001),
+        option("--world", type=Words("pipelines.settings.model:World"), default="arithmetic", help="which world"),
+        option("--seed", type=_WHOLE(least=0), default=0, help="seed of the world's replies"),
+        option("--latency", type=_NUMBER(least=0), metavar="S", default=0, help="seconds every reply takes"),
+        option("--api-key", metavar="KEY", help="refuse callers that do not send this key"),
+    ),
+}
+TFGRPO: Final = Commands("tfgrpo", "A learning loop for LLM agents that changes no weights.", COMMANDS, "Commands")
+"""The command line."""
