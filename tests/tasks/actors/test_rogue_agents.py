@@ -107,6 +107,7 @@ async def test_an_agent_is_given_up_on_at_its_time_limit_and_an_answer_after_it_
     rollout = await outcome(agent, tmp_path, timeout_s=0.1)
     assert rollout.loss.error_type == "ModelTimeout"
     assert rogues.SWALLOWED or agent is rogues.answers_when_cancelled
+    rogues.RELEASED.set()  # before the loop of the test waits for what it started
 
 
 async def test_cancelling_a_rollout_ends_it_even_if_its_agent_does_not_care(tmp_path):
