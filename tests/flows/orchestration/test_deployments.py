@@ -173,30 +173,6 @@ def test_the_log_of_the_flow_run_tells_its_progress(machine):
     assert any(line.startswith("epoch 1 train done: ") for line in told)
 
 
-def test_a_deployment_with_the_older_parameter_keeps_its_cap_and_a_retry_of_its_run_the_name_of_that(machine):
-    finished(machine)
-    nightly = machine.get("/deployments/name/tfgrpo-learning/nightly")
-    older = {
-        "name": "older",
-        "flow_id": nightly["flow_id"],
-        "entrypoint": nightly["entrypoint"],
-        "work_pool_name": "tfgrpo",
-        "pull_steps": nightly["pull_steps"],
-        "enforce_parameter_schema": False,
-        "parameters": {"request": {"pipeline": "tfgrpo-learning", "max_calls": 15}},
-    }
-    made = machine.post("/deployments/", older).raise_for_status().json()
-    asked = {"run_id": "mine", "epochs": 2, "sample_size": 6, "batch_size": 3, "out": str(machine.home / "older")}
-    run = machine.ask(made["id"], {"request": asked})
-    assert machine.ended(run)["state_name"] == "StoppedEarly"
-    manifest = json.loads((machine.home / "older/tfgrpo-learning/runs/mine/manifest.json").read_text())
-    assert manifest["settings"]["budget"]["max_calls"] == 15
-    assert manifest["settings"]["tfgrpo"]["epochs"] == 2
-    assert machine.retried(run, by="the UI")["state_name"] == "StoppedEarly"
-    other = machine.ask(made["id"], {"request": asked})
-    assert "--run-id" in machine.ended(other, "FAILED")["state"]["message"]
-
-
 def test_a_second_run_is_turned_away_a_cancelled_one_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
     finished(machine)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
