@@ -7,16 +7,24 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Unpack
 
 from pydantic import ValidationError
 
-from tfgrpo.flows.arguments import RUN_KEYWORDS, SELECT_KEYWORDS, Items, lists_keywords, prepared_run, select_request
+from tfgrpo.flows.arguments import (
+    RUN_KEYWORDS,
+    SELECT_KEYWORDS,
+    Items,
+    RunOptions,
+    SelectOptions,
+    lists_keywords,
+    prepared_run,
+    select_request,
+)
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.console.progress import Progress, Screen
@@ -48,7 +56,7 @@ logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless t
 
 
 @lists_keywords(RUN_KEYWORDS)
-def learn(items: Items | None = None, *, progress: bool = False, **options: Any) -> Result:
+def learn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn lessons on items, compare them with none, and return what was decided. Works in a notebook too.
 
     ``items`` are a path, dicts with ``id``, ``prompt`` and ``answer``, or a DataFrame. ``agent``, ``tools`` and ``rewarders``
@@ -79,7 +87,7 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Any)
 
 
 @lists_keywords(RUN_KEYWORDS)
-async def alearn(items: Items | None = None, *, progress: bool = False, **options: Any) -> Result:
+async def alearn(items: Items | None = None, *, progress: bool = False, **options: Unpack[RunOptions]) -> Result:
     """Learn as ``learn`` does, without blocking the event loop. Cancelling it ends the run resumably.
 
     Examples:
@@ -99,7 +107,7 @@ async def alearn(items: Items | None = None, *, progress: bool = False, **option
 
 
 @lists_keywords(RUN_KEYWORDS)
-def plan(items: Items | None = None, **options: Any) -> Plan:
+def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
     """Return what ``learn`` would run, with a forecast of its calls, tokens and cost. Write and send nothing.
 
     Raises ``ConfigError`` with every problem.
@@ -113,7 +121,7 @@ def plan(items: Items | None = None, **options: Any) -> Plan:
 
 
 @lists_keywords(SELECT_KEYWORDS)
-def select(prompt: str | None = None, *, k: int = 8, **options: Any) -> Selected:
+def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOptions]) -> Selected:
     """Ask for ``k`` answers to one request, grade them and return the best, with the others and the cost.
 
     ``agent`` and ``rewarders`` are callables or names. Other keywords are named like the options of ``tfgrpo select``.
@@ -158,7 +166,7 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
     return text.system
 
 
-def _learn(items: Items | None, options: Mapping[str, Any], *, progress: bool, stop: threading.Event) -> Result:
+def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
     with handed_over() as name_of, python_names():
         prepared = prepared_run(items, options, name_of, starts=True)
         console = PeopleConsole(stderr=True, highlight=False, force_jupyter=False)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -90,6 +90,64 @@ SELECT_KEYWORDS: Final[Mapping[str, Any]] = {
     },
 }
 """Keywords of ``select``, likewise."""
+
+
+class _SharedOptions(TypedDict, total=False):
+    settings: Mapping[str, Setting] | None
+    """Any other setting by dotted key."""
+    agent: Agent | None
+    pipeline: str
+    model: str
+    base_url: str
+    out: str | os.PathLike[str]
+    task_id: str
+    pack: str
+    packs_root: str
+    world: Literal["arithmetic", "ledger-tools", "powl", "unlearnable"]
+    max_usd: float
+    max_tokens: int
+    max_calls: int
+    seed: int
+    dry_run: bool
+
+
+class RunOptions(_SharedOptions, total=False):
+    """``RUN_KEYWORDS`` for type checkers, which cannot follow how those are made; a test holds both against each other."""
+
+    tools: Sequence[Callable[..., Any] | str]
+    rewarders: Sequence[Rewarder] | None
+    run_id: str
+    resume: str
+    replay: str
+    eval_dataset: str
+    data_config: str
+    reflection_model: str
+    epochs: int
+    group_size: int
+    sample_size: int
+    batch_size: int
+    train_temp: float
+    eval_temp: float
+    concurrency: int
+    allow_zero: bool
+    task_runner: Literal["threads", "dask", "ray"]
+
+
+class SelectOptions(_SharedOptions, total=False):
+    """``SELECT_KEYWORDS`` for type checkers, likewise."""
+
+    rewarders: Sequence[Rewarder]
+    item: str
+    answer: str
+    reference: str
+    min_success: int
+    format: Literal["text", "json", "powl"]
+    json_schema: str
+    none_valid: Literal["raise", "best_effort"]
+    stage: Literal["auto", "VALIDITY_GAP", "BEHAVIORAL_CONSOLIDATION"]
+    memory: Literal["off", "record", "exploit", "explore"]
+    max_validations: int
+    timeout_s: float
 
 
 def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[F], F]:

@@ -148,11 +148,11 @@ def test_a_plan_on_a_mix_uses_its_graders_unless_others_are_listed(tmp_path: Pat
     assert any("the graders of the data mix are not used" in warning for warning in listed.warnings)
 
 
-@pytest.mark.parametrize("key", ["dataset.path", "dataset.eval_path"])
-def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(("key", "option"), [("dataset.path", "--dataset"), ("dataset.eval_path", "--eval-dataset")])
+def test_a_mix_and_a_dataset_are_refused_together(tmp_path: Path, key: str, option: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_plan(tmp_path, write_mix(tmp_path), **{key: str(tmp_path / "data" / "a.jsonl")})
-    assert f"{key} (command line" in str(caught.value)
+    assert str(caught.value).startswith(f"{option}: got ")
     assert "together with a data mix" in str(caught.value)
 
 
