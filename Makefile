@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-peers test-agents test-model bench bench-peers fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-peers test-agents test-model bench bench-peers chaos fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -98,6 +98,11 @@ bench: $(VENV)/.tested
 # GEPA and DSPy's SIMBA themselves, in environments of their own, beside our loop at an equal number of calls.
 bench-peers: $(VENV)/.tested
 	$(BIN)/python -m benchmarks.peers
+
+# Kills and faults by the hundred: half an hour on two cores.
+CHAOS ?= --kills 200 --faults 200
+chaos: $(VENV)/.tested
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 # Ten minutes of random input. Where atheris cannot be installed the next line says so and hypothesis fuzzes instead.
 FUZZ_SECONDS ?= 600
