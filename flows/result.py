@@ -5,24 +5,23 @@ from __future__ import annotations
 import html
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.report.morning import morning_page
-from tfgrpo.flows.report.nights import decisions_until
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
 from tfgrpo.flows.run.lessons import decided_library
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
-from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_rows
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 
@@ -112,20 +111,23 @@ class Result:
     simulated: bool
     """The rewards are those of the SIMULATED model."""
     warnings: tuple[str, ...]
+    _lines: tuple[tuple[str, str], ...] = field(repr=False)
+    """The morning page."""
 
     @classmethod
     def of_run(cls, run: RunPaths) -> Result:
         """Return the result of a run from its files. Raises ``CorruptFile`` for a manifest that cannot be read."""
         run = RunPaths(run.root.resolve())
-        manifest = ManifestFile(run.manifest).read()
+        task = TaskPaths(run.root.parent.parent)
+        night = Night.of(task, run)
         with expected_shape(run.root):
-            decision = manifest.get("decision") or {}
-            task = TaskPaths(run.root.parent.parent).original()
-            last = in_force(decisions_until(task, manifest))
-            library = decided_library(ExperienceStore(task.experiences, approved={}), last)
+            manifest, decision = night.manifest, night.decision
+            library = decided_library(
+                ExperienceStore(task.original().experiences, approved={}), in_force(night.decisions)
+            )
             total, held_out = decision.get("total"), decision.get("held_out")
             return cls(
-                run_id=manifest["run_id"],
+                run_id=night.run_id,
                 task_id=manifest["task_id"],
                 status=manifest["status"],
                 message=manifest.get("message") or "",
@@ -134,11 +136,12 @@ class Result:
                 held_out=held_out and _interval(held_out, decision["pairs"]),
                 likely=total and total["likely"],
                 lessons=tuple(Lesson(each.experience_id, each.polarity, each.summary32) for each in library.entries),
-                usage=Usage.of_ledger(manifest.get("ledger") or {}),
+                usage=Usage.of_ledger(night.block("ledger")),
                 report=run.report if run.report.is_file() else None,
                 folder=run.root,
                 simulated=manifest["simulated"],
                 warnings=tuple(manifest.get("warnings", ())),
+                _lines=tuple((label, visible(text)) for label, text in night.lines),
             )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -159,28 +162,15 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:>9}  {text}" for label, text in self._morning())
+        return "\n".join(f"{label:>9}  {text}" for label, text in self._lines)
 
     def _repr_html_(self) -> str:
-        page = "".join(map(_html_row, self._morning()))
+        page = "".join(map(_html_row, self._lines))
         lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
         count = f"{pluralize(len(self.lessons), 'lesson')} in force"
         known = f"<details><summary>{count}</summary><table>{lessons}</table></details>"
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
         return f"<table>{page}</table>{known}{link}"
-
-    def _morning(self) -> Sequence[tuple[str, str]]:
-        """Return the morning page of the run, as of now; without its files, how it ended and why there is no page."""
-        run = RunPaths(self.folder)
-        try:
-            if not run.manifest.is_file():
-                raise CorruptFile(f"{run.manifest}: there is no such file")
-            lines: Sequence[tuple[str, str]] = morning_page(TaskPaths(run.root.parent.parent), run).lines
-        except (StoreError, OSError) as error:
-            simulated = "SIMULATED " if self.simulated else ""
-            ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
-            lines = (("run", ended), ("look at", str(error)))
-        return [(label, visible(text)) for label, text in lines]
 
 
 def _interval(gain: Mapping[str, float], compared: int) -> Interval:

@@ -18,6 +18,7 @@ from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
 from tfgrpo.flows.report.attempts import item_views, overview, worst_items
 from tfgrpo.flows.report.files import STATES, learned
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
 from tfgrpo.stores.files.lines import read_rows
@@ -76,13 +77,13 @@ def test_hours_between_the_parts_of_a_resumed_run_are_no_time_it_took(own_run, a
 
 
 def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
-    text = write_report(own_run.task, own_run.paths).read_text()
+    text = write_report(Night.of(own_run.task, own_run.paths)).read_text()
     assert text.count("<table") == text.count('<div class="wide"><table') > 0
     assert ".wide { overflow-x:auto;" in text
 
 
 def test_on_a_phone_no_column_shrinks_to_letters(own_run):
-    assert re.search(r"td\.text \{[^}]*min-width:", write_report(own_run.task, own_run.paths).read_text())
+    assert re.search(r"td\.text \{[^}]*min-width:", write_report(Night.of(own_run.task, own_run.paths)).read_text())
 
 
 def test_every_part_an_engineer_looks_for_is_there(own_run):
@@ -104,7 +105,7 @@ def test_every_part_an_engineer_looks_for_is_there(own_run):
     for role in ("attempts", "reflection", "curation"):
         assert role in text
     assert "command line --sample-size" in text
-    assert "tfgrpo experiences diff small" in text
+    assert "tfgrpo compare small" in text
 
 
 def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
@@ -142,7 +143,7 @@ def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
 def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
     edit(own_run.paths.manifest, lambda value: value["settings"].update(packs_root="my packs"))
     text = page_of(own_run).text
-    assert f"tfgrpo experiences diff small --task-id tfgrpo-learning --out {own_run.out}" in text
+    assert f"tfgrpo compare small --task-id tfgrpo-learning --out {own_run.out}" in text
     assert f"experiences export --task-id tfgrpo-learning --out {own_run.out} --packs-root 'my packs'" in text
 
 
@@ -172,7 +173,7 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
 
 def items_on_the_page(run):
     """The block of each item, by id, in their order."""
-    section = write_report(run.task, run.paths).read_text().partition("<h2>Items and their attempts")[2]
+    section = write_report(Night.of(run.task, run.paths)).read_text().partition("<h2>Items and their attempts")[2]
     blocks = section.partition("</section>")[0].split("<details>")[1:]
     return {html.unescape(block.split("<summary>")[1].split(" <span")[0]): html.unescape(block) for block in blocks}
 
@@ -201,13 +202,13 @@ def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
         row.update(output=f"{'x' * 20_000} end")
         row["scores"][0]["evidence"] = "y" * 20_000
 
-    before = len(write_report(own_run.task, own_run.paths).read_text())
+    before = len(write_report(Night.of(own_run.task, own_run.paths)).read_text())
     edit_rows(own_run.paths.rollouts, long)
     edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 20_000, answer="z" * 20_000))
     blocks = items_on_the_page(own_run)
     assert max(map(len, blocks.values())) < 30_000
     assert all(" end</pre>" in block and "characters left out" in block for block in blocks.values())
-    assert len(write_report(own_run.task, own_run.paths).read_text()) < before + 500_000
+    assert len(write_report(Night.of(own_run.task, own_run.paths)).read_text()) < before + 500_000
 
 
 def test_attempts_that_lost_their_reward_are_shown_first_with_the_reason(own_run):
@@ -267,7 +268,10 @@ def test_reflections_that_broke_are_counted(own_run):
 @pytest.mark.parametrize("decision", ["not yet", "taken back"])
 def test_each_decision_has_its_own_colour(own_run, decision):
     edit(own_run.paths.manifest, lambda value: value["decision"].update(decision=decision))
-    assert f'class="verdict {decision.replace(" ", "-")}"' in write_report(own_run.task, own_run.paths).read_text()
+    assert (
+        f'class="verdict {decision.replace(" ", "-")}"'
+        in write_report(Night.of(own_run.task, own_run.paths)).read_text()
+    )
 
 
 def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
@@ -300,7 +304,11 @@ def test_from_the_second_night_on_the_gain_is_drawn_over_nights_and_every_decisi
     assert f"night 2, again: not yet, {gain} points" in text
     assert "by ann" in text
     first_label = "in force, proven" if first.proven else "in force"
-    assert [row[2] for row in cells(again, "Every decision (3)", "summary")] == ["not yet", "retire", first_label]
+    assert [row[2] for row in cells(again, "Every night and change (3)", "summary")] == [
+        "not yet (SIMULATED)",
+        "retire (SIMULATED)",
+        f"{first_label} (SIMULATED)",
+    ]
     assert "The gain over nights" not in page_of(own_run).text
 
 
@@ -334,23 +342,23 @@ def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
     rows = manifest["tfgrpo"]["epochs"]
     manifest["tfgrpo"]["epochs"] = [{**rows[0], "lost": 25, "scored": 75}]
     own_run.paths.manifest.write_text(json.dumps(manifest), encoding="utf-8")
-    page = write_report(own_run.task, own_run.paths).read_text(encoding="utf-8")
+    page = write_report(Night.of(own_run.task, own_run.paths)).read_text(encoding="utf-8")
     assert "25 of 100 rollouts lost (25.0%)" in page
 
 
 def test_the_attempt_that_is_called_better_has_the_higher_reward(own_run):
-    lessons, _ = learned(own_run.task, own_run.paths, kit.manifest(own_run.out, "small"))
+    lessons, _ = learned(Night.of(own_run.task, own_run.paths))
     pairs = [contrast.attempts for lesson in (*lessons.known, *lessons.others) for contrast in lesson.contrasts]
     assert all(pair[0].reward >= pair[-1].reward for pair in pairs)
     differ = sum(pair[0].reward > pair[-1].reward for pair in pairs)
-    assert write_report(own_run.task, own_run.paths).read_text().count("<b>better</b>") == differ > 0
+    assert write_report(Night.of(own_run.task, own_run.paths)).read_text().count("<b>better</b>") == differ > 0
 
 
 def cells(run, heading, tag="h2"):
     """Return the texts of the cells of each row of the table below a heading."""
-    text = write_report(run.task, run.paths).read_text()
+    text = write_report(Night.of(run.task, run.paths)).read_text()
     table = text.partition(f">{heading}</{tag}>")[2].partition("</table>")[0]
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL)]
     return [[re.sub("<[^>]+>", "", cell) for cell in row] for row in rows if row]
 
 
@@ -422,7 +430,7 @@ def order(known):
 
 def table_of_lessons(run):
     """Return the cells of the lessons' rows, of which the second holds the lesson."""
-    text = write_report(run.task, run.paths).read_text()
+    text = write_report(Night.of(run.task, run.paths)).read_text()
     table = text.partition("<h2>Lessons (")[2].partition("</section>")[0]
     found = re.findall(r'<tr><td class="key[^"]*">.*?</td></tr>\n', table, re.DOTALL)
     return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", row)] for row in found]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
-from tfgrpo.flows.report.morning import MOST_LINES, morning_page
+from tfgrpo.flows.report.night import MOST_LINES, Night
 from tfgrpo.flows.report.nights import changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.experiences.decisions import Decision, read_decisions, record_decided
@@ -72,7 +72,7 @@ class Records:
 
     def lines(self, run_id):
         """Return the page by label; every page keeps its promises."""
-        morning = morning_page(self.task, self.task.run(run_id))
+        morning = Night.of(self.task, self.task.run(run_id))
         assert len(morning.lines) <= MOST_LINES
         assert {line.label for line in morning.lines} <= LABELS
         assert morning.as_json()["lines"] == [{"label": line.label, "text": line.text} for line in morning.lines]
@@ -103,7 +103,7 @@ def test_a_night_says_what_is_in_force_how_sure_that_is_and_what_came_and_left(r
         "report": str(records.task.run("n2").report),
         "next": f"tfgrpo experiences export {records.place}",
     }
-    first = morning_page(records.task, records.task.run("n1"))
+    first = Night.of(records.task, records.task.run("n1"))
     assert (first.added, first.removed, first.in_force, first.since) == (("a", "b"), (), ("a", "b"), "n1")
     assert first.verdict == "in force"
 
@@ -136,7 +136,7 @@ def test_lessons_that_are_taken_back_are_named_and_a_later_night_says_since_when
     assert lines["night"].startswith("Not yet: no lesson is likely to help so far (night 3 of mine")
     assert lines["held out"] == "no item was compared"
     assert lines["since"] == f"the night of {NOW:%Y-%m-%d}, run n2"
-    assert morning_page(records.task, records.task.run("n3")).since is None
+    assert Night.of(records.task, records.task.run("n3")).since is None
 
 
 @pytest.mark.parametrize(("items", "said"), [(80, True), (199, True), (200, False), (None, False)])
@@ -149,7 +149,7 @@ def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_
     counts = {"confirmed": 1, "new": 8, "useless": 1}
     left_out = {"notes": ("rows of the sweep count for nothing",)}
     records.night("n1", "not yet", decided=left_out, tfgrpo={"proposals": counts})
-    few, note = morning_page(records.task, records.task.run("n1")).look
+    few, note = Night.of(records.task, records.task.run("n1")).look
     assert few.startswith("only 1 of 10 proposals confirmed a known lesson: reflections may see little in the attempts")
     assert note == "rows of the sweep count for nothing"
     for run_id, enough in (("n2", {**counts, "confirmed": 2, "new": 7}), ("n3", {**counts, "new": 7})):
@@ -163,7 +163,7 @@ def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
     saturated = {"nights": 3, "calls": 400, "explanation": "saturated: a pause saves 400"}
     records.night("n4", "in force", "a", saturated=saturated)
     assert records.lines("n4")["since"] == f"the night of {NOW:%Y-%m-%d}, run n1; saturated: a pause saves 400"
-    assert morning_page(records.task, records.task.run("n4")).nights_unchanged == 3
+    assert Night.of(records.task, records.task.run("n4")).nights_unchanged == 3
     assert records.lines("n3")["since"].endswith("unchanged for 2 nights")
 
 
@@ -230,7 +230,7 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     said = "epoch 1: 10 of 100 rollouts brought no reward and count nowhere; most often 10 × timeout"
     warnings = [said, *(f"warning {number}" for number in range(5))]
     records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs})
-    morning = morning_page(records.task, records.task.run("n1"))
+    morning = Night.of(records.task, records.task.run("n1"))
     assert morning.look[:3] == (
         "10 of 200 rollouts lost (5.0%), most often 10 × timeout",
         "1 of 20 learning steps lost (5.0%)",
@@ -333,24 +333,10 @@ def test_a_proposed_cap_is_at_least_what_the_run_may_need(records, reached, budg
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     tfgrpo = {
         "proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0},
-        "calibration": {
-            "truth": None,
-            "rewarders": {
-                "judge": {
-                    "attempts": 3,
-                    "abstained": 3,
-                    "agreement": None,
-                    "swap_consistency": None,
-                    "intransitive_share": None,
-                    "vote_difference": None,
-                }
-            },
-        },
     }
     records.night("n1", "not yet", tfgrpo=tfgrpo)
     lines = records.lines("n1")
-    assert lines["judging"] == "judge: abstained on 3 of 3 attempts"
-    fields = morning_page(records.task, records.task.run("n1")).as_json()
+    fields = Night.of(records.task, records.task.run("n1")).as_json()
     assert [name for name in fields if f"`{name}`" not in page("docs/report.md")] == []
     assert set(lines) == LABELS
 
