@@ -10,6 +10,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
 from textwrap import shorten
@@ -20,7 +21,7 @@ from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.nights import Entry, history_of
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.pipelines.plan.forecast import Counts
-from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged
+from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.experiences.tests import sealed_tests
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -66,8 +67,8 @@ class Night:
     task: TaskPaths
     run: RunPaths
     manifest: Json
-    history: Sequence[Entry]
-    """Nights of this kind of model and changes by people, up to this one."""
+    decisions: Sequence[Decision]
+    """About this kind of model, up to the run's own; of a run without one, up to its end."""
     before: tuple[str, ...]
     in_force: tuple[str, ...]
     """Ids of the lessons in force before the run, and after it."""
@@ -80,18 +81,19 @@ class Night:
         with expected_shape(run.root):
             unwritten = {"run_id": run.root.name, "task_id": task.root.name, "status": "running"}
             manifest = {**unwritten, **ManifestFile(run.manifest).read()}
-            simulated = bool(manifest.get("simulated"))
-            every = [each for each in history_of(task.original()) if each.simulated == simulated]
-            earlier = [*takewhile(lambda each: each.run_id != manifest["run_id"], every)]
-            history = every[: len(earlier) + 1]
-            last = (in_force(each.decision for each in some if each.decision) for some in (earlier, history))
-            before, now = (one.experience_ids if one else () for one in last)
+            simulated, ended = bool(manifest.get("simulated")), manifest.get("ended_at")
+            every = [one for one in read_decisions(task.original().promotions) if one.simulated == simulated]
+            earlier = [*takewhile(lambda one: one.run_id != manifest["run_id"], every)]
+            decisions = every[: len(earlier) + 1]
+            if len(earlier) == len(every) and ended is not None:  # it decided nothing
+                decisions = earlier = [one for one in every if one.decided_at <= datetime.fromisoformat(ended)]
+            before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
             wanted = {*before, *now, *(manifest.get("tfgrpo") or {}).get("on_trial", ())}
             known = (store or ExperienceStore(task.experiences, approved={})).find(wanted)
             if task.original() is not task:
                 known += ExperienceStore(task.original().experiences, approved={}).find(wanted)
             texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(known)}
-            night = cls(task, run, manifest, history, before, now, texts)
+            night = cls(task, run, manifest, decisions, before, now, texts)
             night.as_json()  # values of another shape fail here, where their file is known
             return night
 
@@ -102,10 +104,12 @@ class Night:
             part = part.get(name) or {}
         return part
 
-    @property
-    def decisions(self) -> list[Decision]:
-        """Of nights and people, up to this night."""
-        return [each.decision for each in self.history if each.decision]
+    @cached_property
+    def history(self) -> list[Entry]:
+        """The nights of this kind of model and the changes by people, up to this one."""
+        simulated = bool(self.manifest.get("simulated"))
+        every = [each for each in history_of(self.task.original()) if each.simulated == simulated]
+        return every[: len([*takewhile(lambda each: each.run_id != self.run_id, every)]) + 1]
 
     @property
     def run_id(self) -> str:
@@ -228,7 +232,8 @@ class Night:
     def about(self) -> str:
         """Which night, task, run and model."""
         run_id, task_id = self.run_id, self.task.original().root.name
-        number = self.history[-1].night if self.decision and self.history else None
+        own = self.decisions and self.decisions[-1].run_id == run_id
+        number = sum(one.ends_night for one in self.decisions) if own else None
         which = f"night {number} of {task_id}" if number else task_id
         marks = (
             ("replayed", self.replayed),

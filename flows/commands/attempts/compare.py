@@ -22,7 +22,7 @@ from tfgrpo.stores.text import pluralize
 _ROWS: Final = 50
 _NAMED: Final = 5
 """Most items that a line names."""
-_FIRST: Final = ("library", "none", "group")
+_FIRST: Final = ("library", "none", "group", "control")
 """Arms in the order in which their items are listed: a sweep has the same items in every night."""
 _OF_A_RUN: Final = {"out", "task_id", "tfgrpo.night"}
 """Settings that say which run it is, not what it does."""
