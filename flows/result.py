@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import importlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from tfgrpo.flows.run.index import find_run, known_runs, task_named
 from tfgrpo.flows.run.lessons import decided_library
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
-from tfgrpo.stores.errors import SettingsError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -111,8 +111,6 @@ class Result:
     simulated: bool
     """The rewards are those of the SIMULATED model."""
     warnings: tuple[str, ...]
-    _lines: tuple[tuple[str, str], ...] = field(repr=False)
-    """The morning page."""
 
     @classmethod
     def of_run(cls, run: RunPaths) -> Result:
@@ -141,7 +139,6 @@ class Result:
                 folder=run.root,
                 simulated=manifest["simulated"],
                 warnings=tuple(manifest.get("warnings", ())),
-                _lines=tuple((label, visible(text)) for label, text in night.lines),
             )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -162,15 +159,28 @@ class Result:
         return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:>9}  {text}" for label, text in self._lines)
+        return "\n".join(f"{label:>9}  {text}" for label, text in self._morning())
 
     def _repr_html_(self) -> str:
-        page = "".join(map(_html_row, self._lines))
+        page = "".join(map(_html_row, self._morning()))
         lessons = "".join(_html_row((lesson.polarity, lesson.text)) for lesson in self.lessons)
         count = f"{pluralize(len(self.lessons), 'lesson')} in force"
         known = f"<details><summary>{count}</summary><table>{lessons}</table></details>"
         link = f'<p><a href="{html.escape(self.report.resolve().as_uri())}">report</a></p>' if self.report else ""
         return f"<table>{page}</table>{known}{link}"
+
+    def _morning(self) -> Sequence[tuple[str, str]]:
+        """Return the morning page of the run, as of now; without its files, how it ended and why there is no page."""
+        run = RunPaths(self.folder)
+        try:
+            if not run.manifest.is_file():
+                raise CorruptFile(f"{run.manifest}: there is no such file")
+            lines: Sequence[tuple[str, str]] = Night.of(TaskPaths(run.root.parent.parent), run).lines
+        except (StoreError, OSError) as error:
+            simulated = "SIMULATED " if self.simulated else ""
+            ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
+            lines = (("run", ended), ("look at", str(error)))
+        return [(label, visible(text)) for label, text in lines]
 
 
 def _interval(gain: Mapping[str, float], compared: int) -> Interval:
