@@ -34,15 +34,14 @@ def report(run: str, place: Place, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
     paths = place.run(run, console)
     # Templates and charts, for this command only.
-    from tfgrpo.flows.report.morning import morning_page  # noqa: PLC0415
+    from tfgrpo.flows.report.night import Night  # noqa: PLC0415
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
-    task = TaskPaths(paths.root.parent.parent)
-    morning = morning_page(task, paths)
+    night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
-        console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
-    page = str(write_report(task, paths, console.say))
-    console.answer({"report": page, "morning": morning.as_json()}, page)
+        console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
+    page = str(write_report(night, console.say))
+    console.answer({"report": page, "morning": night.as_json()}, page)
 
 
 def _row(entry: RunEntry) -> list[str]:

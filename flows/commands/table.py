@@ -60,13 +60,6 @@ _LESSONS: Final[Mapping[str, Command]] = {
         _id,
         *_own_packs,
     ),
-    "diff": Command(
-        "lessons.experiences:diff",
-        "show what a run changed in the library, or two runs differ in",
-        argument("run", help="a run id"),
-        argument("other", required=False, metavar="[RUN]", help="another, to compare with"),
-        *_own_packs,
-    ),
     "verify": Command("lessons.experiences:verify", "check the records and their stamps", *_own_packs),
     "review": Command(
         "lessons.review:review",
@@ -223,8 +216,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "history": Command(
         "lessons.history:history",
-        "list every change of the library in force with its evidence, newest last",
-        flag("--all", name="every", help="every decision, also those that changed nothing"),
+        "list every night with its decision, gain, lessons, calls and cost, and every change by a person, newest last",
         *_task,
     ),
     "export": Command(
@@ -264,6 +256,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         argument("run", help=_RUN),
         argument("item", required=False, help="an item's id or its beginning"),
         flag("--all", name="every", help="every item, not only the 50 lowest"),
+        *_task,
+    ),
+    "compare": Command(
+        "attempts.compare:compare",
+        "compare two runs item by item, what got worse first: means, paired difference with interval, items only in one",
+        argument("before", metavar="RUN", help=f"{_RUN}; alone, it is compared with the run before it"),
+        argument("after", required=False, metavar="[RUN]", help="the later one"),
         *_task,
     ),
     "grade": Command(

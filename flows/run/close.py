@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.morning import morning_page
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.exit_status import RunSummary, Status
@@ -85,10 +85,9 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    report = _written(session, "report", lambda: write_report(session.task, session.paths, session.books.manifest.warn))
-    morning = _written(
-        session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
-    )
+    where = session.task, session.paths, session.store
+    report = _written(session, "report", lambda: write_report(Night.of(*where), session.books.manifest.warn))
+    morning = _written(session, "morning page", lambda: Night.of(*where).as_json())
     details = _details(session, status, decision, report, timing)
     return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
 
@@ -197,7 +196,6 @@ def _details(
             "of": sum(end.learning_asked for end in books.epochs),
         },
         "first_batch": None if books.first_batch is None else to_builtins(books.first_batch),
-        "calibration": books.judges.as_json(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),

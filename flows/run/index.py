@@ -21,6 +21,7 @@ from tfgrpo.stores.text import IDENTIFIER_RULE
 LATEST: Final = "latest"
 """Name of the newest run of a task, unless a run is called that."""
 
+_DATASET: Final = "{learn:,} + {held_out_of:,} items ({learn_digest:.6})"
 _NAMED: Final = 10
 """Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
@@ -45,6 +46,10 @@ class RunEntry:
     lessons: int | None
     """Lessons on trial at the end. None for a run that ended no epoch."""
     simulated: bool | None
+    calls: int | None
+    model: str | None
+    dataset: str | None
+    """How many items to learn on and held out, and a digest of the former."""
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
@@ -127,6 +132,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
     except (CorruptFile, OSError) as error:
         manifest = {"status": "unreadable", "message": str(error)}
     epochs = _block(manifest, "tfgrpo").get("epochs")
+    dataset = _block(manifest, "dataset")
     return RunEntry(
         task_id=task_id,
         run_id=run.root.name,
@@ -137,6 +143,9 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         spent=_block(manifest, "ledger").get("spent"),
         lessons=epochs[-1].get("lessons") if epochs else None,
         simulated=manifest.get("simulated"),
+        calls=_block(manifest, "ledger").get("calls"),
+        model=manifest.get("model"),
+        dataset=_DATASET.format(**dataset) if "learn_digest" in dataset else None,
     )
 
 

@@ -191,7 +191,7 @@ def _print_stored(source: _Import, stored: int, decided: Decision | None, consol
     if decided is None:
         console.say("Nothing changed: this file was taken in before.")
         return
-    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history --all` shows the file and the reviewer.")
+    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history` shows the file and the reviewer.")
     if in_force:
         library = f"library {decided.library_id} of {pluralize(len(decided.experience_ids), 'lesson')}"
         console.say(f"In force now: {library}, until the evidence speaks against it.")

@@ -214,15 +214,15 @@ def bring_in(
 
 def _target(name: str, earlier: Sequence[Decision]) -> Decision | None:
     """Return the decision that TO names, None for no lessons. Raise ``SettingsError``."""
-    changes = [each for each in changes_of(earlier) if each.decision.experience_ids]
+    changes = [each for each in changes_of(earlier) if each.lessons]
     if name == _NONE and changes:
         return None
-    named = {str(each.number): each.decision for each in changes} | {
-        each.decision.run_id: each.decision for each in changes
+    named = {
+        key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]
     }
     if name in named:
         return named[name]
-    libraries = [f"{each.number} ({each.decision.run_id})" for each in changes if each.added or each.removed]
+    libraries = [f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed]
     shown = ", ".join(libraries[-_SHOWN:])
     accepted = (
         f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"

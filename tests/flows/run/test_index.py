@@ -90,11 +90,11 @@ def test_a_damaged_manifest_is_listed_as_unreadable(ask, own_run):
     assert {row["run_id"]: row["status"] for row in listed(ask)} == {"torn": "unreadable", "small": "finished"}
 
 
-def test_report_export_and_diff_take_the_latest_run(ask, own_run):
+def test_report_export_and_compare_take_the_latest_run(ask, own_run):
     copied(own_run, "a-older", started_at="1999-01-01T00:00:00+00:00")
     assert "/small/report.html" in ask("report", "latest").out
     assert "small" in ask("export", "latest", "--to", "jsonl").out
-    assert ask("experiences", "diff", "latest").out == ask("experiences", "diff", "small").out
+    assert ask("compare", "latest").out == ask("compare", "a-older", "small").out
 
 
 def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
