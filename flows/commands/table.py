@@ -287,8 +287,10 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "runs": Command(
         "runs:runs",
         "list the runs that there are, newest first",
+        option("--since", metavar="AGE|DATE", help="only runs since then: 1d, 26h, 7d, 2026-11-30"),
         *_task,
-        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed.",
+        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed. Exit codes with "
+        "--since: 0; 1 a run failed or was killed, or none has ended.",
     ),
     "select": Command(
         "select:select",
