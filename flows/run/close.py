@@ -19,6 +19,7 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.lessons import write_view
 from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
+from tfgrpo.flows.run.notify import notify
 from tfgrpo.flows.run.saturation import saturation, unchanged_nights
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.scorer import Range
@@ -88,12 +89,21 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
 
-    report = _written(session, "report", lambda: write_report(session.task, session.paths, session.books.manifest.warn))
-    morning = _written(
-        session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
-    )
-    details = _details(session, status, decision, report, timing)
-    return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
+    def summed_up() -> RunSummary:
+        report = _written(
+            session, "report", lambda: write_report(session.task, session.paths, session.books.manifest.warn)
+        )
+        morning = _written(
+            session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
+        )
+        details = _details(session, status, decision, report, timing)
+        return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
+
+    summary = summed_up()
+    if session.replay_of is None and (warning := notify(session.settings, summary)) is not None:
+        session.books.manifest.warn(warning, lasting=True)
+        summary = summed_up()
+    return summary
 
 
 def _report_end(session: Session, status: Status, wall_s: float) -> None:
