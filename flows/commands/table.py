@@ -200,6 +200,11 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "deploy": Command(
         "planned:deploy",
         "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
+        option(
+            "--notify",
+            metavar="BLOCK",
+            help="also apply the automations of ops/, which notify by this notification block",
+        ),
         epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
         "it is missing, and applies every deployment; may be repeated.",
     ),

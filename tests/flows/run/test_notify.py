@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
 from tests.support.runs.running import RUN, SMALL, TASK, manifest, run
+from tests.support.runs.webhook import Webhook
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.run import notify as notifying
@@ -22,45 +20,11 @@ from tfgrpo.stores.errors import RunAborted
 URL = "env:NIGHT_HOOK"
 
 
-class Hook:
-    """A webhook that answers with the next of ``codes``, and then with 200; None: not at all."""
-
-    def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        self.codes: list[int | None] = []
-        self.leave = threading.Event()
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                hook.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                code = hook.codes.pop(0) if hook.codes else 200
-                if code is None:
-                    hook.leave.wait()
-                    return
-                self.send_response(code)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Log no requests."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/services/T0/B0/xyzzy"
-
-
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
-    hook = Hook()
-    thread = threading.Thread(target=hook.server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    monkeypatch.setenv("NIGHT_HOOK", hook.url)
-    yield hook
-    hook.leave.set()
-    hook.server.shutdown()
-    hook.server.server_close()
-    thread.join()
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    with Webhook() as hook:
+        monkeypatch.setenv("NIGHT_HOOK", hook.url)
+        yield hook
 
 
 class Ends(Observers):
