@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
+from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of, was_killed
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.text import pluralize
 
+_UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested", "result")
 
 
-def runs(place: Place, console: Console) -> None:
-    """Print a row for each run, or one JSON object with all of them."""
+def runs(place: Place, console: Console, *, since: str | None = None) -> int:
+    """Print a row for each run, or one JSON object with all of them.
+
+    With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
+    """
+    begin = None if since is None else moment_of(since, utc_now())
     out = place.task.root.parent
     named = [place.existing(console)] if place.is_named else []
     tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
@@ -22,12 +35,47 @@ def runs(place: Place, console: Console) -> None:
         key=lambda entry: (entry.started_at, entry.run_id),
         reverse=True,
     )
+    wrong = None
+    if begin is not None:
+        entries = [entry for entry in entries if (entry.ended_at or entry.started_at) >= begin]
+        wrong = _wrong_since(begin, out, entries)
     if console.as_json:
-        console.result({"runs": [asdict(entry) | {"started_at": entry.started_at.isoformat()} for entry in entries]})
+        checked = {} if begin is None else {"since": begin.isoformat(), "ok": wrong is None, "why": wrong}
+        console.result({"runs": [_as_json(entry) for entry in entries], **checked})
     elif entries:
         console.table(_COLUMNS, map(_row, entries))
-    else:
+    elif begin is None:
         console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
+    if wrong is not None:
+        console.say(wrong)
+    return int(wrong is not None)
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """Return the moment of an age such as ``26h`` or ``7d``, or of a date. Raise ``SettingsError`` for anything else."""
+    age = re.fullmatch(r"(\d{1,6})\s*([mhdw])", text.strip().lower(), re.ASCII)
+    try:
+        if age is not None:
+            return now - int(age[1]) * _UNITS[age[2]]
+        moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or (moment := moment if moment.tzinfo else moment.replace(tzinfo=UTC)) > now:
+        raise SettingsError.one("--since", repr(text), "an age such as 1d, 26h or 90m, or a date in the past (UTC)")
+    return moment
+
+
+def _wrong_since(begin: datetime, out: Path, entries: Sequence[RunEntry]) -> str | None:
+    """Return what is wrong with the runs since a moment: those that failed, else that none has ended."""
+    failed = [
+        f"{entry.run_id} ({'killed' if entry.status == 'running' else entry.status})"
+        for entry in entries
+        if entry.status not in {"finished", "stopped", "running"} or was_killed(TaskPaths(out / entry.task_id), entry)
+    ]
+    since = f"since {begin:%Y-%m-%d %H:%M} UTC"
+    if failed:
+        return f"{pluralize(len(failed), 'run')} failed {since}: {', '.join(failed)}"
+    return None if any(entry.status != "running" for entry in entries) else f"no run has ended {since}"
 
 
 def report(run: str, place: Place, console: Console) -> None:
@@ -42,6 +90,10 @@ def report(run: str, place: Place, console: Console) -> None:
         console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
     page = str(write_report(night, console.say))
     console.answer({"report": page, "morning": night.as_json()}, page)
+
+
+def _as_json(entry: RunEntry) -> dict[str, Any]:
+    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in asdict(entry).items()}
 
 
 def _row(entry: RunEntry) -> list[str]:

@@ -201,6 +201,11 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "deploy": Command(
         "planned:deploy",
         "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
+        option(
+            "--notify",
+            metavar="BLOCK",
+            help="also apply the automations of ops/, which notify by this notification block",
+        ),
         epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
         "it is missing, and applies every deployment; may be repeated.",
     ),
@@ -294,8 +299,10 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "runs": Command(
         "runs:runs",
         "list the runs that there are, newest first",
+        option("--since", metavar="AGE|DATE", help="only runs since then: 1d, 26h, 7d, 2026-11-30"),
         *_task,
-        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed.",
+        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed. Exit codes with "
+        "--since: 0; 1 a run failed or was killed, or none has ended.",
     ),
     "select": Command(
         "select:select",

@@ -23,6 +23,7 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
+from tfgrpo.flows.orchestration.automations import apply_automations, declared_automations, notification_block
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.named_server import first_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
@@ -44,8 +45,10 @@ class Finding(NamedTuple):
     text: str
 
 
-def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Finding]:
+def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[Finding]:
     """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
+
+    ``notify`` names the notification block of the automations that are applied, too.
 
     Raises ``SettingsError`` before anything is made, and ``PrefectUnavailable`` for what the server or Prefect refuses.
     """
@@ -61,6 +64,7 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     yield Finding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
+            block, declared = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
             pools = [_pool(client, name) for name in pool_names]
             yield from (Finding("work pool", text) for _, text in pools)
             yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
@@ -68,6 +72,11 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
             for deployment in client.read_deployments():
                 if (deployment.name, deployment.entrypoint) in ours:
                     yield Finding("deployment", _described(client, deployment))
+            if block is not None:
+                nights = {each for each in ours if each[1].endswith(":tfgrpo_learning")}
+                deployed = [each.id for each in client.read_deployments() if (each.name, each.entrypoint) in nights]
+                applied = apply_automations(client, declared, block, deployed)
+                yield from (Finding("automation", f"{name}: notifies {notify}") for name in applied)
             yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(first_line(error)) from error

@@ -16,7 +16,7 @@ from itertools import takewhile
 from textwrap import shorten
 from typing import Any, Final, NamedTuple, Self
 
-from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending
+from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending, used_shares
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.report.nights import Entry, history_of
 from tfgrpo.flows.run.credit import effect_text
@@ -297,13 +297,8 @@ class Night:
         parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
         if at_risk or not price_unknown(totals):  # else the price names them
             parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
-        spent = {
-            "max_calls": totals.calls,
-            "max_tokens": totals.tokens + totals.at_risk_tokens,
-            "max_usd": (totals.nano_usd + totals.at_risk_nano) / NANO,
-        }
         least = "at least " if totals.unmeasured_attempts else ""
-        shares = [f"{least}{spent[name] / caps[name]:.0%} of budget.{name}" for name in spent if caps.get(name)]
+        shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used_shares(totals, caps).items()]
         return ", ".join([*parts, spending(totals), *shares])
 
     def _learned(self) -> str:

@@ -26,6 +26,7 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
+from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.flows.run.resume import continued
@@ -71,9 +72,7 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return RunSummary(
-                    "failed", request.earlier or request.run_id, f"the run could not be opened: {_described(error)}", {}
-                )
+                return report_unbegun(request, error, env)
             after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             leaving.callback(session.lock.release)
@@ -81,7 +80,7 @@ def execute(
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)
     except ConfigError as error:
-        return RunSummary.refused(request.earlier or request.run_id, error)
+        return report_unbegun(request, error, env)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from filelock import FileLock, Timeout
+
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, SettingsError
 from tfgrpo.stores.files.atomic import read_json
@@ -50,12 +52,24 @@ class RunEntry:
     model: str | None
     dataset: str | None
     """How many items to learn on and held out, and a digest of the former."""
+    ended_at: datetime | None = None
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
     """Return all runs of a task, newest first."""
     entries = [_entry(RunPaths(path.parent), task.root.name) for path in task.root.glob("runs/*/manifest.json")]
     return sorted(entries, key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
+
+
+def was_killed(task: TaskPaths, entry: RunEntry) -> bool:
+    """Return whether a run is marked as running, and no process has it open."""
+    if entry.status != "running":
+        return False
+    try:
+        with FileLock(task.run(entry.run_id).root / ".lock", timeout=0, mode=0o600):
+            return True
+    except (Timeout, OSError):  # open elsewhere, or a directory that is only readable
+        return False
 
 
 def run_named(task: TaskPaths, name: str) -> RunPaths | None:
@@ -146,6 +160,7 @@ def _entry(run: RunPaths, task_id: str) -> RunEntry:
         calls=_block(manifest, "ledger").get("calls"),
         model=manifest.get("model"),
         dataset=_DATASET.format(**dataset) if "learn_digest" in dataset else None,
+        ended_at=_moment(manifest, run.manifest, "ended_at") if manifest.get("ended_at") else None,
     )
 
 

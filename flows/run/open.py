@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.credit import conditions_of, memory_of
-from tfgrpo.flows.run.index import RunEntry, runs_of
+from tfgrpo.flows.run.index import runs_of, was_killed
 from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, recorded_failures
 from tfgrpo.flows.run.loop.knowledge import LearningState
@@ -118,19 +118,8 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         "credit_lines": count_credit(paths.credit),
         "kept_out": kept_out(read_decisions(paths.promotions), simulated=prepared.plan.simulated),
         "remembered": block.get("remembered", {}),
-        **({"killed": runs[0].run_id} if runs and _was_killed(paths, runs[0]) else {}),
+        **({"killed": runs[0].run_id} if runs and was_killed(paths, runs[0]) else {}),
     }
-
-
-def _was_killed(task: TaskPaths, entry: RunEntry) -> bool:
-    """Return whether a run is marked as running, and no process has it open."""
-    if entry.status != "running":
-        return False
-    try:
-        with FileLock(task.run(entry.run_id).root / ".lock", timeout=0, mode=0o600):
-            return True
-    except (Timeout, OSError):  # open elsewhere, or a directory that is only readable
-        return False
 
 
 def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> LearningState:

@@ -37,6 +37,7 @@ MAY_CHANGE = (
     ),
     "budget.",
     "telemetry.",
+    "notify.",
 )
 """Keys, or prefixes of keys, that may change when a run is resumed."""
 

@@ -14,10 +14,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Failed
 
 from tests.support.runs.machine import ENDS, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
+from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import planned
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -280,3 +284,27 @@ def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
     (step,) = deployment["pull_steps"]
     assert step["prefect.deployments.steps.set_working_directory"]["directory"] == "{{ $TFGRPO_HOME }}"
+
+
+def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine):
+    with Webhook() as webhook, temporary_settings({PREFECT_API_URL: machine.url("")}):
+        block = CustomWebhookNotificationBlock(
+            name="nights", url=webhook.url, json_data={"text": "{{subject}}\n{{body}}"}
+        )
+        block.save("nights", overwrite=True)
+        refused = machine.call("tfgrpo", "deploy", "--notify", "nobody")
+        assert refused.returncode == 2
+        assert (
+            "--notify: got 'nobody'; accepted: a notification block of the server: custom-webhook/nights"
+            in refused.stderr
+        )
+        for name in ("nights", "custom-webhook/nights"):  # the second time nothing is made twice
+            done = machine.call("tfgrpo", "deploy", "--notify", name)
+            assert done.stderr.count(f": notifies {name}") == 3, done.stderr
+        with get_client(sync_client=True) as client:
+            assert len([each for each in client.read_automations() if "--notify" in each.description]) == 3
+            for name in ("tfgrpo-select/tfgrpo-select", "tfgrpo-learning/nightly"):
+                run = client.create_flow_run_from_deployment(client.read_deployment_by_name(name).id)
+                client.set_flow_run_state(run.id, Failed(message=f"{name} is down"), force=True)
+            until(lambda: webhook.bodies, "the notification")
+    assert [body["text"].splitlines()[1] for body in webhook.bodies] == ["tfgrpo-learning/nightly is down"]

@@ -8,12 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import tfgrpo
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -172,3 +174,55 @@ def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
 def test_no_new_run_is_called_latest(own_run):
     with pytest.raises(SettingsError, match="the newest run"):
         prepare(RunRequest(run_id="latest", out=str(own_run.out)), {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "since", "code", "why"),
+    [
+        ({}, "1d", 0, None),
+        ({}, "2020-01-01", 0, None),
+        ({}, "2020-01-01T00:00:00+02:00", 0, None),
+        ({"status": "stopped"}, "26h", 0, None),
+        ({"status": "failed"}, "26h", 1, "1 run failed since"),
+        ({"status": "running"}, "7d", 1, "a (killed)"),
+        ({}, "0m", 1, "no run has ended since"),
+        ({"started_at": "2020-01-01T00:00:00+00:00"}, "90m", 0, None),
+        ({"started_at": "2020-01-01T00:00:00+00:00", "ended_at": None}, "1w", 1, "no run has ended since"),
+        ({"status": "failed", "ended_at": "2020-01-01T00:00:00+00:00"}, "1w", 1, "no run has ended since"),
+    ],
+)
+def test_runs_since_says_by_its_exit_code_whether_all_is_well(tmp_path, own_run, capsys, changes, since, code, why):
+    root = TaskPaths.of(tmp_path, "t").run("a").root
+    shutil.copytree(own_run.paths.root, root)
+    now = utc_now().isoformat()
+    written = json.loads((root / "manifest.json").read_text()) | {"started_at": now, "ended_at": now, **changes}
+    (root / "manifest.json").write_text(json.dumps(written))
+    asked = ["runs", "--out", str(tmp_path), "--since", since]
+    assert cli.main([*asked, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], bool(answer["runs"])) == (code == 0, why is None or "no run" not in why)
+    assert why is None or why in answer["why"]
+    assert cli.main(asked) == code
+    assert why is None or why in capsys.readouterr().err
+
+
+def test_a_run_in_progress_neither_failed_nor_ended(tmp_path, own_run, capsys):
+    root = TaskPaths.of(tmp_path, "t").run("a").root
+    shutil.copytree(own_run.paths.root, root)
+    written = json.loads((root / "manifest.json").read_text()) | {"started_at": utc_now().isoformat()}
+    (root / "manifest.json").write_text(json.dumps(written | {"status": "running", "ended_at": None}))
+    with FileLock(root / ".lock"):
+        assert cli.main(["runs", "--out", str(tmp_path), "--since", "1d", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (len(answer["runs"]), answer["why"].partition(" since")[0]) == (1, "no run has ended")
+
+
+def test_runs_since_of_a_directory_without_runs_is_a_missing_night(tmp_path, capsys):
+    assert cli.main(["runs", "--out", str(tmp_path), "--since", "26h"]) == 1
+    assert "no run has ended since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("since", ["yesterday", "", "1", "-1d", "1.5h", "2999-01-01", "9999999d", "999999w"])
+def test_a_moment_that_is_none_or_to_come_is_refused(tmp_path, capsys, since):
+    assert cli.main(["runs", "--out", str(tmp_path), f"--since={since}"]) == 2
+    assert f"--since: got {since!r}; accepted: an age such as 1d, 26h" in capsys.readouterr().err

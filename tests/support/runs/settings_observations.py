@@ -160,6 +160,14 @@ def exported(probe: SettingsProbe, options: Options) -> object:
     return names, attributes
 
 
+def notified(probe: SettingsProbe, options: Options) -> int:
+    """Return how often a run notifies the webhook of the variable NIGHT_HOOK."""
+    with ChatServer(lambda _number, _body: 200) as server:
+        probe.monkeypatch.setenv("NIGHT_HOOK", f"{server.url}/hook")
+        probe.tiny_run(options)
+        return len(server.bodies)
+
+
 def answer_in_time(probe: SettingsProbe, options: Options) -> bool:
     """Whether the simulated service answers at once."""
 
