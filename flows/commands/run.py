@@ -31,12 +31,12 @@ def run(
     console: Console,
 ) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    return _execute(prepared_run(pipeline, settings, run_id=run_id, resume=resume, replay=replay), console)
+    return _execute(prepared_run(pipeline, settings, starts=True, run_id=run_id, resume=resume, replay=replay), console)
 
 
 def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:
     """Compare the lessons in force with none on the sealed items, as a run."""
-    return _execute(prepared_run(pipeline, settings, run_id=run_id, test=True), console)
+    return _execute(prepared_run(pipeline, settings, starts=True, run_id=run_id, test=True), console)
 
 
 def _execute(prepared: Prepared, console: Console) -> int:

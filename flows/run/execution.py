@@ -7,6 +7,7 @@ signals are part of the summary, for the flow to raise again.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -27,7 +28,7 @@ from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
 from tfgrpo.flows.run.open import open_session
-from tfgrpo.flows.run.prepare import Prepared, prepare
+from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, prepare
 from tfgrpo.flows.run.resume import continued
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import Clock
@@ -63,7 +64,7 @@ def execute(
     """Execute a request, or what ``prepare`` made of it, and return its summary."""
     request = asked.request if isinstance(asked, Prepared) else asked
     try:
-        prepared = asked if isinstance(asked, Prepared) else prepare(continued(request, env), env)
+        prepared = asked if isinstance(asked, Prepared) else prepare(continued(request, env), env, starts=True)
         request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
@@ -123,6 +124,8 @@ def as_submitted(
     if plan.settings.task_runner != "threads":
         # Each worker process has slots for all rollouts: only the number of groups bounds those of all together.
         ahead = plan.settings.tfgrpo.concurrency // max((spec.size for spec in specs), default=1)
+    if stop is not None and stop.is_set():
+        raise KeyboardInterrupt
     submit(list(islice(waiting, max(1, ahead))), ended.put)
     for _ in specs:
         result = result_of(_next(ended, stop))
@@ -218,6 +221,8 @@ def _ended(session: Session) -> _End:
 
 
 def _whole_run(session: Session) -> str:
+    if session.waits:
+        _await_endpoints(session)
     if session.plan.opens_sealed:
         from tfgrpo.flows.run.loop.sealed import open_sealed  # noqa: PLC0415 - for tests on sealed items only
 
@@ -228,3 +233,18 @@ def _whole_run(session: Session) -> str:
     if session.measures is not None:
         return measure_on_demand(session, session.measures)
     return explanation_of(learn(session))
+
+
+def _await_endpoints(session: Session) -> None:
+    shown: set[str] = set()
+
+    def waiting(what: str) -> None:
+        if what not in shown:
+            session.observer.waiting(what)
+        shown.add(what)
+        for _ in session.fan_out(session.context, ()):  # of no groups: raises the interrupt of a run that is to stop
+            pass
+
+    for warning in asyncio.run(check_endpoint_of(session.plan, waiting)):
+        session.books.manifest.warn(warning)
+    session.observer.waiting("the endpoint answers")

@@ -95,6 +95,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             clock=clock,
             lock=lock,
             timing=stopwatch(runtime.ledger),
+            waits=prepared.waits,
             replay_of=None if request.replay is None else plan.paths,
             failures=recorded_failures(plan.paths.run(run_id)),
         )
