@@ -219,8 +219,8 @@ def _headline(night: _Night) -> str:
 
 def _about(night: _Night) -> str:
     run_id, task_id = night.manifest["run_id"], night.task.original().root.name
-    nights = [one.run_id for one in night.decisions if one.ends_night]
-    which = f"night {nights.index(run_id) + 1} of {task_id}" if run_id in nights else task_id
+    number = night.manifest.get("night")
+    which = f"night {number} of {task_id}" if number else task_id
     marks = (
         ("replayed", night.task.original() is not night.task),
         ("SIMULATED model", night.manifest.get("simulated")),

@@ -19,7 +19,7 @@ import httpx
 
 from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.index import LATEST
+from tfgrpo.flows.run.index import LATEST, has_begun, nights_begun
 from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.flows.run.saturation import is_saturated
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
@@ -28,10 +28,10 @@ from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import EndpointUnavailable, Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
+from tfgrpo.stores.errors import CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
@@ -58,6 +58,8 @@ class Prepared:
     """Manifest of the run that is resumed or replayed."""
     mcp_tools: tuple[ListedTool, ...] = ()
     """Tools of the actor's MCP servers: listed now, or recorded by the earlier run."""
+    happened: tuple[str, ...] = ()
+    """Warnings about what happened before it, which stay when it is resumed."""
     waits: bool = False
     """Whether an endpoint is unavailable, so that the run begins with waiting for it."""
 
@@ -99,7 +101,8 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         from tfgrpo.flows.run.loop.sealed import refuse_second_test  # noqa: PLC0415 - for tests on sealed items only
 
         refuse_second_test(plan)
-    warnings, waits = (), False
+    warnings: tuple[str, ...] = ()
+    waits = False
     if preflight:
         if reason := write_error(plan.paths.root / "runs"):
             given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
@@ -111,7 +114,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
                 raise
             waits = True
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
-    return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits)
+    return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits=waits)
 
 
 class _McpTools:
@@ -133,18 +136,19 @@ class _McpTools:
 
 
 def _with_night(resolved: Resolved) -> Resolved:
-    """Number the night by the decisions of earlier ones, unless the settings give a number."""
+    """Number the night by those of the task that have begun with its kind of model, unless the settings give a number."""
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
     try:
-        night = nights_before(read_decisions(TaskPaths.of(settings.out, settings.task_id).promotions))
+        task = TaskPaths.of(settings.out, settings.task_id)
+        night = nights_begun(task, simulated=choose_models(settings).simulated)
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
     learning = settings.tfgrpo.model_copy(update={"night": night})
-    source = {"tfgrpo.night": "as many as the task has ended"} if night else {}
+    source = {"tfgrpo.night": "as many as the task has begun"} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
 
 
@@ -209,7 +213,10 @@ def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
     if request.run_id == LATEST:
         raise SettingsError.one("--run-id", repr(LATEST), "another name: this one means the newest run")
     try:
-        taken = paths.run(request.run_id).manifest.exists()
+        manifest = paths.run(request.run_id).manifest
+        taken = manifest.exists() and has_begun(ManifestFile(manifest).read())
+    except CorruptFile:
+        taken = True
     except ValueError as error:
         raise SettingsError.one("--run-id", repr(request.run_id), IDENTIFIER_RULE) from error
     if taken:

@@ -106,5 +106,5 @@ class Session:
 
     @property
     def night(self) -> int:
-        """Nights that the task had ended before this run."""
+        """Nights of the task that had begun before this run."""
         return self.settings.tfgrpo.night or 0
