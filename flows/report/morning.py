@@ -219,7 +219,8 @@ def _headline(night: _Night) -> str:
 
 def _about(night: _Night) -> str:
     run_id, task_id = night.manifest["run_id"], night.task.original().root.name
-    number = night.manifest.get("night")
+    nights = [one.run_id for one in night.decisions if one.ends_night]
+    number = night.manifest.get("night") or (run_id in nights and nights.index(run_id) + 1)
     which = f"night {number} of {task_id}" if number else task_id
     marks = (
         ("replayed", night.task.original() is not night.task),

@@ -27,7 +27,7 @@ class Change:
     """Of its line, from 1: what ``tfgrpo experiences rollback`` takes."""
     decision: Decision
     night: int | None
-    """Which night of its kind of model ended with it, from 1; None for a person's word."""
+    """Number of the night of its kind of model that ended with it, from 1; None for a person's word."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
 
@@ -76,7 +76,7 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[Change]:
     for number, one in enumerate(decisions, start=1):
         old, new = before.get(one.simulated, ()), one.experience_ids
         before[one.simulated] = new
-        nights[one.simulated] += one.ends_night
+        nights[one.simulated] = one.night or nights[one.simulated] + one.ends_night
         added, removed = (tuple(name for name in some if name not in other) for some, other in ((new, old), (old, new)))
         yield Change(number, one, nights[one.simulated] if one.ends_night else None, added, removed)
 
