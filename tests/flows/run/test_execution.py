@@ -283,31 +283,30 @@ def test_an_unexpected_error_shows_no_key(tmp_path, monkeypatch):
 class Waits(Observer):
     """What a run waits for."""
 
-    def __init__(self):
-        self.said = []
+    def __init__(self, then):
+        self.said, self.then = [], [then]
 
     def waiting(self, what):
         self.said.append(what)
+        while self.then:
+            threading.Thread(target=self.then.pop(), daemon=True).start()
 
 
 @contextmanager
-def opening_late(server, after_s):
-    """The address of a server that refuses every connection at first."""
+def closed(server):
+    """The address of a server that refuses every connection, and what opens it."""
     proxy, listener = PrefectProxy(server.url), socket.socket()
     proxy._listener.close()
     listener.bind(("127.0.0.1", 0))
     proxy._listener = listener
-    timer = threading.Timer(after_s, lambda: (listener.listen(), proxy._accept()))
-    timer.daemon = True
-    timer.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", lambda: (listener.listen(), proxy._accept())
     proxy.become("gone")
 
 
 @pytest.mark.parametrize("role", ["", "reflection."])
 def test_a_run_waits_for_an_endpoint_that_refuses_connections_at_its_start(tmp_path, role):
-    waits = Waits()
-    with Server() as server, opening_late(server, 2.0) as address:
+    with Server() as server, closed(server) as (address, opened):
+        waits = Waits(opened)
         asked = on_server(server, **{f"model__{role}base_url".replace(".", "__"): address})
         if not role:
             del asked["base_url"]
