@@ -35,10 +35,11 @@ def why_silent(limit_s: float) -> BaseException | None:
 
     Prefect's own limits are minutes.
     """
-    deadline = time.monotonic() + limit_s
+    deadline, first = time.monotonic() + limit_s, None
     while (why := _why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
+        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
         if is_refusal(why) or time.monotonic() > deadline:
-            return why
+            return first
         time.sleep(_POLL_S)
     return None
 

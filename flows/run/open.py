@@ -53,7 +53,7 @@ from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 _SKETCH: Final = 512
 """Items by whose digests two datasets are compared: up to so many exactly, beyond by an estimate."""
 _DIGITS: Final = 10
-_NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed")
+_NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 
 
 def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
@@ -170,7 +170,8 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
         return {name: earlier[name] for name in _NIGHT_FIELDS if name in earlier}
     if request.measures is not None or plan.opens_sealed or not plan.learns:
         return {}
-    fields: dict[str, Any] = {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": _items_of(plan)}
+    fields: dict[str, Any] = dict.fromkeys(_NIGHT_FIELDS)
+    fields |= {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": _items_of(plan)}
     nights = (run for run in runs_of(plan.paths) if run.night is not None and run.simulated == plan.simulated)
     if (last := next(nights, None)) is not None:
         before = ManifestFile(plan.paths.run(last.run_id).manifest).read().get("items")

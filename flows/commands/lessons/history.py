@@ -42,7 +42,7 @@ def _json(change: Change) -> dict[str, Any]:
     return {
         "number": change.number,
         "night": change.night,
-        **change.decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous"}),
+        **change.decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous", "night"}),
         "added": list(change.added),
         "removed": list(change.removed),
         "sentence": _sentence(change.decision),
