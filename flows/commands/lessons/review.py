@@ -166,7 +166,7 @@ def approve(
             why=reason,
             reasons=dict.fromkeys((name, *sorted(lesson.ids - {name})), reason),
         )
-        bring_in(experiences.paths, [lesson.record], decision, nights_before(earlier))
+        bring_in(experiences.paths, [lesson.record], decision)
         return decision
 
     _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
