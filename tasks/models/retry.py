@@ -125,7 +125,7 @@ class FailedAttempt:
     after_s: float | None = None
     """Seconds that the server asked to wait."""
     unavailable: bool = False
-    """Whether the endpoint could not be reached, or is overloaded or starting."""
+    """Whether the endpoint could not be reached, or is overloaded or starting. A rate limit concerns this account alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
     """
     status = refusal.status
     if status == 429:
-        return FailedAttempt(ModelRateLimited(text), not refusal.no_credit, after_s, unavailable=True)
+        return FailedAttempt(ModelRateLimited(text), retryable=not refusal.no_credit, after_s=after_s)
     if status == 408:
         return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
     if status == 409 or status >= 500:  # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too
