@@ -228,9 +228,10 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         asked = asked_of(RunRequest, fields) if request is None else request
     except PrefectUnavailable as error:
         return state_of(RunSummary("failed", None, str(error), {}))
-    if run is not None and asked.earlier is None:
+    if run is not None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
-        asked = asked.model_copy(update={"flow_run_id": str(run.id), "run_id": asked.run_id or str(run.id)})
+        named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
+        asked = asked.model_copy(update={"flow_run_id": str(run.id), **named})
     artifacts = PrefectArtifacts()
     try:
         summary = _run_body()(asked, artifacts)

@@ -44,7 +44,7 @@ def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console
 
 def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
     try:
-        return _executed(prepared_run(pipeline, settings, **named), console)
+        return _executed(prepared_run(pipeline, settings, starts=True, **named), console)
     except TfgrpoError as error:  # before it began: an error of a run is in its summary
         request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
         for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from functools import reduce
 from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of, was_killed
+from tfgrpo.flows.console.figures import spending
+from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.text import pluralize
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested", "result")
+_COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
 def runs(place: Place, console: Console, *, since: str | None = None) -> int:
-    """Print a row for each run, or one JSON object with all of them.
+    """Print a row for each run and what all took, or one JSON object with it.
 
     With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
     """
@@ -38,12 +40,17 @@ def runs(place: Place, console: Console, *, since: str | None = None) -> int:
     wrong = None
     if begin is not None:
         entries = [entry for entry in entries if (entry.ended_at or entry.started_at) >= begin]
-        wrong = _wrong_since(begin, out, entries)
+        wrong = _wrong_since(begin, entries)
     if console.as_json:
+        totals = [*_totals(entries)]
         checked = {} if begin is None else {"since": begin.isoformat(), "ok": wrong is None, "why": wrong}
-        console.result({"runs": [_as_json(entry) for entry in entries], **checked})
+        console.result({"runs": [*map(_json, entries)], **({"totals": totals} if totals else {}), **checked})
     elif entries:
         console.table(_COLUMNS, map(_row, entries))
+        for total in _totals(entries):
+            simulated = " (SIMULATED)" if total["simulated"] else ""
+            count, calls = pluralize(total["runs"], "run"), pluralize(total["calls"], "call")
+            console.line(f"{count}, {calls}, {total['spent']}{simulated}")
     elif begin is None:
         console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
     if wrong is not None:
@@ -65,12 +72,12 @@ def moment_of(text: str, now: datetime) -> datetime:
     return moment
 
 
-def _wrong_since(begin: datetime, out: Path, entries: Sequence[RunEntry]) -> str | None:
+def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
     """Return what is wrong with the runs since a moment: those that failed, else that none has ended."""
     failed = [
-        f"{entry.run_id} ({'killed' if entry.status == 'running' else entry.status})"
+        f"{entry.run_id} ({'killed' if entry.state == 'unfinished' else entry.state})"
         for entry in entries
-        if entry.status not in {"finished", "stopped", "running"} or was_killed(TaskPaths(out / entry.task_id), entry)
+        if entry.state not in {"finished", "stopped", "running"}
     ]
     since = f"since {begin:%Y-%m-%d %H:%M} UTC"
     if failed:
@@ -92,17 +99,29 @@ def report(run: str, place: Place, console: Console) -> None:
     console.answer({"report": page, "morning": night.as_json()}, page)
 
 
-def _as_json(entry: RunEntry) -> dict[str, Any]:
-    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in asdict(entry).items()}
-
-
 def _row(entry: RunEntry) -> list[str]:
     return [
         entry.task_id,
         entry.run_id,
+        "–" if entry.night is None else str(entry.night),
         f"{entry.started_at:%Y-%m-%d %H:%M}",
-        "unfinished" if entry.status == "running" else entry.status,
-        "–" if entry.spent is None else f"{entry.spent}{' (SIMULATED)' if entry.simulated else ''}",
+        entry.state,
+        "–" if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}",
         "–" if entry.lessons is None else str(entry.lessons),
-        entry.message or "–",
+        "; ".join(filter(None, (entry.message, entry.items_changed))) or "–",
     ]
+
+
+def _json(entry: RunEntry) -> dict[str, Any]:
+    spent = None if entry.ledger is None else spending(entry.ledger)
+    row = asdict(entry) | {"spent": spent}
+    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in row.items()}
+
+
+def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
+    """Yield what the runs with real models took, and those with the SIMULATED one."""
+    for simulated in (False, True):
+        some = [entry for entry in entries if bool(entry.simulated) is simulated]
+        total = reduce(Totals.plus, (entry.ledger for entry in some if entry.ledger is not None), Totals())
+        if some:
+            yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}

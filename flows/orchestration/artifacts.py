@@ -73,6 +73,10 @@ class PrefectArtifacts(Observer):
         }
         self._show("running", str(plan.forecast))
 
+    def waiting(self, what: str) -> None:
+        """Show what the run waits for."""
+        self._show("running", what)
+
     def epoch_started(self, start: EpochStart) -> None:
         """Move the bar to the beginning of the epoch."""
         self._start, self._groups = start, 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,7 +34,6 @@ _SERVER: Final = (
 )
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
-_POLL_S: Final = 0.5
 
 
 class Finding(NamedTuple):
@@ -95,13 +93,9 @@ def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]
 
 def _wait_for(url: str, patience_s: float) -> None:
     """Any reply will do: whether it lets us in shows in what is asked next."""
-    deadline = time.monotonic() + patience_s
-    while (why := why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
-        if isinstance(why, httpx.HTTPStatusError):
-            return
-        if isinstance(why, httpx.UnsupportedProtocol) or time.monotonic() > deadline:
-            raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
-        time.sleep(_POLL_S)
+    why = why_silent(patience_s)
+    if why is not None and not isinstance(why, httpx.HTTPStatusError):
+        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:

@@ -232,8 +232,7 @@ class Night:
     def about(self) -> str:
         """Which night, task, run and model."""
         run_id, task_id = self.run_id, self.task.original().root.name
-        own = self.decisions and self.decisions[-1].run_id == run_id
-        number = sum(one.ends_night for one in self.decisions) if own else None
+        number = self.manifest.get("night")
         which = f"night {number} of {task_id}" if number else task_id
         marks = (
             ("replayed", self.replayed),

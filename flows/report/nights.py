@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.figures import NOTHING, points, whole
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.stores.experiences.decisions import Decision, read_decisions
@@ -41,7 +42,7 @@ class Entry:
     number: int | None = None
     """Of the decision's line, from 1: what ``tfgrpo experiences rollback`` takes. None for a run that decided nothing."""
     night: int | None = None
-    """Which night of its kind of model ended with the decision, from 1; None for a person's word."""
+    """Number of the night of its kind of model, by its start, from 1; None for a person's word."""
     decision: Decision | None = None
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class Entry:
     @property
     def cells(self) -> tuple[str, ...]:
         """Its row in a table with ``COLUMNS``."""
-        one, calls = self.decision, self.run.calls if self.run else None
+        one, ledger = self.decision, self.run.ledger if self.run else None
         changed = f"{self.lessons} (+{len(self.added)} −{len(self.removed)})"
         proven = ", proven" if one and one.proven else ""
         return (
@@ -68,10 +69,10 @@ class Entry:
             f"{self.outcome}{proven}{' (SIMULATED)' if self.simulated else ''}",
             points(one.total if one else None),
             changed if one else NOTHING,
-            whole(calls),
-            (self.run.spent if self.run else None) or NOTHING,
+            whole(ledger.calls if ledger else None),
+            spending(ledger) if ledger else NOTHING,
             self.run_id,
-            "; ".join(filter(None, (*([] if self.night else [self.why]), *self.news))),
+            "; ".join(filter(None, (*([] if one and one.ends_night else [self.why]), *self.news))),
         )
 
 
@@ -82,7 +83,7 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[Entry]:
     for number, one in enumerate(decisions, start=1):
         old, new = before.get(one.simulated, ()), one.experience_ids
         before[one.simulated] = new
-        nights[one.simulated] += one.ends_night
+        nights[one.simulated] = one.night or nights[one.simulated] + one.ends_night
         yield Entry(
             one.run_id,
             one.decided_at,
@@ -107,16 +108,16 @@ def _reasons(one: Decision) -> str:
 def history_of(task: TaskPaths) -> list[Entry]:
     """Return every run of a task and every person's change of its library, the oldest first. Raise ``CorruptFile``."""
     runs = {run.run_id: run for run in reversed(runs_of(task))}
-    news, last = dict[str, tuple[str, ...]](), dict[tuple[bool, str], str]()
+    news, models = dict[str, tuple[str, ...]](), dict[bool, str]()
     for run in runs.values():
-        names = {"model": run.model, "dataset": run.dataset}
-        known = {(bool(run.simulated), what): name for what, name in names.items() if name is not None}
-        news[run.run_id] = tuple(f"{key[1]} {name}" for key, name in known.items() if last.get(key, name) != name)
-        last |= known
+        kind = bool(run.simulated)
+        changed = run.model is not None and models.get(kind, run.model) != run.model
+        news[run.run_id] = (*([f"model {run.model}"] if changed else []), *filter(None, [run.items_changed]))
+        models |= {} if run.model is None else {kind: run.model}
     entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
     for run in runs.values():
-        outcome = "unfinished" if run.status == "running" else run.status
-        entries.append(Entry(run.run_id, run.started_at, outcome, run.message or "", bool(run.simulated), run=run))
+        about = (run.message or "", bool(run.simulated), None, run.night)
+        entries.append(Entry(run.run_id, run.started_at, run.state, *about, run=run))
     return sorted((replace(each, news=news.get(each.run_id, ())) for each in entries), key=lambda each: each.at)
 
 
@@ -143,7 +144,7 @@ class Scale:
 
 def picture(entries: Iterable[Entry]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from; None for fewer than two nights with a gain."""
-    nights = [each for each in entries if each.night is not None]
+    nights = [each for each in entries if each.decision is not None and each.decision.ends_night]
     shown = nights[-_MOST:]
     gains = [each.decision.total if each.decision else None for each in shown]
     known = [gain for gain in gains if gain is not None]

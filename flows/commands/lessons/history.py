@@ -6,6 +6,7 @@ from typing import Any
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.report.nights import COLUMNS, Entry, history_of
 from tfgrpo.stores.experiences.decisions import chain_problems
 
@@ -28,6 +29,8 @@ def history(place: Place, console: Console) -> None:
 def _json(entry: Entry) -> dict[str, Any]:
     """Return a line of the history, with what the manifest and the decision say."""
     own = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
-    run = {name: getattr(entry.run, name, None) for name in ("status", "calls", "spent", "model", "dataset")}
-    decision = entry.decision and entry.decision.model_dump(mode="json", exclude={"signatures", "previous"})
+    ledger = entry.run.ledger if entry.run else None
+    spent = {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
+    run = {name: getattr(entry.run, name, None) for name in ("status", "model")} | spent
+    decision = entry.decision and entry.decision.model_dump(mode="json", exclude={"signatures", "previous", "night"})
     return {**{name: getattr(entry, name) for name in own}, "at": entry.at.isoformat(), **run, "decision": decision}

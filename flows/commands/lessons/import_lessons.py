@@ -27,7 +27,6 @@ from tfgrpo.stores.experiences.decisions import (
     Decision,
     in_force,
     kept_out,
-    nights_before,
     read_decisions,
     record_decided,
 )
@@ -123,7 +122,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
         return None
     decision = persons_decision(store, wanted, "import", earlier, simulated=source.simulated, who=who, why=why)
     opposites = {record.experience_id: entry.opposite.experience_id for entry, record in taken if entry.opposite}
-    bring_in(source.paths, [record for _, record in taken], decision, nights_before(earlier), opposites)
+    bring_in(source.paths, [record for _, record in taken], decision, opposites)
     return decision
 
 

@@ -14,6 +14,7 @@ import tfgrpo
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.index import record_unbegun
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
@@ -63,9 +64,36 @@ def test_runs_lists_what_there_is_newest_first(ask, own_run):
     assert (small["spent"], small["lessons"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
     text = ask("runs").out.splitlines()
     assert "lessons tested" in text[0]
-    assert len(text) == 4
+    assert len(text) == 5
     assert "unfinished" in text[1]
     assert manifest["message"] in text[2]
+    calls, spent = manifest["ledger"]["calls"], 3 * manifest["ledger"]["nano_usd"] / 1e9
+    assert text[4] == f"3 runs, {3 * calls:,} calls, ${spent:.4f} (SIMULATED)"
+    (total,) = json.loads(ask("runs", "--json").out)["totals"]
+    assert (total["runs"], total["calls"], total["simulated"]) == (3, 3 * calls, True)
+
+
+def test_what_a_killed_run_has_spent_is_what_its_ledger_says_and_one_that_is_open_is_running(ask, own_run):
+    root = copied(own_run, "killed", status="running", ledger=None, message=None)
+    (row,) = (row for row in listed(ask) if row["run_id"] == "killed")
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    assert (row["state"], row["spent"], row["night"]) == ("unfinished", manifest["ledger"]["spent"], 1)
+    (root / "ledger.jsonl").write_bytes(bytes(64))
+    with FileLock(root / ".lock"):
+        (row,) = (row for row in listed(ask) if row["run_id"] == "killed")
+    assert (row["state"], row["spent"]) == ("running", None)
+
+
+def test_a_run_that_did_not_begin_is_listed_and_is_no_latest_run(ask, own_run):
+    run = TaskPaths.of(own_run.out, "tfgrpo-learning").run("refused")
+    record_unbegun(run, "refused", "--epochs: got x", clock=utc_now)
+    assert next((row["run_id"], row["state"], row["message"]) for row in listed(ask)) == (
+        "refused", "refused", "--epochs: got x",
+    )  # fmt: skip
+    assert "/small/report.html" in ask("report", "latest").out
+    assert prepare(RunRequest(run_id="refused", out=str(own_run.out), dry_run=True), {}).request.run_id == "refused"
+    record_unbegun(own_run.paths, "failed", "never written", clock=utc_now)
+    assert json.loads(own_run.paths.manifest.read_text())["status"] == "finished"
 
 
 def manifest_lessons(manifest):

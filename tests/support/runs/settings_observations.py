@@ -197,7 +197,7 @@ def key_sent(probe: SettingsProbe, options: Options, role: ModelRole = "actor") 
 
 def sent_by(role: ModelRole, name: str) -> Observe:
     """Observe the requests of one role: address, key, header and body, or their number where they fail or are late."""
-    faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 503}}
+    faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 500}, "wait_s": {"status": 503}}
     behaviour = {"tool": "double"} if name == "send_reasoning" else {"troubles": [role], **faults.get(name, {})}
 
     def look(it: Exchange) -> object:
