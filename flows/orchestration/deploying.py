@@ -8,15 +8,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import httpx
 import yaml
+from prefect.automations import AutomationCore, ChangeFlowRunState, EventTrigger, Posture, ResourceSpecification
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import WorkPool
+from prefect.client.schemas.objects import StateType, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.exceptions import ObjectNotFound, PrefectException
@@ -35,6 +39,9 @@ _SERVER: Final = (
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
 _POLL_S: Final = 0.5
+ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
+_NO_HEARTBEAT_S: Final = 180
+"""Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
 
 
 class Finding(NamedTuple):
@@ -64,10 +71,12 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
             pools = [_pool(client, name) for name in pool_names]
             yield from (Finding("work pool", text) for _, text in pools)
             yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
-            for deployment in client.read_deployments():
-                if (deployment.name, deployment.entrypoint) in ours:
-                    yield Finding("deployment", _described(client, deployment))
+            for deployment in _deployed(client, ours):
+                kept = _keep_active(client, before.get(deployment.id), deployment)
+                yield Finding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+            yield Finding("automation", _end_zombies(client, [each.id for each in _deployed(client, ours)]))
             yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(first_line(error)) from error
@@ -115,6 +124,58 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
     if done.returncode != 0:
         said = without_login(done.stdout + done.stderr).strip()
         raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+
+
+def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> list[DeploymentResponse]:
+    return [each for each in client.read_deployments() if (each.name, each.entrypoint) in ours]
+
+
+def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
+    """Give each schedule the ``active`` that it had in the server, and return what to say of it.
+
+    Somebody paused or resumed it there, and deploying puts new schedules in the place of all.
+    """
+    was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
+    said = ""
+    for each in now.schedules:
+        active = was.get(each.slug or rule_of(each.schedule), each.active)
+        if active != each.active:
+            client.update_deployment_schedule(now.id, each.id, active=active)
+            said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
+    return said
+
+
+def _end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
+    """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
+    automation = AutomationCore(
+        name=ZOMBIES,
+        description="Made by `tfgrpo deploy`. A run without heartbeats has lost its machine: the next one goes on with it.",
+        trigger=EventTrigger(
+            posture=Posture.Proactive,
+            after={"prefect.flow-run.heartbeat"},
+            # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed,
+            # and a Retry that waits for its place after the last heartbeat is taken for dead.
+            expect={"prefect.flow-run.*"},
+            match_related=ResourceSpecification.model_validate(
+                {
+                    "prefect.resource.role": "deployment",
+                    "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
+                }
+            ),
+            for_each={"prefect.resource.id"},
+            within=timedelta(seconds=_NO_HEARTBEAT_S),
+        ),
+        actions=[
+            ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {_NO_HEARTBEAT_S} s: worker lost")
+        ],
+    )
+    known = client.read_automations_by_name(ZOMBIES)
+    if not known:
+        client.create_automation(automation)
+    for each in known:
+        client.update_automation(each.id, automation.model_copy(update={"enabled": each.enabled}))
+    paused = " (PAUSED)" if known and not known[0].enabled else ""
+    return f"{ZOMBIES}{paused}: a run without a heartbeat for {_NO_HEARTBEAT_S} s is Crashed"
 
 
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:

@@ -20,6 +20,7 @@ from threading import Event
 from typing import Final, TypeAlias, TypeVar
 
 from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
@@ -214,7 +215,8 @@ def _ended(session: Session) -> _End:
         return _End("failed", _described(error), type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
-        return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)
+        why = "the worker was lost" if worker_lost.is_set() else "cancelled"
+        return _End("stopped", f"{why}; every answered call is in the journal", type(signal).__name__, signal)
 
 
 def _whole_run(session: Session) -> str:
