@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -229,7 +230,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     """
     run = deployed_run()
     artifacts = PrefectArtifacts() if run is None else PrefectArtifacts(_PATIENCE_S)
-    summary = None
+    summary = RunSummary("failed", None, "unexpected error", {})
     try:
         if run is None and request is not None:
             summary = _run_body()(request, artifacts)
@@ -242,7 +243,8 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         return state_of(summary)
     finally:
         why = artifacts.wait()
-        if why is not None and summary is not None:
+        if why is not None:
+            logging.getLogger("tfgrpo.artifacts").warning("%s", why)
             warn_run(summary, why)
 
 

@@ -70,14 +70,15 @@ class PrefectArtifacts(Observer):
         self._groups = 0
         self._run_id: str | None = None
         self._details: Mapping[str, Any] = {}
-        self._tags: tuple[str, ...] = ()
+        self._tags: list[str] = []
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
         name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
         self._write("name", lambda: name, name_flow_run)
-        self._tag(plan.settings.task_id, *(["simulated"] if plan.simulated else []))
+        self._tags = [plan.settings.task_id, *(["simulated"] if plan.simulated else [])]
+        self._write("tags", lambda: self._tags, tag_flow_run)
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -114,7 +115,7 @@ class PrefectArtifacts(Observer):
         if summary.status != "refused":  # also a night without a sweep, or one that stopped
             self._show_progress(100.0)
         if decision := summary.details.get("decision"):
-            self._tag(*self._tags, decision["decision"])
+            self._write("tags", lambda: [*self._tags, decision["decision"]], tag_flow_run)
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
@@ -124,10 +125,6 @@ class PrefectArtifacts(Observer):
     def _move(self, start: EpochStart) -> None:
         whole = start.epoch - 1 + self._groups / max(start.groups, 1)
         self._show_progress(min(100.0, 100.0 * whole / max(start.epochs, 1)))
-
-    def _tag(self, *tags: str) -> None:
-        self._tags = tags
-        self._write("tags", lambda: tags, tag_flow_run)
 
     def _show_progress(self, done: float) -> None:
         create = partial(create_progress_artifact, key="progress", description="Groups of all epochs")
@@ -151,9 +148,7 @@ class PrefectArtifacts(Observer):
         if not self._unwritten:
             return None
         why = "; ".join(f"{key} ({reason})" for key, reason in self._unwritten.items())
-        warning = f"Prefect did not take the last of this run's page: {why}"
-        _log.warning("%s", warning)
-        return warning
+        return f"Prefect did not take the last of this run's page: {why}"
 
     def _write(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
         self._waiting[key] = partial(self._attempt, key, content, create)
@@ -162,31 +157,32 @@ class PrefectArtifacts(Observer):
 
     def _submit(self, key: str) -> None:
         # In the context of the flow run, from which Prefect takes whose artifact it is.
-        self._last = self._threads.submit(copy_context().run, self._write_last, key)
+        self._last = self._threads.submit(copy_context().run, self._write_newest, key)
 
-    def _write_last(self, key: str) -> None:
+    def _write_newest(self, key: str) -> None:
         write = self._waiting.pop(key, None)
-        if write is not None:  # not written already, in place of an older one
-            write()
-
-    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+        if write is None:  # written already, in place of an older one
+            return
         try:
-            known = self._written.get(key) or _of_earlier_try(key)
-            if known is not None:
-                update_artifact(known, content())
-            elif isinstance(created := create(content()), UUID):
-                known = created
-            if known is not None:
-                self._written[key] = known
+            write()
             if key not in self._waiting:
                 self._unwritten.pop(key, None)
         except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
             self._unwritten[key] = first_line(error)
             if isinstance(error, httpx.HTTPError):  # the server may come back
-                self._waiting.setdefault(key, partial(self._attempt, key, content, create))
+                self._waiting.setdefault(key, write)
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
             _log.log(level, "an artifact could not be written: %s", first_line(error))
+
+    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+        known = self._written.get(key) or _of_earlier_try(key)
+        if known is not None:
+            update_artifact(known, content())
+        elif isinstance(created := create(content()), UUID):
+            known = created
+        if known is not None:
+            self._written[key] = known
 
 
 def name_flow_run(name: str) -> None:

@@ -156,16 +156,15 @@ def _asked_beyond(
     kind: type[FlowRequest], parameters: Mapping[str, Any], deployment: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the parameters without the deployment's own, which Prefect has mixed with those that were asked for."""
-    settings, own = parameters.get("settings") or {}, deployment.get("settings") or {}
-    kept = {
-        name: value
-        for name, value in parameters.items()
-        if not same_value(kind.KEYS.get(name), value, deployment.get(name))
-    }
-    return kept | {
-        "settings": {
-            key: value for key, value in settings.items() if not (key in own and same_value(key, value, own[key]))
-        }
+    own = deployment.get("settings") or {}
+    settings = (parameters.get("settings") or {}).items()
+    return {
+        **{
+            name: value
+            for name, value in parameters.items()
+            if not same_value(kind.KEYS.get(name), value, deployment.get(name))
+        },
+        "settings": {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])},
     }
 
 

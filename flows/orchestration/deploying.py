@@ -147,28 +147,19 @@ def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, n
 
 def _end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
     """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
-    automation = AutomationCore(
-        name=ZOMBIES,
-        description="Made by `tfgrpo deploy`. A run without heartbeats has lost its machine: the next one goes on with it.",
-        trigger=EventTrigger(
-            posture=Posture.Proactive,
-            after={"prefect.flow-run.heartbeat"},
-            # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed,
-            # and a Retry that waits for its place after the last heartbeat is taken for dead.
-            expect={"prefect.flow-run.*"},
-            match_related=ResourceSpecification.model_validate(
-                {
-                    "prefect.resource.role": "deployment",
-                    "prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments],
-                }
-            ),
-            for_each={"prefect.resource.id"},
-            within=timedelta(seconds=_NO_HEARTBEAT_S),
-        ),
-        actions=[
-            ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {_NO_HEARTBEAT_S} s: worker lost")
-        ],
+    ids = [f"prefect.deployment.{each}" for each in deployments]
+    trigger = EventTrigger(
+        posture=Posture.Proactive,
+        after={"prefect.flow-run.heartbeat"},
+        # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
+        # a Retry that waits for its place after the last heartbeat is taken for dead.
+        expect={"prefect.flow-run.*"},
+        match_related=ResourceSpecification({"prefect.resource.role": "deployment", "prefect.resource.id": ids}),
+        for_each={"prefect.resource.id"},
+        within=timedelta(seconds=_NO_HEARTBEAT_S),
     )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {_NO_HEARTBEAT_S} s: worker lost")
+    automation = AutomationCore(name=ZOMBIES, description="Made by `tfgrpo deploy`.", trigger=trigger, actions=[crash])
     known = client.read_automations_by_name(ZOMBIES)
     if not known:
         client.create_automation(automation)

@@ -154,7 +154,7 @@ def test_a_page_that_cannot_be_made_does_not_end_the_flow(monkeypatch, caplog):
     assert "an artifact could not be written: KeyError" in caplog.text
 
 
-def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch, caplog):
+def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch):
     asked, answered = threading.Event(), threading.Event()
 
     def slow():
@@ -168,10 +168,8 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flo
         observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
     assert asked.wait(60)
     observer.closed()
-    assert "no reply" not in caplog.text
     assert observer.wait() == "Prefect did not take the last of this run's page: progress (no reply within 0.05 s)"
     assert not answered.is_set()
-    assert "no reply within 0.05 s" in caplog.text
     answered.set()
     with pytest.raises(CancelledError):
         observer._last.result(20)
