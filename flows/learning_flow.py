@@ -35,7 +35,7 @@ from tfgrpo.flows.orchestration.deployed import (
     state_of,
     with_parameters,
 )
-from tfgrpo.flows.orchestration.interrupts import outlive_worker, termination_interrupts
+from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.flows.run.execution import as_submitted, execute
@@ -251,8 +251,6 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
 def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
     """Run what the parameters of a flow run ask for."""
     run = deployed_run()
-    if run is not None:
-        outlive_worker()
     try:
         asked = asked_of(RunRequest, fields)
     except PrefectUnavailable as error:

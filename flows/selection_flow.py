@@ -8,15 +8,7 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tfgrpo.flows.orchestration.deployed import (
-    Optional,
-    asked_of,
-    deployed_run,
-    in_parameters,
-    state_of,
-    with_parameters,
-)
-from tfgrpo.flows.orchestration.interrupts import outlive_worker
+from tfgrpo.flows.orchestration.deployed import Optional, asked_of, in_parameters, state_of, with_parameters
 from tfgrpo.flows.orchestration.request import Scalar
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.selection.request import SelectRequest
@@ -54,8 +46,6 @@ def tfgrpo_select(  # noqa: D417 - the options are described where they are decl
     """
     own = {"prompt": prompt, "item": item, "answer": answer, "reference": reference, "rewarders": rewarders}
     fields = {**own, "pipeline": pipeline, "settings": settings, **options}
-    if deployed_run() is not None:
-        outlive_worker()
     try:
         return state_of(select(asked_of(SelectRequest, fields), os.environ))
     except ConfigError as error:

@@ -26,6 +26,7 @@ from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
+from tfgrpo.flows.orchestration.interrupts import outlive_worker
 from tfgrpo.flows.orchestration.request import FlowRequest, parameters_of
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.pipelines.settings.fields import fields_by_key, same_value
@@ -70,6 +71,9 @@ class Unknown:
         """Keep nothing of it: it may be a misplaced secret."""
 
 
+_UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
+
+
 class _AnyName(str):
     """Name of a parameter that may be no identifier, such as ``max-calls``."""
 
@@ -89,6 +93,10 @@ class _NoTraceback(logging.Filter):
         return not isinstance(error, FlowFailed | ParameterTypeError)
 
 
+_OF_RUN: Final[Mapping[str, Any]] = flow_run.parameters if os.environ.get("PREFECT__FLOW_RUN_ID") else {}
+"""Parameters of the flow run that a worker started this process for."""
+if os.environ.get("PREFECT__FLOW_RUN_ID"):
+    outlive_worker()
 for _name in ("prefect.flow_runs", "prefect.engine"):
     logging.getLogger(_name).addFilter(_NoTraceback())
 
@@ -106,22 +114,17 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
     def derived(function: F) -> F:
         signature = inspect.signature(function, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        added, lines = [], []
+        added, lines, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
         for name, type_, text in parameters_of(kind, names):
             empty_field: Any = Optional[type_]  # type: ignore[misc,valid-type]
-            keyword = inspect.Parameter.KEYWORD_ONLY
             added.append(inspect.Parameter(name, keyword, default=None, annotation=empty_field))
             default = fields_by_key()[kind.KEYS[name]].default
             empty = "" if "None: " in text else f" Empty: the pipeline's{'' if default is None else f', or {default}'}."
             lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
         # Prefect crashes a run with a parameter that its flow does not have, and says so in the log alone. Here the flow has
         # every parameter of the run that this process was started for, to refuse those by name.
-        of_run = flow_run.parameters if os.environ.get("PREFECT__FLOW_RUN_ID") else {}
-        for name in sorted(set(of_run) - {each.name for each in (*own, *added)}):
-            unknown_type = Annotated[Any, AfterValidator(Unknown)]
-            added.append(
-                inspect.Parameter(_AnyName(name), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=unknown_type)
-            )
+        unknown = _OF_RUN.keys() - {each.name for each in (*own, *added)}
+        added += [inspect.Parameter(_AnyName(each), keyword, default=None, annotation=_UNKNOWN) for each in unknown]
         setattr(function, "__signature__", signature.replace(parameters=[*own[:1], *added, *own[1:]]))  # noqa: B010 - mypy knows no such attribute
         function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), *lines, ""])
         return function
