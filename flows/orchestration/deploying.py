@@ -40,7 +40,7 @@ _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--a
 _DEPLOY_S: Final = 300.0
 _POLL_S: Final = 0.5
 ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
-_NO_HEARTBEAT_S: Final = 180
+NO_HEARTBEAT_S: Final = 180
 """Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
 
 
@@ -156,9 +156,9 @@ def _end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
         expect={"prefect.flow-run.*"},
         match_related=ResourceSpecification({"prefect.resource.role": "deployment", "prefect.resource.id": ids}),
         for_each={"prefect.resource.id"},
-        within=timedelta(seconds=_NO_HEARTBEAT_S),
+        within=timedelta(seconds=NO_HEARTBEAT_S),
     )
-    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {_NO_HEARTBEAT_S} s: worker lost")
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost")
     automation = AutomationCore(name=ZOMBIES, description="Made by `tfgrpo deploy`.", trigger=trigger, actions=[crash])
     known = client.read_automations_by_name(ZOMBIES)
     if not known:
@@ -166,7 +166,7 @@ def _end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
     for each in known:
         client.update_automation(each.id, automation.model_copy(update={"enabled": each.enabled}))
     paused = " (PAUSED)" if known and not known[0].enabled else ""
-    return f"{ZOMBIES}{paused}: a run without a heartbeat for {_NO_HEARTBEAT_S} s is Crashed"
+    return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
 
 
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:

@@ -215,7 +215,7 @@ def _ended(session: Session) -> _End:
         return _End("failed", _described(error), type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
-        why = "the worker was lost" if worker_lost.is_set() else "cancelled"
+        why = "worker lost" if worker_lost.is_set() else "cancelled"
         return _End("stopped", f"{why}; every answered call is in the journal", type(signal).__name__, signal)
 
 

@@ -94,6 +94,19 @@ def test_a_killed_worker_ends_nothing_of_its_run(machine):
     machine.start(WORKER)
 
 
+def test_a_run_that_is_terminated_after_its_worker_says_that_the_worker_was_lost(machine):
+    night = Night(machine, 1.5)
+    night.answered()
+    process = int(machine.get(f"/flow_runs/{night.run}")["infrastructure_pid"].rpartition(":")[2])
+    kill(machine, "worker")
+    time.sleep(1.0)
+    os.kill(process, signal.SIGTERM)
+    until(lambda: night.manifest()["status"] != "running", "the run to close its books")
+    assert night.manifest()["message"] == "worker lost; every answered call is in the journal"
+    machine.start(WORKER)
+    machine.ended(night.run, "CRASHED")
+
+
 def test_a_run_that_lost_its_machine_is_ended_the_next_one_waits_for_that_and_its_retry_is_not_shot(machine):
     (automation,) = machine.post("/automations/filter", {}).raise_for_status().json()
     assert automation["trigger"]["within"] >= 3 * 30
