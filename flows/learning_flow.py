@@ -231,12 +231,11 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     run = deployed_run()
     artifacts = PrefectArtifacts() if run is None else PrefectArtifacts(_PATIENCE_S)
     summary = RunSummary("failed", None, "unexpected error", {})
+    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
+    if request is not None and run is not None:
+        fields["request"] = Unknown()  # it would evade the caps
     try:
-        if run is None and request is not None:
-            summary = _run_body()(request, artifacts)
-        else:
-            fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
-            summary = _run_with(fields if request is None else {**fields, "request": Unknown()}, artifacts)
+        summary = _run_with(fields, request, artifacts)
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
@@ -248,11 +247,11 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
             warn_run(summary, why)
 
 
-def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
-    """Run what the parameters of a flow run ask for."""
+def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: Observer) -> RunSummary:
+    """Run a request, or what the parameters of a flow run ask for."""
     run = deployed_run()
     try:
-        asked = asked_of(RunRequest, fields)
+        asked = asked_of(RunRequest, fields) if request is None or run is not None else request
     except PrefectUnavailable as error:
         return RunSummary("failed", None, str(error), {})
     except ConfigError as error:

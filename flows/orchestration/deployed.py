@@ -12,6 +12,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
@@ -93,10 +94,12 @@ class _NoTraceback(logging.Filter):
         return not isinstance(error, FlowFailed | ParameterTypeError)
 
 
-_OF_RUN: Final[Mapping[str, Any]] = flow_run.parameters if os.environ.get("PREFECT__FLOW_RUN_ID") else {}
+_of_run: Mapping[str, Any] = {}
 """Parameters of the flow run that a worker started this process for."""
 if os.environ.get("PREFECT__FLOW_RUN_ID"):
     outlive_worker()
+    with suppress(PrefectException, httpx.HTTPError):  # a server that is gone is for the engine to report
+        _of_run = flow_run.parameters
 for _name in ("prefect.flow_runs", "prefect.engine"):
     logging.getLogger(_name).addFilter(_NoTraceback())
 
@@ -123,7 +126,7 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
             lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
         # Prefect crashes a run with a parameter that its flow does not have, and says so in the log alone. Here the flow has
         # every parameter of the run that this process was started for, to refuse those by name.
-        unknown = _OF_RUN.keys() - {each.name for each in (*own, *added)}
+        unknown = _of_run.keys() - {each.name for each in (*own, *added)}
         added += [inspect.Parameter(_AnyName(each), keyword, default=None, annotation=_UNKNOWN) for each in unknown]
         setattr(function, "__signature__", signature.replace(parameters=[*own[:1], *added, *own[1:]]))  # noqa: B010 - mypy knows no such attribute
         function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), *lines, ""])
@@ -145,8 +148,7 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     if run is None:
         return _request(kind, parameters)
     deployment = _parameters_of_deployment(run)
-    of_run = _asked_beyond(kind, parameters, deployment)
-    return _within_caps(kind, of_run, _request(kind, deployment))
+    return _within_caps(kind, _asked_beyond(kind, parameters, deployment), _request(kind, deployment))
 
 
 def _unknown(kind: type[FlowRequest], name: str, known: Collection[str]) -> Problem:
@@ -171,12 +173,12 @@ def _asked_beyond(
     }
 
 
-def _within_caps(kind: type[_Request], of_run: Mapping[str, Any], below: _Request) -> _Request:
+def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
     """Return what a run asks for over its deployment, with each cap that it does not name at most that of the deployment.
 
     Raises ``SettingsError`` for each cap that it asks to exceed.
     """
-    request = _request(kind, of_run)
+    request = _request(kind, beyond)
     asked = request.laid_over(below)
     caps, wanted = (each.resolved(os.environ).settings.budget for each in (below, asked))
     lowered, problems = {}, []
@@ -188,7 +190,7 @@ def _within_caps(kind: type[_Request], of_run: Mapping[str, Any], below: _Reques
         if key not in request.settings:  # of another pipeline file
             lowered[key] = cap
             continue
-        source = f"parameter {options[key]}" if options.get(key) in of_run else f"settings {key}"
+        source = f"parameter {options[key]}" if options.get(key) in beyond else f"settings {key}"
         accepted = f"at most {cap}: the deployment's cap is {cap}; raising it takes a deployment"
         problems.append(Problem(source, "none" if value is None else str(value), accepted))
     if problems:
