@@ -1,19 +1,24 @@
-"""Apply the automations of ``ops/automations.yaml``, which notify of the runs of our deployments by a notification block."""
+"""Apply automations to our deployments: the one that ends runs whose machine is gone, and those that notify by a block."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 import yaml
+from prefect.automations import AutomationCore, ChangeFlowRunState, EventTrigger, Posture, ResourceSpecification
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.events.schemas.automations import AutomationCore
+from prefect.client.schemas.objects import StateType
 
 from tfgrpo.stores.errors import SettingsError
 
 _FILE: Final = Path("ops", "automations.yaml")
+ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
+NO_HEARTBEAT_S: Final = 180
+"""Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
 
 
 def notification_block(client: SyncPrefectClient, name: str) -> UUID:
@@ -65,10 +70,33 @@ def apply_automations(
                 "actions": [action],
             }
         )
-        before = client.read_automations_by_name(each["name"])
-        for known in before:
-            client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))
-        if not before:
-            client.create_automation(automation)
-        paused = any(not known.enabled for known in before)
-        yield f"{each['name']}{' (PAUSED)' if paused else ''}"
+        yield f"{each['name']}{_renewed(client, automation)}"
+
+
+def end_zombies(client: SyncPrefectClient, deployments: Sequence[UUID]) -> str:
+    """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
+    ids = [f"prefect.deployment.{each}" for each in deployments]
+    trigger = EventTrigger(
+        posture=Posture.Proactive,
+        after={"prefect.flow-run.heartbeat"},
+        # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
+        # a Retry that waits for its place after the last heartbeat is taken for dead.
+        expect={"prefect.flow-run.*"},
+        match_related=ResourceSpecification({"prefect.resource.role": "deployment", "prefect.resource.id": ids}),
+        for_each={"prefect.resource.id"},
+        within=timedelta(seconds=NO_HEARTBEAT_S),
+    )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"no heartbeat for {NO_HEARTBEAT_S} s: worker lost")
+    automation = AutomationCore(name=ZOMBIES, description="Made by `tfgrpo deploy`.", trigger=trigger, actions=[crash])
+    paused = _renewed(client, automation)
+    return f"{ZOMBIES}{paused}: a run without a heartbeat for {NO_HEARTBEAT_S} s is Crashed"
+
+
+def _renewed(client: SyncPrefectClient, automation: AutomationCore) -> str:
+    """Make or renew an automation, and return a mark for one that somebody has paused, which stays so."""
+    before = client.read_automations_by_name(automation.name)
+    for known in before:
+        client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))
+    if not before:
+        client.create_automation(automation)
+    return "" if all(known.enabled for known in before) else " (PAUSED)"

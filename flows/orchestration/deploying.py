@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,12 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
-from tfgrpo.flows.orchestration.automations import apply_automations, declared_automations, notification_block
+from tfgrpo.flows.orchestration.automations import (
+    apply_automations,
+    declared_automations,
+    end_zombies,
+    notification_block,
+)
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.named_server import first_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
@@ -66,14 +72,16 @@ def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None
             pools = [_pool(client, name) for name in pool_names]
             yield from (Finding("work pool", text) for _, text in pools)
             yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
-            for deployment in client.read_deployments():
-                if (deployment.name, deployment.entrypoint) in ours:
-                    yield Finding("deployment", _described(client, deployment))
+            for deployment in _deployed(client, ours):
+                kept = _keep_active(client, before.get(deployment.id), deployment)
+                yield Finding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+            deployed = _deployed(client, ours)
+            yield Finding("automation", end_zombies(client, [each.id for each in deployed]))
             if block is not None:
-                nights = {each for each in ours if each[1].endswith(":tfgrpo_learning")}
-                deployed = [each.id for each in client.read_deployments() if (each.name, each.entrypoint) in nights]
-                applied = apply_automations(client, declared, block, deployed)
+                nights = [each.id for each in deployed if (each.entrypoint or "").endswith(":tfgrpo_learning")]
+                applied = apply_automations(client, declared, block, nights)
                 yield from (Finding("automation", f"{name}: notifies {notify}") for name in applied)
             yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
@@ -118,6 +126,25 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
     if done.returncode != 0:
         said = without_login(done.stdout + done.stderr).strip()
         raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+
+
+def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> list[DeploymentResponse]:
+    return [each for each in client.read_deployments() if (each.name, each.entrypoint) in ours]
+
+
+def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
+    """Give each schedule the ``active`` that it had in the server, and return what to say of it.
+
+    Somebody paused or resumed it there, and deploying puts new schedules in the place of all.
+    """
+    was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
+    said = ""
+    for each in now.schedules:
+        active = was.get(each.slug or rule_of(each.schedule), each.active)
+        if active != each.active:
+            client.update_deployment_schedule(now.id, each.id, active=active)
+            said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
+    return said
 
 
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:

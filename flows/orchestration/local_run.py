@@ -10,10 +10,8 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -24,6 +22,7 @@ from prefect.settings import Settings, get_current_settings
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
+from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import LocalServer, wanted
 from tfgrpo.flows.orchestration.named_server import first_line, in_background, is_refusal, why_silent, without_login
@@ -33,9 +32,7 @@ from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import PrefectUnavailable, SettingsError, TfgrpoError
-from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 _ANSWER_S: Final = 20.0
 """Seconds that a named server gets to answer at all."""
@@ -77,7 +74,9 @@ def run_locally(
     finally:
         why = flow_run.end(screen.say)
         if why is not None:
-            _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
+            warning = f"Prefect was not informed of the end of the run: {why}"
+            screen.say(f"warning: {warning}; the record of the run is complete")
+            warn_run(summary, warning)
     return summary
 
 
@@ -153,10 +152,3 @@ def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[
     elif server is not None:
         server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
         refresh_global_settings_context()
-
-
-def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> None:
-    say(f"warning: {warning}; the record of the run is complete")
-    if "run" in summary.details:
-        with suppress(TfgrpoError, OSError):
-            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)

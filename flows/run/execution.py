@@ -22,6 +22,7 @@ from threading import Event
 from typing import Final, TypeAlias, TypeVar
 
 from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
@@ -85,7 +86,7 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return _unbegun(request, env, report_unbegun(request, error, env), clock)
+                return list_unbegun(request, env, report_unbegun(request, error, env), clock)
             after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             leaving.callback(session.lock.release)
@@ -95,10 +96,10 @@ def execute(
     except ConfigError as error:
         refused = report_unbegun(request, error, env)
         # What a person types and sees refused leaves nothing behind; a night of a deployment is listed.
-        return refused if request.flow_run_id is None else _unbegun(request, env, refused, clock)
+        return refused if request.flow_run_id is None else list_unbegun(request, env, refused, clock)
 
 
-def _unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> RunSummary:
+def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> RunSummary:
     """Record a run that did not begin where its task is known, and return its summary."""
     if request.earlier is None:
         with suppress(ValueError):
@@ -127,7 +128,7 @@ def _resume_killed(
     for run in killed_nights(task, pipeline=settings.pipeline, simulated=choose_models(settings).simulated):
         run_id = run.root.name
         first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})
-        _unbegun(request, env, first, clock)
+        list_unbegun(request, env, first, clock)
         again = request.model_copy(update={"run_id": None, "resume": run_id})
         ended = execute(again, env, observer, runner, clock=clock)
         if ended.signal is not None or ended.message.startswith(_INTERRUPTED):
@@ -271,7 +272,8 @@ def _ended(session: Session) -> _End:
         return _End("failed", _described(error), type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
-        return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)
+        why = "worker lost" if worker_lost.is_set() else "cancelled"
+        return _End("stopped", f"{why}; every answered call is in the journal", type(signal).__name__, signal)
 
 
 def _whole_run(session: Session) -> str:
