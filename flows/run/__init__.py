@@ -9,6 +9,7 @@ __all__ = [
     "lessons",
     "loop",
     "notify",
+    "open",
     "prepare",
     "resume",
     "served",

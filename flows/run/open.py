@@ -71,7 +71,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
-        lock = _lock(context.paths)
+        lock = lock_run(context.paths)
         undo.callback(lock.release)
         refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
         _begin_task_ledger(context, task, simulated=plan.simulated)
@@ -210,8 +210,7 @@ def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator
 def _refuse_damage(context: RunContext, prepared: Prepared) -> Sequence[str]:
     """Raise ``SettingsError`` for a run whose files do not allow what is asked, and return warnings.
 
-    A replay answers from the journal alone. A run whose answers are paid for goes on only with its journal, and under a cap
-    only if it knows what its calls cost.
+    A replay answers from the journal alone.
     """
     request, run, run_id = prepared.request, context.paths, context.run_id
     if request.replay is not None:
@@ -222,24 +221,33 @@ def _refuse_damage(context: RunContext, prepared: Prepared) -> Sequence[str]:
             raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
     if request.resume is None:
         return ()
+    closed = (prepared.earlier or {}).get("ledger") or {}
+    return refuse_lost(context, "--resume", "restore the file, or begin a new run", closed)
+
+
+def refuse_lost(
+    context: RunContext, option: str, remedy: str, closed: Mapping[str, int] | None = None
+) -> Sequence[str]:
+    """Raise ``SettingsError`` for lost answers that were paid for, and for lost spending under a cap; return warnings.
+
+    ``closed``: figures of the manifest of a run that was opened; None: nothing says that the files were ever made.
+    """
+    run, run_id = context.paths, context.run_id
     try:
         spent = totals_in(run.ledger) if run.ledger.is_file() else None
         answered = any(line.length for line in lines_of(run.journal))
         attempted = any(row["outcome"]["name"] in {"scored", "ungraded"} for row in read_rows(run.rollouts))
     except CorruptFile as error:
-        accepted = "a run with a whole journal and ledger: restore the file, or begin a new run"
-        raise SettingsError.one("--resume", f"{run_id}: {error}", accepted) from error
+        raise SettingsError.one(option, f"{run_id}: {error}", f"a whole journal and ledger: {remedy}") from error
     if not answered:
-        closed = (prepared.earlier or {}).get("ledger") or {}
-        sums = spent or Totals()
-        paid = max(sums.calls - sums.lost_calls, closed.get("calls", 0) - closed.get("lost_calls", 0))
+        now, then = spent or Totals(), closed or {}
+        used = now.tokens or then.get("tokens")  # a refusal costs none
+        paid = max(now.calls - now.lost_calls, then.get("calls", 0) - then.get("lost_calls", 0)) if used else 0
         # Opening a run makes both files, so that only one that was lost is missing.
-        if paid or attempted or spent is None:
-            calls = (
-                f"{pluralize(paid, 'answered call')} would be paid again" if paid else "its calls would be paid again"
-            )
-            given = f"{run_id}, whose journal {run.journal} is missing, empty or damaged: {calls}"
-            raise SettingsError.one("--resume", given, "a run with its journal: restore the file, or begin a new run")
+        if paid or attempted or (spent is None and closed is not None):
+            calls = pluralize(paid, "answered call") if paid else "its calls"
+            given = f"{run_id}, whose journal {run.journal} is missing, empty or damaged: {calls} would be paid again"
+            raise SettingsError.one(option, given, f"the journal: {remedy}")
     if not answered or spent not in {None, Totals()}:
         return ()
     budget = context.settings.budget
@@ -247,9 +255,10 @@ def _refuse_damage(context: RunContext, prepared: Prepared) -> Sequence[str]:
     unknown = f"what it has spent is unknown: {run.ledger} is missing or empty"
     if caps:
         without = " ".join(f"--set budget.{name}=none" for name in caps)
-        accepted = f"a run with its ledger, or one without caps ({without})"
-        raise SettingsError.one("--resume", f"{run_id} under a cap, and {unknown}", accepted)
-    return (f"of the run before it was resumed, {unknown}",)
+        raise SettingsError.one(
+            option, f"{run_id} under a cap, and {unknown}", f"the ledger, or no caps ({without}); {remedy}"
+        )
+    return (f"of {run_id} before it was resumed, {unknown}",)
 
 
 async def _itself(runtime: Runtime) -> Runtime:
@@ -310,7 +319,8 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
             raise SettingsError.one(f"the run's {part}", canonical_json(now), accepted)
 
 
-def _lock(run: RunPaths) -> FileLock:
+def lock_run(run: RunPaths) -> FileLock:
+    """Make the directory of a run, and keep other processes out of it. Raises ``SettingsError`` if one is in it."""
     run.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(run.root / ".lock", mode=0o600)
     try:

@@ -100,6 +100,13 @@ def earlier_run(request: RunRequest, env: Mapping[str, str]) -> Earlier:
     return Earlier(request.model_copy(update=named), manifest, resolved)
 
 
+def lasting_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that cannot change when a run is resumed, by dotted key."""
+    tree = settings.model_dump(mode="json")
+    leaves = ((key, _leaf(tree, key)) for key in fields_by_key() if not key.startswith(MAY_CHANGE))
+    return {key: value for key, value in leaves if value is not _MISSING}
+
+
 def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     """Return the request as one that resumes the run of the same flow run, at a retry or after a worker died.
 

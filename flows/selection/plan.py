@@ -17,9 +17,10 @@ from jsonschema import Draft202012Validator, SchemaError
 from tfgrpo.flows.run.index import task_named
 from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import run_context
+from tfgrpo.flows.run.resume import lasting_settings
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.pipelines.datasets.datasets import read_dataset, shipped_dataset
-from tfgrpo.pipelines.datasets.items import Item
+from tfgrpo.pipelines.datasets.items import Item, item_texts
 from tfgrpo.pipelines.datasets.unusable import RecordCounts
 from tfgrpo.pipelines.plan.plan import BasePlan, load_pack
 from tfgrpo.pipelines.plan.rewarders import build_scorers, mix_of
@@ -36,7 +37,7 @@ from tfgrpo.rewarders.powl import reference_in
 from tfgrpo.rewarders.powl.scoring import REFERENCE_KEYS
 from tfgrpo.rewarders.registry import COMPARING, COMPARING_MODELS
 from tfgrpo.rewarders.scorer import Weighted
-from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import DatasetError, PowlError, Problem, SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
@@ -66,10 +67,19 @@ class SelectionPlan(BasePlan):
     """Names of the rewarders that count."""
 
     @property
+    def request_digest(self) -> str:
+        """Digest of all that the answers depend on, the last part of the selection's id."""
+        return self.spec.selection_id.rpartition("-")[2]
+
+    @property
     def context(self) -> RunContext:
-        """Context of the runtime, which keeps no journal and writes no file."""
-        selection_id, task_id = self.spec.selection_id, self.settings.task_id if self.task else None
-        return run_context(self, selection_id, Path(self.settings.out) / selection_id, task_id)
+        """Context of the runtime. Without a task it keeps no journal and writes no file."""
+        selection_id, task = self.spec.selection_id, self.task
+        if task is None:
+            return run_context(self, selection_id, Path(self.settings.out) / selection_id, None)
+        directory = task.selection(selection_id)
+        context = run_context(self, selection_id, directory.root, self.settings.task_id)
+        return replace(context, ledger_path=directory.ledger)
 
 
 def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clock) -> SelectionPlan:
@@ -106,13 +116,16 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     if isinstance(answer, PowlFormat) and pack.manifest.domain == _MODELLING:
         answer = replace(answer, instructions="")  # the pack has them
     spec = SelectionSpec(
-        selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
+        selection_id="",
         item=item,
         pack=text,
         settings=settings.selection,
         format=answer,
         hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
     )
+    began_with = [spec.system.digest, item_texts(item), lasting_settings(settings)]
+    digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
+    spec = replace(spec, selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}")
     unread = RecordCounts(entry.scorer for entry in rewarders[0])
     unread.add(item.id, item.as_record())
     return SelectionPlan(

@@ -5,8 +5,8 @@
 
     answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
 
-There is no journal: an interrupted selection starts again. History and memory of its task, if any, are written at its
-end.
+A selection of a task has a directory with journal and ledger until it is over: the same request again goes on with it, and
+asks no answered call again. Its history and memory are written at its end. Without a task no file is written.
 """
 
 from __future__ import annotations
@@ -14,19 +14,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from filelock import FileLock
+
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
+from tfgrpo.flows.run.open import lock_run, refuse_lost
 from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.stores.runs.selections import SelectionRound, record_round
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.runtime.assembly import open_runtime
 from tfgrpo.tasks.selection.formats import Sound
 from tfgrpo.tasks.selection.round import select_best
@@ -124,30 +132,69 @@ def select(request: SelectRequest, env: Mapping[str, str] = os.environ, *, clock
 
 
 async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selected:
-    """Run a planned selection on the running event loop. Raises ``EndpointError`` if no call could succeed."""
-    warnings = await check_endpoint_of(plan, logging.getLogger("tfgrpo.select").warning)
-    runtime = await open_runtime(plan.context, journaled=False)
+    """Run a planned selection on the running event loop, or go on with one of the same request that is not over.
+
+    Raises ``EndpointError`` if no call could succeed, and ``SettingsError`` if answers that were paid for are lost.
+    """
+    warnings = [*plan.warnings, *await check_endpoint_of(plan, logging.getLogger("tfgrpo.select").warning)]
+    with _directory(plan) as begun:
+        task = begun.task
+        if task is not None:
+            lost = f"restore the file, or remove {begun.context.run_dir} to begin anew"
+            warnings += refuse_lost(begun.context, "--task-id", lost)
+        runtime = await open_runtime(begun.context, journaled=task is not None)
+        try:
+            if runtime.journal:
+                calls = pluralize(len(runtime.journal), "answered call")
+                warnings.append(f"{begun.spec.selection_id} was not over: it goes on, and {calls} are not asked again")
+            # The ledger of a task's selection has the calls of its earlier parts, too.
+            before = None if task is None else Totals()
+            selected = Selected(begun, await select_best(begun.spec, runtime, before=before), ())
+        finally:
+            await runtime.aclose()
+            unsent = await asyncio.to_thread(runtime.telemetry.shutdown)
+        warnings += await asyncio.to_thread(_remember, selected, clock)
+    if runtime.journal is not None and runtime.journal.warning is not None:
+        warnings.append(runtime.journal.warning)
+    return replace(selected, warnings=(*warnings, *runtime.telemetry.warnings, *([unsent] if unsent else [])))
+
+
+@contextmanager
+def _directory(plan: SelectionPlan) -> Iterator[SelectionPlan]:
+    """Lock the directory of a selection of the same request that is not over, else a new one; none without a task."""
+    if plan.task is None:
+        yield plan
+        return
+    unfinished = plan.task.root.glob(f"select-*-{plan.request_digest}")
+    name, lock = _locked(plan.task, sorted(path.name for path in unfinished), plan.spec.selection_id)
     try:
-        selected = Selected(plan, await select_best(plan.spec, runtime), ())
+        yield replace(plan, spec=replace(plan.spec, selection_id=name))
     finally:
-        await runtime.aclose()
-        lost = await asyncio.to_thread(runtime.telemetry.shutdown)
-    kept = await asyncio.to_thread(_remember, selected, clock)
-    told = (*runtime.telemetry.warnings, *([lost] if lost else []))
-    return replace(selected, warnings=(*plan.warnings, *warnings, *kept, *told))
+        lock.release()
+
+
+def _locked(task: TaskPaths, unfinished: Sequence[str], new: str) -> tuple[str, FileLock]:
+    for name in unfinished:
+        with suppress(SettingsError):  # another process is at work on it
+            return name, lock_run(task.selection(name))
+    return new, lock_run(task.selection(new))
 
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
-    """Write history and memory; a ``StoreError`` becomes a warning, so that the answer is not lost."""
+    """Write history and memory of a selection that is over, and remove its directory.
+
+    A ``StoreError`` becomes a warning, so that the answer is not lost.
+    """
     plan, selection = selected.plan, selected.selection
-    if plan.task is None:
+    if plan.task is None or not selection.is_over:
         return ()
     try:
-        record_round(plan.task.selections, _round_of(selected, clock))
-        if plan.memory is not None:
+        # Once, even if the process of an earlier part was killed here.
+        if record_round(plan.task.selections, _round_of(selected, clock)) and plan.memory is not None:
             plan.memory.observe(list(_observations(selection)), selection.spec.selection_id)
     except StoreError as error:
         return (f"the selection was not remembered: {error}",)
+    shutil.rmtree(plan.context.run_dir, ignore_errors=True)
     return ()
 
 

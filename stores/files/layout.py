@@ -95,6 +95,10 @@ class TaskPaths:
         """Return the paths of one run. Raises ``ValueError`` when the id could leave the task."""
         return RunPaths(self.root / "runs" / check_identifier(run_id))
 
+    def selection(self, selection_id: str) -> RunPaths:
+        """Return the directory of a selection that is not over: its journal and its ledger."""
+        return RunPaths(self.root / check_identifier(selection_id))
+
     def replay(self, run_id: str) -> TaskPaths:
         """Return the separate task directory for replaying a run."""
         return TaskPaths(self.root / "replays" / check_identifier(run_id))

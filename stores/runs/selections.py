@@ -48,9 +48,9 @@ class SelectionRound(Strict):
     duration_s: float = Field(ge=0.0)
 
 
-def record_round(path: Path, entry: SelectionRound) -> None:
-    """Append a round. Raises ``StoreError`` when the disk refuses."""
-    LineFile(path).append([entry.model_dump(mode="json")])
+def record_round(path: Path, entry: SelectionRound) -> bool:
+    """Append a round, and return whether it was not there yet. Raises ``StoreError`` when the disk refuses."""
+    return LineFile(path, "selection_id").add([entry.model_dump(mode="json")]) > 0
 
 
 def recorded_rounds(path: Path, *, simulated: bool) -> Iterator[SelectionRound]:

@@ -53,8 +53,11 @@ _REVISION: Final = (
 _CUT_OFF: Final = "the answer was cut off at the token limit: give a shorter one"
 
 
-async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
-    """Run one selection with the runtime's actor, rewarders and slots."""
+async def select_best(spec: SelectionSpec, runtime: Runtime, *, before: Totals | None = None) -> Selection:
+    """Run one selection with the runtime's actor, rewarders and slots.
+
+    ``before``: what its ledger had counted before the selection began; None: that of now.
+    """
     telemetry = runtime.telemetry
     with (
         telemetry.attached(runtime.context.carrier),
@@ -68,14 +71,14 @@ async def select_best(spec: SelectionSpec, runtime: Runtime) -> Selection:
             arm="group",
         ) as span,
     ):
-        selection = await _run(spec, runtime)
+        selection = await _run(spec, runtime, before or runtime.ledger.totals())
         for index, grade in selection.grades.items():
             observe_scores(span, grade.scores, runtime.rewarders, rollout_index=index)
     return selection
 
 
-async def _run(spec: SelectionSpec, runtime: Runtime) -> Selection:
-    start, before = perf_counter(), runtime.ledger.totals()
+async def _run(spec: SelectionSpec, runtime: Runtime, before: Totals) -> Selection:
+    start = perf_counter()
     group = group_of(spec)
     work = (run_candidate(spec, index, group, runtime) for index in range(spec.settings.k))
     candidates = tuple(await asyncio.gather(*work))

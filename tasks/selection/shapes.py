@@ -153,6 +153,13 @@ class Selection:
         return self.candidates[self.choice.index]
 
     @property
+    def is_over(self) -> bool:
+        """Whether asking again could change nothing: one is chosen, or all have answered and their grades are known."""
+        lost = any(isinstance(candidate.outcome, LostCandidate) for candidate in self.candidates)
+        ungraded = bool(self.grades) and self.mean_reward is None
+        return isinstance(self.choice, Chosen) or not (lost or ungraded)
+
+    @property
     def outcomes(self) -> Mapping[CandidateEnd, int]:
         """Number of candidates by outcome."""
         return Counter(candidate.outcome.name for candidate in self.candidates)

@@ -160,7 +160,8 @@ def test_problems_name_the_options_of_the_command(arguments, source, capsys):
 
 
 def test_an_unreachable_endpoint_is_one_message(capsys):
-    assert cli.main(["select", "--prompt", "x", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]) == 2
+    asked = ["--prompt", "x", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "model.wait_s=0"]
+    assert cli.main(["select", *asked]) == 1
     assert "no connection" in capsys.readouterr().err
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
+import time
+from collections import Counter
+
+import pytest
 
 from tests.support.records.promotions import ids_in_force
 from tests.support.runs.chat_server import ChatServer
+from tests.support.runs.running import ROOT
 from tests.support.runs.selections import GOOD, ITEMS, ask, plan
+from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.selection import select as selecting
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.flows.selection.select import select
-from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.errors import ConfigError, StoreError
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.selections import recorded_rounds
 
 OTHER = "XOR(ACTIVITY(a), ACTIVITY(b))"
@@ -105,3 +116,97 @@ def test_any_actor_takes_part():
     )
     assert selected.selection.best.text == "Answer: 7"
     assert selected.selection.cost.calls == 0
+
+
+# A selection of a task that was killed, or stopped by its budget.
+
+
+def started(out, server, *more):
+    asked = ["--prompt", "3 + 4?", "--reference", "7", "--k", "4", "--task-id", "t", "--out", str(out)]
+    asked += ["--base-url", server.url, "--model", "m", "--set", "tfgrpo.concurrency=2", *more]
+    command = [sys.executable, "-m", "tfgrpo", "select", "--json", *asked]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def test_the_same_command_goes_on_with_a_killed_selection_and_pays_for_no_answer_again(tmp_path):
+    stuck = threading.Event()
+
+    def answer(number, body):
+        if number in {2, 3}:  # under way when the process is killed
+            stuck.set()
+            time.sleep(2)
+        return f"Answer: {body['temperature'] * 10:g}"
+
+    with ChatServer(answer) as server:
+        process = started(tmp_path, server, "--max-calls", "6")
+        assert stuck.wait(60)
+        process.kill()
+        process.communicate()
+        assert len(server.bodies) == 4
+        process = started(tmp_path, server, "--max-calls", "6")
+        selected = json.loads(process.communicate(timeout=60)[0])
+    asked = Counter(body["temperature"] for body in server.bodies)
+    assert asked == {0.5: 1, 0.7: 1, 0.9: 2, 1.0: 2}
+    assert (selected["text"], selected["cost"]["calls"]) == ("Answer: 7", 6)
+    assert any("2 answered calls are not asked again" in warning for warning in selected["warnings"])
+    assert {path.name for path in (tmp_path / "t").iterdir()} == {"selections.jsonl"}
+    rounds = list(recorded_rounds(tmp_path / "t" / "selections.jsonl", simulated=False))
+    assert [(each.selection_id, each.calls) for each in rounds] == [(selected["selection_id"], 6)]
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """Yield a server, a request that its budget stopped after three of four calls, and the directory of its task."""
+    asked = {"prompt": "3 + 4?", "answer": "7", "task_id": "t", "out": str(tmp_path), "k": 4, "rewarders": ["gt"]}
+    with ChatServer(lambda number, body: 503 if number < 2 else "Answer: 7") as server:
+        selected = ask(server, **asked, min_success=3, max_calls=4)
+        assert selected.status == "failed"
+        yield server, {**asked, "min_success": 3}, tmp_path / "t"
+
+
+def test_a_cap_holds_over_both_parts_of_a_selection(stopped):
+    server, asked, task = stopped
+    assert ask(server, **asked, max_calls=4).status == "stopped"
+    assert len(server.bodies) == 4
+    selected = ask(server, **asked, max_calls=6)
+    assert (selected.status, selected.selection.cost.calls, len(server.bodies)) == ("finished", 6, 6)
+    assert [path.name for path in task.iterdir()] == ["selections.jsonl"]
+
+
+def test_after_its_end_the_same_request_is_a_new_selection_and_another_request_always_is(stopped):
+    server, asked, task = stopped
+    assert ask(server, **{**asked, "k": 3}).selection.cost.calls == 3
+    assert ask(server, **{**asked, "prompt": "7?"}).selection.cost.calls == 4
+    assert ask(server, **asked).selection.cost.calls == 6
+    assert ask(server, **asked).selection.cost.calls == 4
+    assert len(list(recorded_rounds(task / "selections.jsonl", simulated=False))) == 4
+
+
+def test_a_selection_that_another_process_has_open_is_left_to_it(stopped):
+    server, asked, task = stopped
+    (directory,) = task.iterdir()
+    lock = lock_run(RunPaths(directory))
+    try:
+        assert ask(server, **asked).selection.cost.calls == 4
+    finally:
+        lock.release()
+    assert list(task.glob("select-*")) == [directory]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("journal.jsonl", None, "answered calls would be paid again"),
+        ("journal.jsonl", b"\0" * 4_000, "begins with zeros"),
+        ("ledger.jsonl", None, "what it has spent is unknown"),
+    ],
+)
+def test_a_selection_without_its_journal_or_ledger_is_not_paid_for_again(stopped, file, content, said):
+    server, asked, task = stopped
+    (path,) = task.glob(f"*/{file}")
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said) as refused:
+        ask(server, **asked, max_calls=4)
+    assert "restore the file" in str(refused.value)
+    assert len(server.bodies) == 4

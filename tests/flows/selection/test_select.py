@@ -58,7 +58,7 @@ def test_a_third_that_fails_on_the_simulated_server_too():
                 base_url=server.url,
                 model="simulated",
                 k=12,
-                settings={"model.max_retries": 0},
+                settings={"model.max_retries": 0, "model.wait_s": 0},
             ),
             {},
         )

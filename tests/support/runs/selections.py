@@ -19,7 +19,8 @@ GOOD = "SEQUENCE(ACTIVITY(a), ACTIVITY(b))"
 def ask(server: ChatServer | None = None, *, settings: dict[str, Any] | None = None, **asked: Any) -> Selected:
     """Run one selection against a server; without retries unless ``settings`` asks for them."""
     model: dict[str, Any] = {} if server is None else {"base_url": server.url, "model": "m"}
-    return select(SelectRequest(**model, **asked, settings={"model.max_retries": 0, **(settings or {})}), {})
+    quick = {"model.max_retries": 0, "model.wait_s": 0}
+    return select(SelectRequest(**model, **asked, settings={**quick, **(settings or {})}), {})
 
 
 def plan(env: dict[str, str] | None = None, **asked: Any) -> SelectionPlan:
