@@ -99,6 +99,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
     reflection = Reflection() if refused or fatal else await _reflection(spec, graded, runtime)
     learning = reflection.spend
     texts = [half for half, indices in spec.halves for _ in indices]  # each attempt is recorded under the one it had
+    fatal = fatal or learning.fatal or await runtime.sync()
     with runtime.telemetry.span("tfgrpo.summarize", **_span_attributes(spec)):
         records = tuple(_record(half, rollout, graded, runtime) for half, rollout in zip(texts, rollouts, strict=True))
     return GroupResult(
@@ -116,7 +117,7 @@ async def _run(spec: GroupSpec, runtime: Runtime) -> GroupResult:
         learning=learning.usage,
         judging=judging.usage,
         budget_refused=refused or learning.budget_refused,
-        fatal=fatal or learning.fatal,
+        fatal=fatal,
         duration_s=perf_counter() - start,
         broken_calls=(*judging.broken, *learning.broken),
         halves=tuple(

@@ -1,4 +1,4 @@
-"""Kill and break runs, gateways and commands by a seeded schedule, and count what was lost, torn, paid twice or over budget.
+"""Kill and break runs, selections, gateways and commands by a seeded schedule, and count what was lost, torn, paid twice or over budget.
 
     python -m tests.chaos --kills 200 --faults 200
 
@@ -44,6 +44,7 @@ from tests.support.runs.running import (
     start,
     store,
 )
+from tests.support.runs.selections import ITEMS
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.decisions import chain_problems, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
@@ -141,6 +142,37 @@ def answered(out: Path) -> set[str]:
     return {json.loads(line.body)["key"] for line in lines_of(path)} if path.exists() else set()
 
 
+def killed_selections(rng: random.Random, kills: int, tally: Tally) -> None:
+    """Kill a selection this often, always with the same command again: no answered call is made twice, in or over its cap."""
+    k, seed, answered_before = 16, rng.randrange(1 << 20), 0
+    with tempfile.TemporaryDirectory() as folder, Server(SimulatedOptions(latency_s=0.05)) as server:
+        cap = k + kills * 2
+        asked = ("select", "--json", "--base-url", server.url, "--model", "simulated", "--task-id", TASK, "--k", str(k),
+                 "--item", f"{ITEMS}#ar-0001", "--rewarder", "gt", "--seed", str(seed), "--max-calls", str(cap),
+                 "--set", "tfgrpo.concurrency=2")  # fmt: skip
+        why = f"a selection killed {kills} times, seed {seed}"
+        for _ in range(kills):
+            process = command(folder, *asked)
+            moment = len(server.bodies) + rng.randrange(1, 4)
+            wait(lambda moment=moment, process=process: len(server.bodies) >= moment or process.poll() is not None)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                tally.kills += 1
+            process.wait()
+            known = [line for path in Path(folder).rglob("journal.jsonl") for line in lines_of(path)]
+            tally.add("lost", len(known) < answered_before, f"answers in the journal of {why}")
+            answered_before = len(known)
+            check_files(Path(folder), tally, why)
+        process = command(folder, *asked)
+        process.wait()
+        rounds = lines(TaskPaths.of(Path(folder, "out"), TASK).selections)
+        tally.add("lost", process.returncode != 0 or len(rounds) != 1, f"{why}: exit code {process.returncode}")
+        tally.add("paid_again", max(0, len(server.bodies) - cap), why)
+        tally.add("over_budget", max(0, len(server.bodies) - cap), why)
+        tally.add("lost", len(set(server.bodies)) != k, f"{why}: {len(set(server.bodies))} calls that differ")
+        check_files(Path(folder), tally, why)
+
+
 def killed_gateways(rng: random.Random, kills: int, tally: Tally) -> None:
     """Kill a gateway that keeps traffic while clients ask: what it has kept before an answer ended stays whole."""
     with tempfile.TemporaryDirectory() as folder, Server() as server:
@@ -218,7 +250,7 @@ def fault_schedules(rng: random.Random, count: int, tally: Tally) -> None:
 def command(folder: str, *arguments: str, stderr: object = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start a command."""
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.tfgrpo", *arguments],
+        [sys.executable, "-m", "tfgrpo", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TFGRPO_GATEWAY_TOKEN": "chaos", "TFGRPO_OUT": f"{folder}/out"},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -237,7 +269,7 @@ def wait(ready: Callable[[], bool], process: subprocess.Popen[bytes] | None = No
 
 def shares(kills: int) -> Iterator[tuple[str, int]]:
     """Yield what is killed and how often, until all kills are made: five kills a run, in turns."""
-    for kind, many in islice(cycle((("run", 5), ("agent", 5), ("gateway", 4), ("command", 6))), 1_000):
+    for kind, many in islice(cycle((("run", 5), ("select", 4), ("agent", 5), ("gateway", 3), ("command", 6))), 1_000):
         if kills <= 0:
             return
         yield kind, min(many, kills)
@@ -262,7 +294,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif kind == "agent":
             killed_runs(rng, kills, tally, *own)
         else:
-            (killed_gateways if kind == "gateway" else killed_commands)(rng, kills, tally)
+            {"select": killed_selections, "gateway": killed_gateways, "command": killed_commands}[kind](
+                rng, kills, tally
+            )
         print(f"{time.monotonic() - began:.0f} s, {kind}: {tally}", flush=True)
     fault_schedules(rng, asked.faults, tally)
     print(*tally.said, tally, sep="\n", flush=True)

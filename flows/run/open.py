@@ -69,7 +69,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     damage = _refuse_damage(context, prepared)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
-    context = _context(context, prepared, task.run(run_id))
+    context = _context(context, prepared, task.run(run_id), clock)
     with ExitStack() as undo:
         lock = lock_run(context.paths)
         undo.callback(lock.release)
@@ -350,10 +350,11 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
     return total
 
 
-def _context(context: RunContext, prepared: Prepared, run: RunPaths) -> RunContext:
+def _context(context: RunContext, prepared: Prepared, run: RunPaths, clock: Clock) -> RunContext:
     """Return the context of the run in its directory, with its ledgers, or with the journal that it replays."""
     plan = prepared.plan
-    context = replace(context, mcp_tools=prepared.mcp_tools)
+    began = clock().isoformat() if prepared.earlier is None else prepared.earlier["started_at"]
+    context = replace(context, mcp_tools=prepared.mcp_tools, began=began)
     if prepared.request.replay is not None:
         return replace(context, run_dir=run.root, replay=True, replay_from=context.paths.journal)
     shared = None if plan.settings.budget.task_max_usd is None else plan.paths.ledger(simulated=plan.simulated)
@@ -384,7 +385,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         "status": "running",
         "simulated": plan.simulated,
         "model": plan.models.name,
-        "started_at": earlier["started_at"] if earlier else clock().isoformat(),
+        "started_at": context.began,
         "resumed_at": clock().isoformat() if resumed else None,
         "traceback": None,
         "settings": plan.settings.model_dump(mode="json"),

@@ -8,7 +8,7 @@ counts, and the next writer moves it to ``<name>.torn``. A line whose checksum i
 refuse it by file and number; who appends to a file whose lines can be made anew moves it to ``<name>.torn`` and counts it.
 
 Writers take turns by ``flock`` on the file itself, on one host: the lock of ``filelock`` costs 40 times as much, polls, and
-needs a second file. Readers need no lock. A killed process loses no appended group; a loss of power may, without ``fsync``.
+needs a second file. Readers need no lock. A killed process loses no appended group; a loss of power none that was synced.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class LineFile:
         self._key = key
         name = re.escape(key).encode() if isinstance(key, str) else b"(?!)"
         self._head = re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % name)
-        self._turn = threading.RLock()
+        self._turn, self._syncing = threading.RLock(), threading.Lock()
         self._depth = 0
         self._fd = -1
         self._size = 0
@@ -177,7 +177,7 @@ class LineFile:
     def _forget(self) -> None:
         self._offsets: dict[int, int] = {}
         self._spoiled: list[Line] = []
-        self._end = 0
+        self._end = self._synced = 0
         self._last = Line(0, 0, b"", 0)
 
     @property
@@ -299,16 +299,30 @@ class LineFile:
             if written != len(data):
                 raise StoreError(f"{self.path}: the disk took {written} of {len(data)} bytes")
             if fsync:
-                self._sync(new=not start)
+                self._sync(self._fd, new=not start)
         except StoreError:
             self.truncate(start)
             raise
         self._size += written
         return start
 
-    def _sync(self, *, new: bool) -> None:
+    def sync(self) -> None:
+        """Sync all that this process has appended, while others may append; for threads that ask at once, it is done once."""
+        with self._syncing:
+            with self._turn:
+                start, end = self._synced, self._end
+                if self._fd < 0 or start >= end:
+                    return
+                fd = os.dup(self._fd)
+            try:
+                self._sync(fd, new=not start)
+            finally:
+                os.close(fd)
+            self._synced = end
+
+    def _sync(self, fd: int, *, new: bool) -> None:
         with disk(self.path, "cannot be synced"):
-            os.fsync(self._fd)
+            os.fsync(fd)
             if new:  # its directory too, or it may be gone after a loss of power
                 folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
                 try:

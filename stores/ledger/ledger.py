@@ -121,6 +121,10 @@ class Ledger:
         """Return what is reserved and not settled, of all processes."""
         return self._store.read()[1]
 
+    def sync(self) -> None:
+        """Sync the file of this ledger, if any, to the disk. Raises ``StoreError``."""
+        self._store.sync()
+
     def close(self) -> None:
         """Close; calls of this process still in flight count as lost. Harmless when repeated."""
         self._store.close()

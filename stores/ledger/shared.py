@@ -84,6 +84,9 @@ class MemoryStore:
             self._save(state)
             return state.totals, state.in_flight()
 
+    def sync(self) -> None:
+        """Sync the file, if any."""
+
     def close(self) -> None:
         """Release files. Harmless when repeated."""
 
@@ -113,6 +116,10 @@ class SharedStore(MemoryStore):
             # Asking removes the files of killed processes.
             for other in path.parent.glob(f"{path.name}.*.owner"):
                 _is_alive(path, other.name.removeprefix(f"{path.name}.").removesuffix(".owner"))
+
+    def sync(self) -> None:
+        """Sync the file."""
+        self._file.sync()
 
     def close(self) -> None:
         """Count what this process has in flight as lost and release the files."""

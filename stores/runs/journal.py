@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -20,6 +21,8 @@ from tfgrpo.stores.outcomes import GroupKey
 AnswerT = TypeVar("AnswerT")
 GATEWAY = "gateway"
 """Role of an answer to an agent of the user's own that called a model through the gateway."""
+IDEMPOTENCY_KEY = "idempotency-key"
+"""Header by which an endpoint may know a call that it has answered."""
 UNFINISHED = "unfinished"
 """Role of the entry with what a failed attempt of an agent of the user's own did, beside its ``agent`` entry."""
 EntryKind: TypeAlias = Literal["reply", "failure"]
@@ -56,12 +59,20 @@ def attempt_and_role(key_text: str) -> tuple[str, str]:
     return name, role
 
 
+def idempotency_key(run: str, key_text: str) -> str:
+    """Return the ``Idempotency-Key`` of a call: the same for its retries, also after a kill, and for no other call.
+
+    ``run``: a name that no other run has.
+    """
+    return blake2b(f"{run}\n{key_text}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
     An entry is a dictionary ``{"schema": 2, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
     In memory: a digest and an offset per key, some 130 bytes in Python, never a reply. A killed process loses no entry, a
-    loss of power may (there is no ``fsync``).
+    loss of power those since the last ``sync``.
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
@@ -120,6 +131,10 @@ class Journal:
     def append_failure(self, key_text: str, error_type: str, reason: str) -> None:
         """Write that a call failed for good, so that a resumed run does not repeat it."""
         self._append(key_text, "failure", {"error_type": error_type, "reason": reason})
+
+    def sync(self) -> None:
+        """Sync the entries so far to the disk. Raises ``StoreError``."""
+        self._file.sync()
 
     @property
     def damaged(self) -> int:

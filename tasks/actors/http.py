@@ -15,6 +15,7 @@ from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.pipelines.settings.addresses import is_loopback
 from tfgrpo.stores.errors import ActorError, EndpointError, ModelReplyMalformed, ModelUnreachable, Problem
 from tfgrpo.stores.frozen_json import json_of
+from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, idempotency_key
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.session import Session
@@ -40,6 +41,7 @@ class HttpActor(OwnAgent):
         self._place = answer_place(settings.answer, "http")
         # A request is repeated only when no byte of it was sent: an agent is not asked twice.
         self._client: httpx.AsyncClient | None = None
+        self._sends_key = True
         self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
@@ -53,7 +55,12 @@ class HttpActor(OwnAgent):
             "base_url": session and session.base_url,
             "api_key": session and session.api_key,
         }
-        received = await self._posted(self._connected(attempt.runtime), json.dumps(body).encode())
+        call = idempotency_key(attempt.runtime.context.unique_name, attempt.recorder.waiting_for or "")
+        client, content = self._connected(attempt.runtime), json.dumps(body).encode()
+        received = await self._posted(client, content, call if self._sends_key else None)
+        if self._sends_key and not received.ok and read_refusal(received.status, received.content).refuses_key:
+            self._sends_key = False
+            received = await self._posted(client, content, None)
         if not received.ok or received.status == _ACCEPTED:
             raise ActorError(self._refused(received))
         return Trajectory(self._scrub(self._answer(received)), ())
@@ -65,8 +72,9 @@ class HttpActor(OwnAgent):
             runtime.resources.push_async_callback(self._client.aclose)
         return self._client
 
-    async def _posted(self, client: httpx.AsyncClient, content: bytes) -> Received:
+    async def _posted(self, client: httpx.AsyncClient, content: bytes, key: str | None) -> Received:
         headers = {"accept": "application/json, text/plain", "content-type": "application/json", **self._headers}
+        headers |= {} if key is None else {IDEMPOTENCY_KEY: key}
         number, waited = 1, 0.0
         while True:
             try:

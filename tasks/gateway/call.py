@@ -25,7 +25,7 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.ledger.ledger import Reservation
 from tfgrpo.stores.ledger.state import NANO
-from tfgrpo.stores.runs.journal import GATEWAY
+from tfgrpo.stores.runs.journal import GATEWAY, IDEMPOTENCY_KEY
 from tfgrpo.stores.telemetry.setup import OpenSpan, SpanHandle
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing
@@ -48,6 +48,10 @@ class GatewayRefusal(Exception):
     def __init__(self, status: int, kind: str, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
         self.status, self.kind, self.retry = status, kind, retry
+
+
+class _KeyRefused(Exception):
+    """The endpoint takes no header ``Idempotency-Key``."""
 
 
 @dataclass(slots=True)
@@ -109,19 +113,23 @@ class Call:
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
         self._bound = bound = client.bound(self.out.model, self.out.size, most)
         async with client.limiter.slot() as started:
-            self._reservation = await client.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
-            try:
-                return await self._exchange(upstream, started)
-            finally:
-                self._charge(Reservation.lose)  # a call without a known end
+            with self.session.idempotency_key(self._key) as call:
+                while True:
+                    self._reservation = await client.ledger.reserve(1, bound.tokens, bound.nano_usd)
+                    try:
+                        return await self._exchange(upstream, started, call)
+                    except _KeyRefused:
+                        client.sends_key = False
+                    finally:
+                        self._charge(Reservation.lose)  # a call without a known end
 
-    async def _exchange(self, upstream: Upstream, started: int) -> web.StreamResponse:
+    async def _exchange(self, upstream: Upstream, started: int, call: str) -> web.StreamResponse:
         """Forward the request, and pass the reply on."""
         client, endpoint = upstream.client, upstream.client.endpoint
         self._began = perf_counter()
         try:
             async with asyncio.timeout(endpoint.timeout_s) as timer:
-                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw)
+                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, call)
                 reply = await client.http.send(request, stream=True)
                 try:
                     if reply.status_code in OVERLOADED:
@@ -147,7 +155,8 @@ class Call:
         unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
-            return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
+            refusal = Received(reply.request.url, reply.status_code, reply.headers, content)
+            return self._refused(client, refusal, reply.request)
         if unreadable:
             raise ModelReplyMalformed(unreadable)
         headers, finished = self._headers(received), partial(self._finished, client, kind)
@@ -171,10 +180,13 @@ class Call:
             await response.write_eof()
         return response
 
-    def _refused(self, client: ChatClient, received: Received) -> web.Response:
+    def _refused(self, client: ChatClient, received: Received, sent: httpx.Request) -> web.Response:
         """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
         refusal = read_refusal(received.status, received.content)
         failed, charge = client.refused(self.out.model, received, refusal)
+        if failed.refuses_key and IDEMPOTENCY_KEY in sent.headers:
+            self._charge(charge)
+            raise _KeyRefused
         error = failed.error
         # A key that is good for one model may not be for another one that the agent tries.
         other_model = received.status == 403 and bool(client.answering)

@@ -6,7 +6,8 @@ import asyncio
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfgrpo.prompt_packs.inject import lessons_block
 from tfgrpo.stores.errors import ActorError, TfgrpoError
 from tfgrpo.stores.numeric import is_cost
-from tfgrpo.stores.runs.journal import GATEWAY
+from tfgrpo.stores.runs.journal import GATEWAY, idempotency_key
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
 from tfgrpo.tasks.gateway.dialect import Dialect
@@ -106,6 +107,11 @@ class Caller(ABC):
         """Journal an answer under this key, or the next that is free; return it."""
         return key
 
+    @contextmanager
+    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:  # noqa: ARG002
+        """Yield the idempotency key of a call while it is under way. What is not journalled is another call each time."""
+        yield secrets.token_hex(16)
+
     def give_back(self, key: AnswerKey) -> None:  # noqa: B027
         """Let the next of equal requests have an answer that did not reach its client."""
 
@@ -147,6 +153,7 @@ class Session(Caller):
         self.bypassed = True
         """Whether no call has arrived."""
         self._open_calls: dict[str, _OpenCall] = {}
+        self._asked: set[AnswerKey] = set()
         self._answers: dict[AnswerKey, bool] = {}
         """Journalled ones of this attempt, and whether a request has got them."""
 
@@ -231,6 +238,17 @@ class Session(Caller):
             journal.append(self._text(key), answer.to_json())
         self._answers[key] = True
         return key
+
+    @contextmanager
+    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
+        """Yield the idempotency key of a call; equal requests that are under way at once are calls of their own."""
+        while key in self._asked:
+            key = key._replace(number=key.number + 1)
+        self._asked.add(key)
+        try:
+            yield idempotency_key(self.runtime.context.unique_name, self._text(key))
+        finally:
+            self._asked.remove(key)
 
     def give_back(self, key: AnswerKey) -> None:
         """Let the client's next attempt have the answer."""

@@ -9,13 +9,16 @@ from typing import NamedTuple
 import httpx
 from aiohttp.web import BaseRequest
 
+from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY
 from tfgrpo.tasks.models.chat import ChatClient
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-_NOT_FORWARDED = frozenset({*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host"})
+_NOT_FORWARDED = frozenset(
+    {*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host", IDEMPOTENCY_KEY}
+)
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
 """Content encodings of replies that are read."""
 _NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
@@ -54,8 +57,11 @@ class Upstream:
             del own["authorization"]
             self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()}, dropped)
 
-    def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
-        """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
+    def forwarded(self, request: BaseRequest, path: str, body: bytes | None, call: str | None = None) -> httpx.Request:
+        """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's.
+
+        ``call``: its idempotency key, which is not sent to an endpoint that refuses it.
+        """
         own = self._with_x_api_key if "x-api-key" in request.headers else self._own
         # aiohttp reads bytes of headers that are no UTF-8 as surrogates, and httpx encodes texts as ASCII only.
         headers = [
@@ -64,6 +70,8 @@ class Upstream:
             if name not in own.instead_of and not name.startswith(_OWN_PREFIX)
         ]
         headers += own.headers
+        if call is not None and self.client.sends_key:
+            headers.append((IDEMPOTENCY_KEY.encode(), call.encode()))
         url = self._url(path)
         if request.query_string:
             # Azure clients say which version they speak; the endpoint's own address says which one it has.

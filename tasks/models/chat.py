@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 import httpx
 
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import BudgetRefused, ModelReplyMalformed, ModelTimeout, ModelUnreachable
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.ledger.ledger import Ledger, Reservation
 from tfgrpo.stores.ledger.state import NANO, Price
-from tfgrpo.stores.runs.journal import CallKey
+from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, CallKey, idempotency_key
 from tfgrpo.tasks.models.base import ChatReply, ChatRequest, TokenUsage
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
 from tfgrpo.tasks.models.retry import (
@@ -178,6 +179,8 @@ class ChatClient:
     prices: Mapping[str, Price]
     retry: RetryPolicy
     rng: random.Random
+    run: str = ""
+    """Name that no other run has, for idempotency keys."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Clock = utc_now
     timer: Callable[[], float] = time.perf_counter
@@ -190,6 +193,8 @@ class ChatClient:
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
         self.answering: set[str] = set()
         """Models that have answered, so that the key is known to be good for them."""
+        self.sends_key = True
+        """Whether calls have an ``Idempotency-Key``: until the endpoint refuses one."""
 
     def sharing(self, endpoint: Endpoint, retry: RetryPolicy) -> ChatClient:
         """Return a client for other requests to the same address, with these connections and this limiter."""
@@ -202,14 +207,18 @@ class ChatClient:
         await self.http.aclose()
 
     async def complete(self, request: ChatRequest, key: CallKey) -> ChatReply:
-        """Answer one request; ``key`` is for the journal in front. Raises ``ModelCallError`` or ``BudgetRefused``."""
-        del key
+        """Answer one request. Raises ``ModelCallError`` or ``BudgetRefused``."""
         body, bound = self._prepare(request)
+        call = idempotency_key(self.run, key.text(sha256_hex(body)))
         number, waited = 1, 0.0
         while True:
-            result = await self._attempt(body, bound)
+            sent = call if self.sends_key else None
+            result = await self._attempt(body, bound, sent)
             if isinstance(result, ChatReply):
                 return result if number == 1 else replace(result, attempts=number)
+            if sent is not None and result.refuses_key:
+                self.sends_key = False
+                continue
             wait = self.retry.wait(number, result, waited, self.rng)
             if wait is None:
                 raise result.error
@@ -227,12 +236,12 @@ class ChatClient:
         price = self.prices.get(model)
         return Bound(model, size + completion, None if price is None else price.cost(size, completion, 0), price)
 
-    async def _attempt(self, body: bytes, bound: Bound) -> ChatReply | FailedAttempt:
+    async def _attempt(self, body: bytes, bound: Bound, key: str | None) -> ChatReply | FailedAttempt:
         async with self.limiter.slot() as started:
             # Only now: the bounds of all calls in the queue together would look like a budget that is used up.
             reservation = await self.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
             try:
-                attempt = await self._send(body, bound)
+                attempt = await self._send(body, bound, key)
             except BaseException:
                 # Cancelled, or an unexpected error: the endpoint may charge for it.
                 reservation.lose()
@@ -244,7 +253,7 @@ class ChatClient:
                 self.limiter.served()
             return attempt.result
 
-    async def _send(self, body: bytes, bound: Bound) -> _Attempt:
+    async def _send(self, body: bytes, bound: Bound, key: str | None) -> _Attempt:
         """Exchange request and reply within the time limit, and read the reply."""
         limit = self.endpoint.timeout_s
         started = self.timer()
@@ -252,6 +261,8 @@ class ChatClient:
             # Not ``build_request``, which merges the same headers again for every call.
             url = self._embedding_url if bound.texts else self._url
             request = httpx.Request("POST", url, content=body, headers=self._headers)
+            if key is not None:
+                request.headers[IDEMPOTENCY_KEY] = key
             received = await exchange(self.http, request, limit)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
             late = ModelTimeout(f"no complete reply within {limit:g} s from {self.endpoint.display_url}")

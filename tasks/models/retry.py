@@ -69,6 +69,11 @@ class Refusal:
         """The model answered, and the endpoint could not parse the answer."""
         return self.status == 400 and self.says("unreadable")
 
+    @property
+    def refuses_key(self) -> bool:
+        """The endpoint takes no header ``Idempotency-Key``."""
+        return self.status in {400, 422} and self.says("idempotency_key")
+
     def says(self, kind: str) -> bool:
         """Whether it has words of vendors of one kind in ``refusals.yaml``."""
         return re.search(_vendors()[kind], self.words, re.IGNORECASE) is not None
@@ -126,6 +131,8 @@ class FailedAttempt:
     """Seconds that the server asked to wait."""
     unavailable: bool = False
     """Whether the endpoint could not be reached, or is overloaded or starting. A rate limit concerns this account alone."""
+    refuses_key: bool = False
+    """Whether it may succeed without the header ``Idempotency-Key``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +229,4 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
         return FailedAttempt(ModelAuthRefused(text), retryable=False)
     if refusal.unreadable:
         return FailedAttempt(ModelReplyMalformed(text), retryable=True)
-    return FailedAttempt(ModelRequestRejected(text), retryable=False)
+    return FailedAttempt(ModelRequestRejected(text), retryable=False, refuses_key=refusal.refuses_key)

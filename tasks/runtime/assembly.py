@@ -135,6 +135,7 @@ def _client(context: RunContext, ledger: Ledger, endpoint: Endpoint, role: Model
         endpoint,
         open_transport(concurrency=concurrency, app=app),
         concurrency=concurrency,
+        run=context.unique_name,
         ledger=ledger,
         # A model without a price has an unknown cost; the simulated one has an invented price.
         prices=context.models.price_list(role),

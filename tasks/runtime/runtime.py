@@ -68,6 +68,8 @@ class RunContext:
     """None: the built-in packs."""
     read_secret: SecretReader
     models: ModelChoice
+    began: str = ""
+    """When the run began, in any of its processes."""
     replay: bool = False
     """No request is sent: a call that is not in the journal fails."""
     replay_from: Path | None = None
@@ -86,6 +88,11 @@ class RunContext:
     def paths(self) -> RunPaths:
         """Files of the run."""
         return RunPaths(self.run_dir)
+
+    @property
+    def unique_name(self) -> str:
+        """Name that no other run has, on whatever machine."""
+        return f"{self.run_id} {self.began}"
 
     @property
     def provider(self) -> str:
@@ -130,6 +137,16 @@ class Runtime:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run a blocking function in a thread, which is abandoned when this is cancelled."""
         return await in_thread(self.threads, work)
+
+    async def sync(self) -> str | None:
+        """Sync the answers of a group and their cost to the disk, in a thread; return why the disk refused, if it did."""
+        try:
+            if self.journal is not None:
+                await asyncio.to_thread(self.journal.sync)
+                await asyncio.to_thread(self.ledger.sync)
+        except StoreError as error:
+            return str(error)
+        return None
 
     async def aclose(self) -> None:
         """Close all resources, newest first, despite errors; the last error is raised, after the others in its context."""

@@ -82,6 +82,7 @@ async def _run(spec: SelectionSpec, runtime: Runtime, before: Totals) -> Selecti
     group = group_of(spec)
     work = (run_candidate(spec, index, group, runtime) for index in range(spec.settings.k))
     candidates = tuple(await asyncio.gather(*work))
+    await runtime.sync()
     usable = usable_candidates(spec, candidates)
     judge = GroupJudge(group, runtime)
     raw = await runtime.scorers.score_group(runtime.rewarders, judge.context(list(map(_attempt, usable))))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
 from aiohttp import web
 
 from tfgrpo.prompt_packs.inject import holds_lessons
+from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY
 from tfgrpo.tasks.gateway.chat import EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.live.conversations import Conversation, Opening, opening_of
 from tfgrpo.tasks.gateway.live.traffic import PROVIDER, Traffic
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
-from tfgrpo.tasks.gateway.session import Caller
+from tfgrpo.tasks.gateway.session import AnswerKey, Caller
 from tfgrpo.tasks.gateway.upstream import keys_in
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub
@@ -56,6 +58,12 @@ class LiveClient(Caller):
             self._keeps = conversation.begun_here and not auxiliary and not holds_lessons(self._opening.system)
         self.headers = {_ARM: str(self.arm)}
         return Additions(taught, models=traffic.models, auxiliary=traffic.auxiliary)
+
+    @contextmanager
+    def idempotency_key(self, key: AnswerKey) -> Iterator[str]:
+        """Yield the client's own key of a call, which it may repeat, else a new one."""
+        with super().idempotency_key(key) as new:
+            yield self._request.headers.get(IDEMPOTENCY_KEY) or new
 
     def begin(self, request: Outgoing) -> int:
         """Count the request."""

@@ -43,6 +43,37 @@ async def test_equal_requests_are_calls_of_their_own_and_resumed_in_order(endpoi
     assert len(endpoint.asked) == 3
 
 
+async def test_a_call_has_an_idempotency_key_that_its_repetitions_share(endpoint: Endpoint, opened: Opener) -> None:
+    def answer(request: web.Request, raw: bytes) -> Any:
+        return web.json_response({}, status=503) if len(endpoint.asked) in {1, 3} else chat_body("seven")
+
+    endpoint.answer = answer
+    for _ in range(2):  # the second time resumed
+        agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+        for _ in range(2):
+            await agent.post("/chat/completions", json=ask("again"), headers={"Idempotency-Key": "the agent's"})
+    keys = [asked.headers["idempotency-key"] for asked in endpoint.asked]
+    assert [keys.index(key) for key in keys] == [0, 0, 2]
+    assert "the agent's" not in keys
+    endpoint.asked.clear()
+    counts_up(endpoint)
+    await said(opened, await opened.session(opened.runtime(endpoint.url)), "twins", "twins")
+    assert len({asked.headers["idempotency-key"] for asked in endpoint.asked}) == 2
+
+
+async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(
+    endpoint: Endpoint, opened: Opener
+) -> None:
+    def answer(request: web.Request, raw: bytes) -> Any:
+        words = {"error": {"message": "unexpected header idempotency-key"}}
+        return web.json_response(words, status=400) if "Idempotency-Key" in request.headers else chat_body("seven")
+
+    endpoint.answer = answer
+    session = await opened.session(opened.runtime(endpoint.url))
+    assert await said(opened, session, "first") + await said(opened, session, "second") == ["seven", "seven"]
+    assert ["idempotency-key" in asked.headers for asked in endpoint.asked] == [True, False, False]
+
+
 async def test_parallel_calls_are_replayed_by_content(endpoint: Endpoint, opened: Opener) -> None:
     endpoint.answer = lambda request, raw: chat_body(f"to {json.loads(raw)['messages'][-1]['content']}")
     texts = [f"q{number}" for number in range(12)]

@@ -63,6 +63,34 @@ async def test_a_call_is_sent_answered_priced_and_settled(server, bench):
     assert (totals.calls, totals.tokens, totals.nano_usd, totals.at_risk_tokens) == (1, 15, 20_000, 0)
 
 
+async def test_a_call_has_one_idempotency_key_in_all_its_attempts_and_another_call_another(server, bench):
+    use, other = bench(), dataclasses.replace(REQUEST, temperature=0.1)
+    embedded = {"data": [{"index": 0, "embedding": [0.5]}], "model": "m"}
+    server.acts = [Act(503), Act(ending="drop"), Act(429), Act(), Act(), Act(200, embedded)]
+    for request in (REQUEST, other, dataclasses.replace(other, embeds=True)):
+        await use.ask(request)
+    await bench().ask()  # as after a kill
+    use = bench()
+    use.client.run = "another run"
+    await use.ask()
+    keys = [seen.headers["idempotency-key"] for seen in server.seen]
+    first = keys[0]
+    assert [key == first for key in keys] == [True] * 4 + [False, False, True, False]
+    assert len(set(keys)) == 4
+    assert all(len(key) == 32 for key in keys)
+
+
+async def test_an_endpoint_that_refuses_idempotency_keys_gets_none_from_then_on(server, bench):
+    use = bench(retry=RetryPolicy(max_retries=0))
+    server.otherwise = lambda seen: (
+        Act(400, refused("Unknown header: Idempotency-Key")) if "idempotency-key" in seen.headers else Act()
+    )
+    assert (await use.ask()).attempts == 1
+    await use.ask()
+    assert ["idempotency-key" in seen.headers for seen in server.seen] == [True, False, False]
+    assert use.ledger.totals().tokens == 30
+
+
 async def test_connections_are_reused_across_calls(server, bench):
     server.delay_s = 0.001
     use = bench()
