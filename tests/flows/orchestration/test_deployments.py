@@ -173,7 +173,9 @@ def test_the_log_of_the_flow_run_tells_its_progress(machine):
     assert any(line.startswith("epoch 1 train done: ") for line in told)
 
 
-def test_a_second_run_is_turned_away_a_cancelled_one_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
+@pytest.fixture(scope="module")
+def cancelled(machine: Machine) -> tuple[str, Path]:
+    """A run that another was turned away beside, and that was cancelled: its id and its folder."""
     finished(machine)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
     out = machine.home / "cancelled"
@@ -208,6 +210,17 @@ def test_a_second_run_is_turned_away_a_cancelled_one_closes_its_books_quietly_an
     assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
     shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
     assert any("cancelled; every answered call" in str(artifact["data"]) for artifact in shown)
+    return run, files
+
+
+def test_a_second_run_is_turned_away_and_a_cancelled_one_closes_its_books_quietly(cancelled):
+    _, files = cancelled
+    assert json.loads((files / "manifest.json").read_text())["status"] == "stopped"
+
+
+@pytest.mark.slow
+def test_a_retry_by_the_command_goes_on_with_a_cancelled_run(machine, cancelled):
+    run, files = cancelled
     assert machine.retried(run, by="command")["state_type"] == "COMPLETED"
     assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
 
