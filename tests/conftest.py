@@ -60,7 +60,6 @@ UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
     "tests/flows/commands/test_perfect_agent.py",
-    "tests/flows/run/loop/test_deciding.py",
     "tests/flows/run/test_close.py",
     "tests/flows/run/test_execution.py",
     "tests/flows/run/test_index.py",
