@@ -21,17 +21,6 @@ from tfgrpo.pipelines.settings.addresses import (
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 
 
-class LimitSettings(Section):
-    """Limits on each process of a command actor, as far as the system holds them. None: no limit."""
-
-    cpu_s: int | None = Field(default=3_600, ge=1)
-    """Seconds of processor time."""
-    memory_mb: int | None = Field(default=8_192, ge=1)
-    """Megabytes of data in memory."""
-    output_mb: int = Field(default=16, ge=1, le=1_024)
-    """Megabytes of output, of an answer file, of changes or of an HTTP reply, above which the attempt fails."""
-
-
 def _one_text(value: object) -> object:
     """Return a command given as a list, also in JSON, as one text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -52,16 +41,6 @@ def _check_command(value: str) -> str:
     if any(map(looks_like_a_key, words)):
         raise ValueError("a command without secrets: name the variable that holds one in actor.env")
     return value
-
-
-class PythonSettings(Section):
-    """The tool ``python`` of the ``tools`` actor, which runs the model's code in a process of its own."""
-
-    timeout_s: int = Field(default=30, ge=1, le=86_400)
-    """Seconds of one call, and seconds of processor time of each process, after which it is ended."""
-    container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
-    """Command that runs Python on its standard input in a container, such as ``docker run --rm -i --init --network none
-    --memory 1g --pids-limit 64 python:3.12-slim python -``. Of our limits only ``timeout_s`` holds for it."""
 
 
 class GatewaySettings(Section):
@@ -100,7 +79,9 @@ class ActorSettings(Section):
     tools: ListOf[Text] = ()
     """``module:attr`` or ``path/to/file.py:attr`` of each typed Python function the ``tools`` actor may call, or
     ``python``, which runs the model's own code in a process of its own."""
-    python: PythonSettings = PythonSettings()
+    python_container: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
+    """Command that runs the tool ``python`` on its standard input in a container, such as ``docker run --rm -i --init
+    --network none --memory 1g --pids-limit 64 python:3.12-slim python -``. None: a process of its own, with a warning."""
     mcp: Text | None = None
     """File with MCP servers whose tools the ``tools`` actor may call, too, in the ``mcpServers`` form that editors have."""
     command: Annotated[Text, BeforeValidator(_one_text), AfterValidator(_check_command)] | None = None
@@ -120,7 +101,8 @@ class ActorSettings(Section):
     """Folder of which each attempt of a command gets a copy to work in. None: an empty one."""
     env: ListOf[Annotated[Text, AfterValidator(_check_variable)]] = ()
     """Variables of a command: ``NAME`` passes one through, ``NAME=VALUE`` sets one. Secrets are passed by name only."""
-    limits: LimitSettings = LimitSettings()
+    memory_mb: int | None = Field(default=8_192, ge=1)
+    """Megabytes of data in memory that each process of a command may use, as far as the system holds it. None: no limit."""
     gateway: GatewaySettings = GatewaySettings()
     max_turns: int = Field(default=8, ge=1, le=1_000)
     """Model turns of one rollout before it fails."""

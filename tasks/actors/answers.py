@@ -41,7 +41,7 @@ class AnswerPlace:
         if not path.resolve().is_relative_to(folder) or not path.is_file():
             raise ActorError(f"the command left no file {self.where!r} in its working folder (actor.answer)")
         if path.stat().st_size > most:
-            raise ActorError(f"the file {self.where!r} has more than {most >> 20} MB (actor.limits.output_mb)")
+            raise ActorError(f"the file {self.where!r} has more than {most >> 20} MB")
         return path.read_text(encoding="utf-8", errors="replace").strip()
 
 

@@ -28,7 +28,7 @@ from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.environment import agent_environment
 from tfgrpo.tasks.gateway.session import Session
-from tfgrpo.tasks.processes.process import MEGABYTE, Ended, Guard, Limits
+from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -51,7 +51,6 @@ class CommandActor(OwnAgent):
         self._place = answer_place(settings.answer, "command")
         self._template = None if settings.workdir is None else Path(settings.workdir).resolve()
         self._here = Path.cwd()
-        self._most = settings.limits.output_mb * MEGABYTE
         self._guard: Guard | None = None
 
     async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
@@ -71,11 +70,10 @@ class CommandActor(OwnAgent):
                 folder=folder,
                 template=self._template,
                 env={**self._environment(session, values), "PWD": str(folder)},  # else that of this process
-                limits=Limits(**dict(self._settings.limits)),
+                limits=Limits(memory_mb=self._settings.memory_mb),
             )
             if ended.limit:
-                most = self._settings.limits.output_mb
-                raise ActorError(f"the command wrote more than {most} MB (actor.limits.output_mb)")
+                raise ActorError(f"the command wrote more than {OUTPUT_BYTES >> 20} MB")
             if ended.code:
                 raise ActorError(self._failure(ended))
             return await attempt.runtime.in_thread(lambda: self._trajectory(ended, folder))
@@ -99,19 +97,19 @@ class CommandActor(OwnAgent):
         frames = event_frames(text)
         answer = diff = ""
         if self._template is not None or self._place.place == "diff":
-            diff = changes(self._template, folder, self._most)
+            diff = changes(self._template, folder, OUTPUT_BYTES)
             frames += (Frame("note", "diff", diff, None, None, 0.0),)
         if self._place.place == "diff":
             answer = diff
         elif self._place.place == "file":
-            answer = self._place.of_file(folder, self._most)
+            answer = self._place.of_file(folder, OUTPUT_BYTES)
         else:
             answer = self._place.of_output(text)
         return Trajectory(answer, frames)
 
     def _failure(self, ended: Ended) -> str:
         if ended.code < 0:
-            how = f"was ended by {signal.Signals(-ended.code).name}; see actor.limits"
+            how = f"was ended by {signal.Signals(-ended.code).name}; see actor.memory_mb and actor.timeout_s"
         else:
             how = f"ended with exit code {ended.code}"
         return f"the command {how}: {ended.errors or self._last_words(ended) or 'it wrote nothing to standard error'}"

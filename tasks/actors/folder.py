@@ -80,7 +80,7 @@ def _entry(path: Path | None, most: int) -> _Entry | None:
     if mode == _LINK:
         return _Entry(mode, os.fsencode(path.readlink()))
     if path.stat().st_size > most:
-        raise ActorError(f"{path.name}, changed in the working folder, is longer than actor.limits.output_mb allows")
+        raise ActorError(f"{path.name}, changed in the working folder, has more than {most >> 20} MB")
     return _Entry(mode, path.read_bytes())
 
 

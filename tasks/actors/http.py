@@ -21,7 +21,7 @@ from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
-from tfgrpo.tasks.processes.process import MEGABYTE
+from tfgrpo.tasks.processes.process import OUTPUT_BYTES
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Trajectory
 
@@ -38,7 +38,6 @@ class HttpActor(OwnAgent):
         self._headers, secrets = filled_headers(settings.headers)
         self._scrub = scrubber(*secrets)
         self._place = answer_place(settings.answer, "http")
-        self._most = settings.limits.output_mb * MEGABYTE
         # A request is repeated only when no byte of it was sent: an agent is not asked twice.
         self._client: httpx.AsyncClient | None = None
         self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
@@ -72,7 +71,7 @@ class HttpActor(OwnAgent):
         while True:
             try:
                 request = client.build_request("POST", self._url, content=content, headers=headers)
-                return await exchange(client, request, max_bytes=self._most)
+                return await exchange(client, request, max_bytes=OUTPUT_BYTES)
             except ModelReplyMalformed as error:
                 raise ActorError(str(error)) from None
             except TRANSPORT_ERRORS as error:

@@ -85,7 +85,7 @@ _ACCEPTED_TOOLS = (
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
 _ONLY_FOR = {
     "tools": ("tools",),
-    "python": ("tools",),
+    "python_container": ("tools",),
     "mcp": ("tools",),
     "command": ("command",),
     "stdin": ("command",),
@@ -94,7 +94,7 @@ _ONLY_FOR = {
     "url": ("http",),
     "headers": ("http",),
     "answer": ("command", "http"),
-    "limits": ("command", "http"),
+    "memory_mb": ("command",),
 }
 """Settings that other kinds of actor do not heed."""
 
@@ -172,7 +172,7 @@ def _twice(source: str, tools: Iterable[Tool]) -> Iterator[Problem]:
 def _python_tool(settings: ActorSettings) -> Tool:
     from tfgrpo.tasks.tools.python import python_tool  # noqa: PLC0415 - few runs have it
 
-    return python_tool(settings.python)
+    return python_tool(settings.python_container)
 
 
 def listed_tools(settings: ActorSettings) -> tuple[ListedTool, ...]:
@@ -219,7 +219,7 @@ def actor_warnings(settings: ActorSettings) -> tuple[str, ...]:
         return ()
     from tfgrpo.tasks.tools.python import python_warnings  # noqa: PLC0415 - few runs have this tool
 
-    return python_warnings(settings.python)
+    return python_warnings(settings.python_container)
 
 
 def _outside(kind: str) -> type[CommandActor | HttpActor]:

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from tfgrpo.pipelines.settings.actor import LimitSettings
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.processes import guard as guard_script
 from tfgrpo.tasks.processes import launcher
@@ -34,12 +33,21 @@ _VACATING: Final = 30
 """Looks, in which a guard has ended all processes and removed their folders."""
 _TAIL_BYTES: Final = 2_000
 MEGABYTE: Final = 1 << 20
+OUTPUT_BYTES: Final = 16 << 20
+"""Bytes of output, of an answer file, of changes or of an HTTP reply, above which an attempt fails: prompts and answers
+have thousandths of that."""
 PREFIX: Final = "tfgrpo-attempt-"
 
 
-class Limits(LimitSettings):
-    """Limits on each process of a program: those of the settings, and two more."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on each process of a program, as far as the system holds them. None: no limit."""
 
+    memory_mb: int | None
+    """Megabytes of data in memory."""
+    cpu_s: int | None = 3_600
+    """Seconds of processor time: more than an attempt needs, and less than a night."""
+    output_bytes: int = OUTPUT_BYTES
     file_mb: int | None = 1_024
     """Megabytes of one file that it writes: more than an attempt needs, and less than fills a disk."""
     processes: int | None = None
@@ -115,7 +123,7 @@ class Guard:
         }
         held = json.dumps({name: most for name, most in asked.items() if most is not None})
         orders = (launcher.__file__, str(self.descriptor), str(template or ""), held)
-        child = _Child(limits.output_mb * MEGABYTE)
+        child = _Child(limits.output_bytes)
         transport = await self._started(child, (*_PYTHON, *orders, *command), folder, env)
         group = transport.get_pid()
         try:

@@ -1,7 +1,7 @@
 """Run the model's Python code in a process of its own: the tool ``python`` of the ``tools`` actor.
 
 A call gets an empty folder, limits, and an environment without secrets. It reaches the network and what its user may read;
-``actor.python.container`` puts walls around it, and without one every plan warns.
+``actor.python_container`` puts walls around it, and without one every plan warns.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import sys
 from dataclasses import replace
 from typing import Final
 
-from tfgrpo.pipelines.settings.actor import PythonSettings
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.processes.process import Guard, Limits
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
-_MOST_MB: Final = 1
+_MOST_BYTES: Final = 1 << 20
 """Of what it prints; the model reads head and tail of it."""
-_HELD: Final = Limits(memory_mb=1_024, file_mb=64, output_mb=_MOST_MB)
+_TIMEOUT_S: Final = 30
+"""Of one call: what takes longer is no step of an attempt."""
+_HELD: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
 """Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel
 would count all of the user's."""
-_OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_mb=_MOST_MB)
+_OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_bytes=_MOST_BYTES)
 """Of the client of a container; what runs inside has the limits of the command."""
 _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
@@ -33,8 +34,8 @@ _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", 
 class PythonProcesses:
     """The processes of the tool: one per call, and one that ends them if this process is killed."""
 
-    def __init__(self, settings: PythonSettings) -> None:
-        self._settings = settings
+    def __init__(self, container: str | None) -> None:
+        self._container = container
         self._guard: Guard | None = None
 
     @priced(0.0)
@@ -43,16 +44,15 @@ class PythonProcesses:
 
         Raise ``ActorError``, with what it printed, for any other end than exit code 0.
         """
-        settings = self._settings
         if self._guard is None:
             self._guard = Guard()
         async with self._guard.folder() as folder:
-            if settings.container is None:
+            if self._container is None:
                 command = _COMMAND
                 env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-                held = _HELD.model_copy(update={"cpu_s": settings.timeout_s})
+                held = _HELD
             else:  # the client of a container needs more
-                command = tuple(shlex.split(settings.container))
+                command = tuple(shlex.split(self._container))
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
                 held = _OF_A_CONTAINER
             ended = await self._guard.run(
@@ -61,14 +61,14 @@ class PythonProcesses:
                 folder=folder,
                 env=env,
                 limits=held,
-                wall_s=float(settings.timeout_s),
+                wall_s=_TIMEOUT_S,
             )
-        printed = ended.output[: _MOST_MB << 20].decode("utf-8", "replace")
+        printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
         if ended.code == 0 and ended.limit is None:
             return printed
         why = {
-            "time": f"ended after {settings.timeout_s} s",
-            "output": f"ended, because it printed more than {_MOST_MB} MB",
+            "time": f"ended after {_TIMEOUT_S} s",
+            "output": f"ended, because it printed more than {_MOST_BYTES >> 20} MB",
             None: f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}",
         }
         raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))
@@ -79,19 +79,19 @@ class PythonProcesses:
             await asyncio.to_thread(self._guard.close)
 
 
-def python_tool(settings: PythonSettings) -> Tool:
+def python_tool(container: str | None) -> Tool:
     """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
-    program = None if settings.container is None else shlex.split(settings.container)[0]
+    program = None if container is None else shlex.split(container)[0]
     if program is not None and shutil.which(program) is None:
-        raise ValueError(f"actor.python.container: the program {program!r} is not found")
-    processes = PythonProcesses(settings)
+        raise ValueError(f"actor.python_container: the program {program!r} is not found")
+    processes = PythonProcesses(container)
     return replace(tool_from_function(processes.python), close=processes.close)
 
 
-def python_warnings(settings: PythonSettings) -> tuple[str, ...]:
+def python_warnings(container: str | None) -> tuple[str, ...]:
     """Return what the model's code may do here."""
-    if settings.container is not None:
+    if container is not None:
         return ()
     user = "root" if os.geteuid() == 0 else "this user"
     may = f"it reaches the network and, as {user}, files and other processes, with the keys in their environments"
-    return (f"the model's code in the tool python is not isolated: {may}; actor.python.container isolates it",)
+    return (f"the model's code in the tool python is not isolated: {may}; actor.python_container isolates it",)

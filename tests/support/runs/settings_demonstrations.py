@@ -150,8 +150,7 @@ DEMOS: dict[str, Demo] = {
         f'["{AGENTS}:double", "{AGENTS}:halve"]',
         TOOLS,
     ),
-    "actor.python.timeout_s": Demo(of_python("import resource as r; print(r.getrlimit(r.RLIMIT_CPU))"), "77", PYTHON),
-    "actor.python.container": Demo(of_python("print(7)"), "echo 8", PYTHON),
+    "actor.python_container": Demo(of_python("print(7)"), "echo 8", PYTHON),
     "actor.mcp": Demo(servers_asked, "no-such-file.json", PYTHON),
     "actor.command": Demo(OUTPUTS, "echo other", command("echo 7")),
     "actor.stdin": Demo(OUTPUTS, "prompt", command("sh -c 'wc -c'")),
@@ -169,11 +168,7 @@ DEMOS: dict[str, Demo] = {
     "actor.workdir": Demo(OUTPUTS, lambda probe: str(probe.root), command("sh -c 'ls | wc -l'")),
     "actor.env": Demo(OUTPUTS, '["MODE=fast"]', command("sh -c 'echo mode $MODE'")),
     "actor.gateway.enabled": Demo(REASONS, "on", command("echo 7")),
-    "actor.limits.cpu_s": Demo(OUTPUTS, "77", command("sh -c 'ulimit -t'")),
-    "actor.limits.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
-    "actor.limits.output_mb": Demo(
-        REASONS, "2", command("head -c 1500000 /dev/zero", **{"actor.limits.output_mb": "1"})
-    ),
+    "actor.memory_mb": Demo(OUTPUTS, "77", command("sh -c 'ulimit -d'")),
     "actor.max_turns": Demo(of_exchange(lambda it: len(it.acting), tool="double"), "3", TOOLS),
     "actor.gateway.models": Demo(of_gateway, '{"gpt-*": "qwen"}'),
     "actor.gateway.auxiliary": Demo(of_gateway, '["gpt-*"]'),

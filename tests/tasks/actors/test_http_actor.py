@@ -111,7 +111,7 @@ def test_a_header_that_cannot_be_sent_or_would_be_recorded_is_refused(headers, s
     ({"kind": "http", "url": URL, "command": "cat"}, "actor.command", "it with kind: command"),
     ({"kind": "http", "url": URL, "headers": {"X": "env:NOT_SET_HERE"}}, "header X", "NOT_SET_HERE, which is not set"),
     ({"headers": {"X-Team": "blue"}}, "actor.headers", "it with kind: http"),
-    ({"limits": {"cpu_s": 1}}, "actor.limits", "it with kind: command or http"),
+    ({"memory_mb": 1}, "actor.memory_mb", "it with kind: command"),
     ({"stdin": "prompt"}, "actor.stdin", "it with kind: command"), ({"mcp": "mcp.json"}, "actor.mcp", "it with kind: tools"),
 ])  # fmt: skip
 def test_bad_settings_and_those_of_another_kind_are_refused_before_anything_is_sent(given, source, said):
@@ -136,11 +136,11 @@ async def test_answers_are_json_or_text(tmp_path, route, answer, output):
     (answering("", status=308, Location="https://elsewhere.test/a?key=1"), "it moved to https://elsewhere.test/a,"),
     (answering("<html>"), "the answer is no JSON"), (answering("{}"), "nothing at /answer"),
     (answering('data: {"answer": "7"}\n\n', "text/event-stream"), "answers with an event stream"),
-    (answering(json.dumps({"answer": "x" * (2 << 20)})), "more than 1048576 bytes"),
+    (answering(json.dumps({"answer": "x" * (17 << 20)})), "more than 16777216 bytes"),
 ])  # fmt: skip
 async def test_what_the_agent_does_wrong_is_a_failure_of_its_rollout(tmp_path, route, said):
     async with serving(route) as url:
-        rollout = await attempt(tmp_path, f"{url}/attempt", limits={"output_mb": 1})
+        rollout = await attempt(tmp_path, f"{url}/attempt")
     assert (rollout.loss.name, rollout.loss.error_type) == ("failed", "ActorError")
     assert re.search(said, rollout.loss.reason)
 

@@ -13,9 +13,10 @@ import time
 import psutil
 import pytest
 
-from tfgrpo.pipelines.settings.actor import ActorSettings, PythonSettings
+from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.tasks.actors.registry import actor_warnings, build_actor, tools_of
+from tfgrpo.tasks.tools import python
 from tfgrpo.tasks.tools.schema import run_tool
 
 KEY = "a-secret-of-the-parent"
@@ -29,8 +30,8 @@ def folders(tmp_path_factory, monkeypatch):
     return folder
 
 
-async def run(code, **settings):
-    (tool,) = tools_of(ActorSettings(kind="tools", tools=("python",), python=PythonSettings(**settings)))
+async def run(code, container=None):
+    (tool,) = tools_of(ActorSettings(kind="tools", tools=("python",), python_container=container))
     try:
         return await run_tool(tool, json.dumps({"code": code}), asyncio.to_thread)
     finally:
@@ -50,9 +51,10 @@ async def test_an_exit_code_is_an_error_with_what_was_printed():
     assert result.text.endswith("ZeroDivisionError: division by zero")
 
 
-async def test_an_endless_loop_ends_in_time_and_what_it_printed_is_kept():
+async def test_an_endless_loop_ends_in_time_and_what_it_printed_is_kept(monkeypatch):
+    monkeypatch.setattr(python, "_TIMEOUT_S", 1)
     start = time.monotonic()
-    result = await run("print('begun', flush=True)\nwhile True: pass", timeout_s=1)
+    result = await run("print('begun', flush=True)\nwhile True: pass")
     assert time.monotonic() - start < 10
     assert not result.ok
     assert "begun" in result.text
@@ -71,10 +73,11 @@ async def test_memory_files_and_output_are_bounded(code, said):
     assert len(result.text) < 17_000
 
 
-async def test_what_it_leaves_running_ends_with_the_call():
+async def test_what_it_leaves_running_ends_with_the_call(monkeypatch):
+    monkeypatch.setattr(python, "_TIMEOUT_S", 1)
     code = 'import subprocess, sys; subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4321)"])'
     assert (await run(code)).ok
-    assert not (await run(code + "\nwhile True: pass", timeout_s=1)).ok
+    assert not (await run(code + "\nwhile True: pass")).ok
     await until(
         lambda: not [each for each in psutil.process_iter(["cmdline"]) if "sleep(4321)" in str(each.info["cmdline"])]
     )
@@ -123,14 +126,14 @@ async def test_a_container_gets_the_code_on_its_standard_input_and_no_key(tmp_pa
 
 
 def test_a_container_command_that_is_not_found_is_refused():
-    settings = ActorSettings(kind="tools", tools=("python",), python=PythonSettings(container="no-such-program run"))
-    with pytest.raises(SettingsError, match=r"actor\.python\.container: the program 'no-such-program' is not found"):
+    settings = ActorSettings(kind="tools", tools=("python",), python_container="no-such-program run")
+    with pytest.raises(SettingsError, match=r"actor\.python_container: the program 'no-such-program' is not found"):
         build_actor(settings)
 
 
 def test_without_a_container_every_plan_warns():
     settings = ActorSettings(kind="tools", tools=("python",))
     (warning,) = actor_warnings(settings)
-    assert all(word in warning for word in ("network", "keys", "actor.python.container"))
-    contained = settings.model_copy(update={"python": PythonSettings(container="true")})
+    assert all(word in warning for word in ("network", "keys", "actor.python_container"))
+    contained = settings.model_copy(update={"python_container": "true"})
     assert actor_warnings(contained) == actor_warnings(ActorSettings(kind="tools", tools=("tasks:x",))) == ()
