@@ -73,6 +73,8 @@ class Decision(Strict):
     """Who decided, if a person did."""
     why: str = ""
     """The person's reason, and for a rollback the decision whose library came back."""
+    night: int | None = None
+    """Number of the night, by its start, from 1; None for a person's word."""
     simulated: bool
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
