@@ -25,7 +25,7 @@ from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonForm, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import SIMULATED, ExportedLesson, LessonForm, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -141,10 +141,10 @@ def export(to: LessonForm | None, place: Place, packs_root: Path | None, console
     decided = experiences.decision.experience_ids if experiences.decision else ()
     known, first = experiences.figures(), library.entries[:1]
 
-    def lesson(entry: ExperienceRecord) -> Lesson:
+    def lesson(entry: ExperienceRecord) -> ExportedLesson:
         each = known.get(entry.experience_id, {})
         groups = {name: each.get(name, 0) for name in ("groups_for", "groups_against")}
-        return Lesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
+        return ExportedLesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
 
     lessons = LessonSet(
         tuple(map(lesson, library.entries)),
