@@ -208,6 +208,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     pipeline: Optional[str] = None,
     settings: dict[str, Scalar] = {},  # noqa: B006 - never changed; Prefect's form shows it
     resume: Optional[str] = None,
+    pay_again: bool = False,
     request: SkipJsonSchema[RunRequest | None] = None,
     **options: Any,
 ) -> State[dict[str, object]]:
@@ -220,9 +221,10 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         settings: Any other setting by its dotted key, such as `{"tfgrpo.min_spread": 0.1}`; those of the deployment
             hold beside it. `tfgrpo config` lists all.
         resume: Run to go on with where it ended. A retry of a flow run goes on without it.
+        pay_again: With `resume`: also pay again for the answered calls that a damaged journal has lost.
         request: All of it as one value, from a command.
     """
-    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
+    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, "pay_again": pay_again, **options}
     run = deployed_run()
     try:
         asked = asked_of(RunRequest, fields) if request is None else request

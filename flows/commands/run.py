@@ -29,9 +29,12 @@ def run(
     resume: str | None,
     replay: str | None,
     console: Console,
+    *,
+    pay_again: bool,
 ) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    return _execute(prepared_run(pipeline, settings, run_id=run_id, resume=resume, replay=replay), console)
+    named = {"run_id": run_id, "resume": resume, "replay": replay, "pay_again": pay_again}
+    return _execute(prepared_run(pipeline, settings, **named), console)
 
 
 def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:

@@ -167,6 +167,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         _planned,
         _run_id,
         option("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again"),
+        flag(
+            "--pay-again", help="with --resume: also pay again for the answered calls that a damaged journal has lost"
+        ),
         option("--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"),
         settings="flows.orchestration.request:RunRequest",
         epilog=f"{_DEFAULTS} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed.",

@@ -174,6 +174,8 @@ def _check_names(request: RunRequest) -> None:
         option, name = given[-1]
         accepted = "one of the two: a run that is there has its name"
         raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
+    if request.pay_again and request.resume is None and request.flow_run_id is None:
+        raise SettingsError.one("--pay-again", "it without --resume", "it with --resume RUN")
 
 
 def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:

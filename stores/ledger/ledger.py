@@ -64,16 +64,20 @@ class Ledger:
         *,
         shared: Path | None = None,
         within: Ledger | None = None,
+        journalled: Callable[[], int] = int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``shared``: file with the state of all processes of a run, created when absent.
 
-        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well.
+        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well. ``journalled``: answers
+        that this process has added to the journal.
         """
         self.budget = budget
         self._within = within
         self._sleep = sleep
-        self._store = MemoryStore() if shared is None else SharedStore(shared)
+        self._store = (
+            MemoryStore(journalled=journalled) if shared is None else SharedStore(shared, journalled=journalled)
+        )
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
@@ -108,6 +112,11 @@ class Ledger:
         if self.totals() == Totals():
             before = earlier()
             self._store.update(lambda totals: before if totals == Totals() else totals, Amount())
+
+    def start_at_least(self, known: Totals) -> None:
+        """Begin with no less than what the journal of a resumed run accounts for."""
+        self.totals()  # counts what killed processes had in flight, which is no part of the journal
+        self._store.update(lambda totals: totals.at_least(known), Amount())
 
     def count_unmeasured(self) -> None:
         """Count an attempt that called models without the ledger: its usage is unknown."""
