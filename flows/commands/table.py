@@ -67,7 +67,6 @@ _LESSONS: Final[Mapping[str, Command]] = {
         argument("other", required=False, metavar="[RUN]", help="another, to compare with"),
         *_own_packs,
     ),
-    "verify": Command("lessons.experiences:verify", "check the records and their stamps", *_own_packs),
     "review": Command(
         "lessons.review:review",
         "show the lessons in force, on trial and known: effect, support, opposites, origin",
@@ -253,6 +252,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
     "report": Command("runs:report", "write a run's report again from its files", argument("run", help=_RUN), *_task),
+    "verify": Command(
+        "runs:verify",
+        "check all files of a task, or of one run and its task: checksums, and what each says of the others",
+        argument("name", metavar="RUN|TASK", help=f"{_RUN}; or a task"),
+        *_own_packs,
+        epilog="Exit codes: 0 all is well; 1 with a list of what is damaged, missing or changed; 2 an unknown name.",
+    ),
     "show": Command(
         "attempts.show:show",
         "look at attempts: the items of a run, the lowest first, or one with all that each attempt at it did",

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
+from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
@@ -74,9 +75,10 @@ def execute(
                 return RunSummary(
                     "failed", request.earlier or request.run_id, f"the run could not be opened: {_described(error)}", {}
                 )
-            after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
-            leaving.callback(session.lock.release)
+            after_workers.callback(session.lock.release)
+            after_workers.callback(_close, session, "the record of its files", partial(record_files, session.paths))
+            after_workers.callback(_clear_owners, session.context)
             leaving.callback(_close, session, "the runtime", partial(close_runtime, session.context))
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)

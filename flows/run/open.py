@@ -57,11 +57,11 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     identity = _identity(plan)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
-    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
-    serving, outdated = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     known = refuse_damage(context, prepared)
+    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
+    serving, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
@@ -75,7 +75,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             runtime.ledger.start_at_least(known.spent)
         books = Books(context.paths, run_id, task.credit, plan.rewarders)
         fields = _opening_fields(prepared, context, serving, clock)
-        books.manifest.update(**fields, **identity)
+        books.manifest.update(**fields, **identity, files={}, task_files={})
         began: dict[str, Any] = fields["began_with"]
         happened = (*outdated, *known.warnings, *_lost_before(runtime.journal, began))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)

@@ -29,7 +29,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
+from tfgrpo.stores.experiences.decisions import WAY_OUT, nights_before, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
@@ -127,7 +127,7 @@ def _with_night(resolved: Resolved) -> Resolved:
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
-        raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
+        raise SettingsError.one("the task's decisions", str(error), WAY_OUT) from error
     learning = settings.tfgrpo.model_copy(update={"night": night})
     source = {"tfgrpo.night": "as many as the task has ended"} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})

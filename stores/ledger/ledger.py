@@ -64,20 +64,16 @@ class Ledger:
         *,
         shared: Path | None = None,
         within: Ledger | None = None,
-        journalled: Callable[[], int] = int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``shared``: file with the state of all processes of a run, created when absent.
 
-        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well. ``journalled``: answers
-        that this process has added to the journal.
+        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well.
         """
         self.budget = budget
         self._within = within
         self._sleep = sleep
-        self._store = (
-            MemoryStore(journalled=journalled) if shared is None else SharedStore(shared, journalled=journalled)
-        )
+        self._store = MemoryStore() if shared is None else SharedStore(shared)
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None) -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
@@ -112,6 +108,10 @@ class Ledger:
         if self.totals() == Totals():
             before = earlier()
             self._store.update(lambda totals: before if totals == Totals() else totals, Amount())
+
+    def follow(self, journalled: Callable[[], int]) -> None:
+        """Write down with each step how many answers this process has added to the journal of the run."""
+        self._store.journalled = journalled
 
     def start_at_least(self, known: Totals) -> None:
         """Begin with no less than what the journal of a resumed run accounts for."""

@@ -53,13 +53,11 @@ class _State:
 class MemoryStore:
     """State of a ledger in this process. Every method is one atomic step."""
 
-    def __init__(
-        self, lock: AbstractContextManager[object] | None = None, *, journalled: Callable[[], int] = int
-    ) -> None:
-        """``journalled``: answers that this process has added to the journal; each step writes down how many."""
+    def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         self._state = _State()
         self._lock = threading.Lock() if lock is None else lock
-        self._journalled, self._written = journalled, 0
+        self.journalled: Callable[[], int] = int
+        self._written = 0
 
     def hold(self, ask: Amount, budget: Budget) -> bool:
         """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
@@ -105,16 +103,16 @@ class MemoryStore:
 
     def _counted(self, state: _State) -> _State:
         """Return the state with the answers of this process that no step has counted."""
-        added, self._written = self._journalled() - self._written, self._journalled()
+        added, self._written = self.journalled() - self._written, self.journalled()
         return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 
 
 class SharedStore(MemoryStore):
     """State of a ledger in a file of lines, with one small owner file per process next to it."""
 
-    def __init__(self, path: Path, *, journalled: Callable[[], int] = int) -> None:
+    def __init__(self, path: Path) -> None:
         self._file = LineFile(path)
-        super().__init__(self._file, journalled=journalled)
+        super().__init__(self._file)
         self._path = path
         self._read: Line | None = None
         with self._lock:

@@ -54,7 +54,9 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     journal = Journal(journal_path, repair=context.replay_from is None) if journaled else None
     if journal is not None:
         resources.callback(journal.close)
-    ledger = _ledger(context, (lambda: journal.added) if journal is not None else int)
+    ledger = _ledger(context)
+    if journal is not None:
+        ledger.follow(lambda: journal.added)
     resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     resources.callback(threads.shutdown)
@@ -155,10 +157,10 @@ def endpoint_for(context: RunContext, role: ModelRole = "actor") -> Endpoint:
     return endpoint_of(chosen, chosen.base_url, context.read_secret(chosen))
 
 
-def _ledger(context: RunContext, journalled: Callable[[], int]) -> Ledger:
+def _ledger(context: RunContext) -> Ledger:
     budget = context.settings.budget
     task_ledger = None
     if context.task_ledger_path is not None:
         task_ledger = Ledger(Budget(max_usd=budget.task_max_usd, scope="task_"), shared=context.task_ledger_path)
     own = Budget(max_usd=budget.max_usd, max_tokens=budget.max_tokens, max_calls=budget.max_calls)
-    return Ledger(own, shared=context.ledger_path, within=task_ledger, journalled=journalled)
+    return Ledger(own, shared=context.ledger_path, within=task_ledger)
