@@ -80,6 +80,14 @@ _LESSONS: Final[Mapping[str, Command]] = {
         _by,
         *_own_packs,
     ),
+    "approve": Command(
+        "lessons.review:approve",
+        "let a lesson in that was held for review or retired",
+        _id,
+        option("--why", metavar="TEXT", help="the reason, required"),
+        _by,
+        *_own_packs,
+    ),
     "rollback": Command(
         "lessons.review:rollback",
         "put an earlier library into force",

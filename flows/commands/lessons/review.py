@@ -1,4 +1,4 @@
-"""``tfgrpo experiences review``, ``retire`` and ``rollback``: what is known of each lesson, and what a person takes back.
+"""``tfgrpo experiences review``, ``retire``, ``approve`` and ``rollback``: what is known of lessons, and a person's word.
 
 Each correction is a line of ``promotions.jsonl``, written under its lock. A run that is under way keeps what it began
 with, and puts nothing into force over the change.
@@ -149,6 +149,36 @@ def retire(name: str, why: str | None, by: str | None, place: Place, packs_root:
         )
 
     _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is kept out already")
+
+
+def approve(
+    name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
+) -> None:
+    """Let a lesson in that was held for review or retired: it goes on trial. What is in force stays as it is."""
+    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    reason = checked_text("--why", why)
+    simulated, lesson = experiences.known(experiences.find(name).experience_id)
+    name = lesson.record.experience_id
+
+    def decide(earlier: Sequence[Decision]) -> Decision | None:
+        if not lesson.kept_out:
+            return None
+        now = in_force(earlier, simulated=simulated)
+        library = library_of(experiences.store, now.experience_ids, now.signatures) if now else Library(())
+        decision = persons_decision(
+            experiences.store,
+            library,
+            "approve",
+            earlier,
+            simulated=simulated,
+            who=who,
+            why=reason,
+            reasons=dict.fromkeys((name, *sorted(lesson.ids - {name})), reason),
+        )
+        bring_in(experiences.paths, [lesson.record], decision, nights_before(earlier))
+        return decision
+
+    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
 
 
 def persons_decision(
