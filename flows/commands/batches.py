@@ -104,7 +104,7 @@ def _source(name: str, place: Place, console: Console, *, bare: bool) -> _Source
             raise SettingsError.one("RUN", name, "a .jsonl file of groups")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
     run = place.run(name, console)
-    refuse_changed(run, *(path.name for path in (run.rollouts, run.groups, run.journal, run.items, run.prompts)))
+    refuse_changed(run)
     facts = facts_of_run(run)
     notes = []
     if facts.status != "finished":

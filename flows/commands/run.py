@@ -33,8 +33,8 @@ def run(
     pay_again: bool,
 ) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    named = {"run_id": run_id, "resume": resume, "replay": replay, "pay_again": pay_again}
-    return _execute(prepared_run(pipeline, settings, **named), console)
+    prepared = prepared_run(pipeline, settings, run_id=run_id, resume=resume, replay=replay, pay_again=pay_again)
+    return _execute(prepared, console)
 
 
 def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:

@@ -46,7 +46,7 @@ def report(run: str, place: Place, console: Console) -> None:
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
     task = TaskPaths(paths.root.parent.parent)
-    refuse_changed(paths, *(path.name for path in (paths.rollouts, paths.groups, paths.journal, paths.items)))
+    refuse_changed(paths)
     morning = morning_page(task, paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))

@@ -167,14 +167,14 @@ def _vouched(task: TaskPaths) -> list[Path]:
     ]
 
 
-def refuse_changed(run: RunPaths, *names: str) -> None:
-    """Raise ``CorruptFile`` for a manifest, or files of these names, that changed since the end of their run."""
-    for problem in _changed(run, names):
+def refuse_changed(run: RunPaths) -> None:
+    """Raise ``CorruptFile`` for a manifest, or a file of lines, that changed since the end of its run."""
+    for problem in _changed(run, {".jsonl"}):
         raise CorruptFile(f"{run.root / problem}; `tfgrpo verify {run.root.name}` lists all that differs")
 
 
-def _changed(run: RunPaths, names: Collection[str] = ()) -> Iterator[str]:
-    """Yield what differs from the record of a run, of all files without names. Raises ``CorruptFile``, ``StoreError``."""
+def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
+    """Yield what differs from the record of an ended run. Raises ``CorruptFile``, ``StoreError``."""
     manifest = ManifestFile(run.manifest).read()
     if not manifest:
         yield f"{run.manifest.name}: is missing"
@@ -182,7 +182,7 @@ def _changed(run: RunPaths, names: Collection[str] = ()) -> Iterator[str]:
         yield f"{run.manifest.name}: was changed, or is that of another run"
     for name, recorded in mapping_of(manifest.get("files")).items():
         path = run.root / name
-        if names and name not in names:
+        if path.suffix not in endings:
             continue
         if not path.exists():
             yield f"{name}: is missing"
@@ -262,7 +262,7 @@ def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
         return
     named = [pair for one in read_decisions(task.promotions) for pair in one.signatures.items()]
     yield from missing(store, named)
-    stored = [row["experience_id"] for row in read_rows(task.experiences)]
+    stored = [record.experience_id for record in store.records()]
     batches = [name for row in read_rows(task.batches) for name in row["experience_ids"]]
     if lost := [name for name in dict.fromkeys(batches) if name not in set(stored)]:
         yield f"{task.experiences.name}: {pluralize(len(lost), 'lesson')} of batches.jsonl are missing: {lost[0]}"
