@@ -81,5 +81,6 @@ def read_state(path: Path) -> dict[str, Any] | None:
     """Return the view, or None without a whole one: it can be written again."""
     with suppress(CorruptFile, ValueError):  # half a surrogate pair is a ValueError
         content = read_json(path, "the view of a task")
-        return content if content is not None and is_signed(path, content) else None
+        if content is not None and "updated_at" in content and is_signed(path, content):  # a manifest is signed, too
+            return content
     return None

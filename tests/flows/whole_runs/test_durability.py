@@ -159,9 +159,9 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     journal = paths(out).journal
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
     with Server(SimulatedOptions(latency_s=0.2)) as server:
-        first = start(out, "--resume", RUN, "--base-url", server.url)
+        first = start(out, "--resume", RUN, "--pay-again", "--base-url", server.url)
         server.wait_for(1)
-        refused = run(out, resume=RUN, base_url=server.url)
+        refused = run(out, resume=RUN, base_url=server.url, pay_again=True)
         assert (refused.status, refused.exit_code) == ("refused", 2)
         assert "a run that no other process has open" in refused.message
         code, _, said = finish(first)
