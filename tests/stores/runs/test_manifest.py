@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.atomic import is_signed
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
 
