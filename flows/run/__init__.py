@@ -9,6 +9,7 @@ __all__ = [
     "judging",
     "lessons",
     "loop",
+    "notify",
     "prepare",
     "resume",
     "served",

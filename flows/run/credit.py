@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.credit import RULES, Effect
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
-from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, nights_before, read_decisions
+from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -72,9 +73,9 @@ def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) ->
     """Return what a task knows of its lessons as of now, for commands and pages. Raises ``CorruptFile``."""
     decisions = list(read_decisions(paths.promotions))
     lines = read_credit(paths.credit)
-    # ``tfgrpo.night`` may be set, to a later one than the decisions count.
+    # ``tfgrpo.night`` may be set, to a later one than there are.
     night = max((line.night for line in lines if line.simulated == simulated), default=0)
-    night = max(night, nights_before(one for one in decisions if one.simulated == simulated) - 1)
+    night = max(night, nights_begun(paths, simulated=simulated) - 1)
     return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=RULES.most_on_trial))
 
 

@@ -79,6 +79,8 @@ class Decision(Strict):
     """Who decided, if a person did."""
     why: str = ""
     """The person's reason, and for a rollback the decision whose library came back."""
+    night: int | None = None
+    """Number of the night, by its start, from 1; None for a person's word."""
     simulated: bool
     accepted: tuple[str, ...] = ()
     """Of ``rollback``: damage of the task's files that stays."""

@@ -18,6 +18,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
 from tfgrpo.flows.run.damage import task_problems
+from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, verified, write_view
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
@@ -28,7 +29,6 @@ from tfgrpo.stores.experiences.decisions import (
     decided_damage,
     in_force,
     kept_out,
-    nights_before,
     read_decisions,
     record_decided,
 )
@@ -121,7 +121,7 @@ def rollback(
             why=f"{to}: {why}" if why else to,
             accepted=tuple(accepted),
         )
-        bring_in(experiences.paths, library.entries, decision, nights_before(earlier))
+        bring_in(experiences.paths, library.entries, decision)
         return decision
 
     if not damaged:
@@ -175,7 +175,7 @@ def approve(
             why=reason,
             reasons=dict.fromkeys((name, *sorted(lesson.ids - {name})), reason),
         )
-        bring_in(experiences.paths, [lesson.record], decision, nights_before(earlier))
+        bring_in(experiences.paths, [lesson.record], decision)
         return decision
 
     _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
@@ -200,10 +200,10 @@ def bring_in(
     paths: TaskPaths,
     lessons: Iterable[ExperienceRecord],
     decision: Decision,
-    night: int,
     opposites: Mapping[str, str | None] | None = None,
 ) -> None:
     """Give lessons the support of a person's word. ``opposites``: a lesson that says the opposite, by id."""
+    night = nights_begun(paths, simulated=decision.simulated)
     words = [
         Word(
             run_id=decision.run_id,
@@ -223,15 +223,15 @@ def bring_in(
 
 def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) -> Decision | None:
     """Return the decision that TO names, None for no lessons. Raise ``SettingsError``."""
-    changes = [each for each in changes_of(earlier) if each.decision.experience_ids]
+    changes = [each for each in changes_of(earlier) if each.lessons]
     if name == _NONE and (changes or damaged):
         return None
-    named = {str(each.number): each.decision for each in changes} | {
-        each.decision.run_id: each.decision for each in changes
+    named = {
+        key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]
     }
     if name in named:
         return named[name]
-    libraries = [f"{each.number} ({each.decision.run_id})" for each in changes if each.added or each.removed]
+    libraries = [f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed]
     shown = ", ".join(libraries[-_SHOWN:])
     accepted = (
         f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"

@@ -120,5 +120,6 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         proven=proven and verdict == "in force",
         attempts=credit.attempts,
         notes=(*credit.left_out, *notes),
+        night=session.night + 1,
         simulated=session.plan.simulated,
     )

@@ -46,7 +46,7 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText
 
 Options = Mapping[str, str]
 
-REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.max_retries": "0"}
+REAL = {"model.name": "m", "model.base_url": "http://endpoint.test/v1", "model.max_retries": "0", "model.wait_s": "0"}
 TINY = {"dry_run": "on", "tfgrpo.enabled": "on", "tfgrpo.epochs": "2", "tfgrpo.sample_size": "2"}
 LESSONS = [
     {"polarity": "do", "text": "Write every carry above the column before the next column is added."},

@@ -135,7 +135,7 @@ def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repea
         if who == "a person":
             Task(own_run.out, TASK, capsys).tell("experiences", "rollback", "none")
         else:
-            assert run(own_run.out, run_id="other", **NIGHT, seed=7).exit_code == 0
+            assert run(own_run.out, run_id="other", **NIGHT, seed=7, tfgrpo__night=1).exit_code == 0
 
     summary = run(own_run.out, run_id="n2", observer=AtFirstEpochEnd(overtake), **NIGHT)
     *_, before, last = decisions(own_run.out)
