@@ -346,6 +346,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         "forecast": earlier.get("forecast") or asdict(plan.forecast),
         "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor, prepared.mcp_tools)],
         **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
+        "cohorts": resumed.get("cohorts", {}),
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         "began_with": _began_with(prepared),
