@@ -106,6 +106,7 @@ def test_a_night_that_is_resumed_or_replayed_after_others_stays_the_night_it_was
 def test_a_night_that_was_stopped_comes_to_the_same_credit_whatever_ran_meanwhile(nights, own_nights):
     task = TaskPaths.of(own_nights, TASK)
     shutil.rmtree(paths(own_nights, "two").root)
+    task.state.unlink()
     for path, own in ((task.promotions, '"run_id":"one"'), (task.credit, '"run_id":"one"')):
         path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if own in line))
         seal(path)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tfgrpo.flows.run.damage import record_file
+from tfgrpo.stores.files.atomic import replace_signed
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import LineFile
+
+
+def sign(path: Path, **fields: Any) -> None:
+    """Set fields of a manifest as its run would, with the digest of all of it."""
+    replace_signed(path, {**json.loads(path.read_text(encoding="utf-8")), **fields})
 
 
 def seal(path: Path, *, vouched: bool = True) -> None:
