@@ -28,6 +28,7 @@ from tests.support.runs.running import (
     store,
     timeless,
 )
+from tfgrpo.flows import cli
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
@@ -78,6 +79,7 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
             assert known - 1 <= counted <= known, "a journal cut after this kill would be noticed"
         code, summary, said = finish(start(tmp_path, *arguments))
         assert code == 0, said
+    assert cli.main(["verify", TASK, "--out", str(tmp_path)]) == 0, "kills are no damage"
     journal = lines(paths(tmp_path).journal)
     assert len({row["key"] for row in journal}) == len(journal), "a journalled call was made again"
     # What was sent twice had not been answered when the process died: at most what was in flight, each time.
