@@ -22,8 +22,9 @@ from typing import Any, Final
 
 from filelock import FileLock
 
+from tfgrpo.flows.run.damage import refuse_lost
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
-from tfgrpo.flows.run.open import lock_run, refuse_lost
+from tfgrpo.flows.run.open import lock_run
 from tfgrpo.flows.run.prepare import check_endpoint_of
 from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
@@ -138,12 +139,13 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
     """
     warnings = [*plan.warnings, *await check_endpoint_of(plan, logging.getLogger("tfgrpo.select").warning)]
     with _directory(plan) as begun:
-        task = begun.task
-        if task is not None:
-            lost = f"restore the file, or remove {begun.context.run_dir} to begin anew"
-            warnings += refuse_lost(begun.context, "--task-id", lost)
+        task, files, spent = begun.task, begun.context.paths, Totals()
+        if task is not None and any(file.exists() and file.stat().st_size for file in (files.journal, files.ledger)):
+            known = refuse_lost(begun.context, "--task-id", f"restore the file, or remove {files.root} to begin anew")
+            warnings, spent = [*warnings, *known.warnings], known.spent
         runtime = await open_runtime(begun.context, journaled=task is not None)
         try:
+            runtime.ledger.start_at_least(spent)
             if runtime.journal:
                 calls = pluralize(len(runtime.journal), "answered call")
                 warnings.append(f"{begun.spec.selection_id} was not over: it goes on, and {calls} are not asked again")

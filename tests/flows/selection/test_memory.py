@@ -201,15 +201,16 @@ def test_a_selection_that_another_process_has_open_is_left_to_it(stopped):
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("journal.jsonl", None, "answered calls would be paid again"),
-        ("journal.jsonl", b"\0" * 4_000, "begins with zeros"),
-        ("ledger.jsonl", None, "what it has spent is unknown"),
+        ("journal.jsonl", b"", "lacks 2 answered calls of 2, and they would be paid again"),
+        ("journal.jsonl", b"\0", "lacks 2 answered calls of 2"),
+        ("ledger.jsonl", b"\0", "is damaged"),
+        ("ledger.jsonl", b"", "what it has spent is unknown"),
     ],
 )
 def test_a_selection_without_its_journal_or_ledger_is_not_paid_for_again(stopped, file, content, said):
     server, asked, task = stopped
     (path,) = task.glob(f"*/{file}")
-    path.unlink() if content is None else path.write_bytes(content)
+    path.write_bytes(content * 4_000)
     with pytest.raises(ConfigError, match=said) as refused:
         ask(server, **asked, max_calls=4)
     assert "restore the file" in str(refused.value)
