@@ -145,7 +145,7 @@ class Runtime:
                 await asyncio.to_thread(self.journal.sync)
                 await asyncio.to_thread(self.ledger.sync)
         except StoreError as error:
-            return str(error)
+            return f"{type(error).__name__}: {error}"
         return None
 
     async def aclose(self) -> None:

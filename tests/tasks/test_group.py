@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import pickle
 import time
 from dataclasses import dataclass, replace
@@ -155,6 +157,22 @@ async def test_a_budget_refused_to_reflection_is_carried_too(tmp_path):
 async def test_what_ends_the_run_is_carried_in_the_result(tmp_path, error):
     _, result = await grouped(attempts("Answer: 7", error), tmp_path)
     assert result.fatal == f"{type(error).__name__}: {error}"
+
+
+async def test_the_answers_of_a_group_are_synced_before_it_ends(tmp_path, monkeypatch):
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
+    assert synced[0] == (tmp_path / "journal.jsonl").stat().st_size > 0
+
+
+async def test_a_disk_that_cannot_sync_ends_the_run(tmp_path, monkeypatch):
+    def refuse(fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    _, result = await grouped(attempts("Answer: 7", "Answer: 8"), tmp_path)
+    assert "journal.jsonl: cannot be synced: Input/output error" in result.fatal
 
 
 async def test_a_broken_reflection_costs_the_lessons_of_this_group_alone(tmp_path):
