@@ -67,11 +67,6 @@ class SelectionPlan(BasePlan):
     """Names of the rewarders that count."""
 
     @property
-    def request_digest(self) -> str:
-        """Digest of all that the answers depend on, the last part of the selection's id."""
-        return self.spec.selection_id.rpartition("-")[2]
-
-    @property
     def context(self) -> RunContext:
         """Context of the runtime. Without a task it keeps no journal and writes no file."""
         selection_id, task = self.spec.selection_id, self.task
@@ -110,7 +105,8 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     models = choose_models(settings)  # again: now the judges are known
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
     scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
-    memory = _memory(settings, task, scope, clock)
+    remembers = settings.selection.memory != "off"
+    memory = PatternMemory(task.patterns, scope, clock) if remembers and task is not None else None
     text, skipped = lessons_of(task, pack, simulated=simulated)
     answer = formats[0]
     if isinstance(answer, PowlFormat) and pack.manifest.domain == _MODELLING:
@@ -123,6 +119,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         format=answer,
         hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
     )
+    # The digest of all that the answers depend on ends the id: by it the same request goes on with a killed selection.
     began_with = [spec.system.digest, item_texts(item), lasting_settings(settings)]
     digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
     spec = replace(spec, selection_id=f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}")
@@ -140,13 +137,6 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
         memory=memory,
         measure=measure,
     )
-
-
-def _memory(settings: Settings, task: TaskPaths | None, scope: MemoryScope, clock: Clock) -> PatternMemory | None:
-    """Return the memory of a task; None when it is off."""
-    if settings.selection.memory == "off" or task is None:
-        return None
-    return PatternMemory(task.patterns, scope, clock)
 
 
 def _resolved(request: SelectRequest, env: Mapping[str, str]) -> Resolved:

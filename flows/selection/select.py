@@ -15,12 +15,10 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
-
-from filelock import FileLock
 
 from tfgrpo.flows.run.damage import refuse_lost
 from tfgrpo.flows.run.exit_status import EXIT_CODES, Status
@@ -30,7 +28,6 @@ from tfgrpo.flows.selection.plan import SelectionPlan, plan_selection
 from tfgrpo.flows.selection.request import SelectRequest
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
-from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.patterns import Observation
@@ -167,19 +164,17 @@ def _directory(plan: SelectionPlan) -> Iterator[SelectionPlan]:
     if plan.task is None:
         yield plan
         return
-    unfinished = plan.task.root.glob(f"select-*-{plan.request_digest}")
-    name, lock = _locked(plan.task, sorted(path.name for path in unfinished), plan.spec.selection_id)
-    try:
-        yield replace(plan, spec=replace(plan.spec, selection_id=name))
-    finally:
-        lock.release()
-
-
-def _locked(task: TaskPaths, unfinished: Sequence[str], new: str) -> tuple[str, FileLock]:
-    for name in unfinished:
-        with suppress(SettingsError):  # another process is at work on it
-            return name, lock_run(task.selection(name))
-    return new, lock_run(task.selection(new))
+    new = plan.spec.selection_id
+    for path in (*sorted(plan.task.root.glob(f"select-*-{new.rpartition('-')[2]}")), plan.task.root / new):
+        try:
+            lock = lock_run(plan.task.selection(path.name))
+        except SettingsError:  # another process is at work on it
+            continue
+        try:
+            yield replace(plan, spec=replace(plan.spec, selection_id=path.name))
+        finally:
+            lock.release()
+        return
 
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
