@@ -97,6 +97,7 @@ def test_lessons_in_force_are_served_and_read_again_when_they_change(task: Task,
         (("--base-url", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"), "--host"),
         (("--base-url", "http://127.0.0.1:9/v1", "--token-env", "NOT_SET_ANYWHERE"), "--token-env"),
         (("--base-url", "http://127.0.0.1:9/v1", "--held-out", "1.5"), "--held-out"),
+        (("--base-url", "http://127.0.0.1:9/v1", "--task-id", "../x"), "--task-id"),
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "/proc/none/live.jsonl"), "--keep"),
         (("--base-url", "http://127.0.0.1:9/v1", "--port", "0", "--keep", "live.csv"), "--keep"),
     ],
@@ -106,6 +107,11 @@ def test_what_cannot_be_served_is_refused_before_anything_listens(
 ) -> None:
     assert cli.main(["gateway", "--json", *options]) == 2
     assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == [source]
+
+
+def test_the_mcp_server_refuses_a_name_that_leads_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["mcp", "--json", "--task-id", "../x"]) == 2
+    assert [problem["source"] for problem in json.loads(capsys.readouterr().out)["problems"]] == ["--task-id"]
 
 
 def test_a_new_version_of_the_pack_ends_its_lessons_at_once(task: Task, tmp_path: Path) -> None:
