@@ -128,7 +128,7 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
             )
             listening = bound_socket(host, port)
             stack.callback(listening.close)
-            server = LiveServer(client, traffic, lessons.facts, checked.token)
+            server = LiveServer(client, traffic, lessons.facts, checked.token, names.max_request_mb)
             stack.push_async_callback(server.aclose)
             url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
             for number in ending_signals():

@@ -54,6 +54,8 @@ class GatewaySettings(Section):
     Other names pass unchanged."""
     auxiliary: ListOf[Text] = ()
     """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
+    max_request_mb: int = Field(default=16, ge=1, le=1_024)
+    """Megabytes of the largest request that it takes, decoded."""
     sampling: bool = False
     """Write the run's temperature and seed into the requests. Off: the agent's own."""
 

@@ -36,6 +36,7 @@ from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, 
 from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
@@ -150,7 +151,7 @@ class Call:
             return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
         if unreadable:
             raise ModelReplyMalformed(unreadable)
-        headers, finished = self._headers(received), partial(self._finished, client, kind)
+        headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
@@ -185,10 +186,12 @@ class Call:
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub(received.content)
-        return web.Response(status=received.status, body=body, headers=self._headers(received.headers))
+        return web.Response(
+            status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub)
+        )
 
-    def _headers(self, received: Mapping[str, str]) -> dict[str, str]:
-        return {**returned_headers(received), **self.session.headers}
+    def _headers(self, received: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
+        return {**returned_headers(received, scrub), **self.session.headers}
 
     def _finished(self, client: ChatClient, content_type: str, body: bytes) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""

@@ -34,10 +34,15 @@ class LiveServer(Server):
     """
 
     def __init__(
-        self, client: ChatClient, traffic: Traffic, facts: Callable[[], Mapping[str, Any]], token: str | None
+        self,
+        client: ChatClient,
+        traffic: Traffic,
+        facts: Callable[[], Mapping[str, Any]],
+        token: str | None,
+        max_request_mb: int = 16,
     ) -> None:
         """``facts`` returns what ``/meta`` shows beside the counts."""
-        super().__init__(Upstream(client, callers_keys=token is None), _CLOSING_S)
+        super().__init__(Upstream(client, callers_keys=token is None), max_request_mb, _CLOSING_S)
         client.limiter = _SteadyLimiter(client.concurrency)
         self._scrub = client.endpoint.scrub
         self._traffic = traffic

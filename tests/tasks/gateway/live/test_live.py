@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import stat
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -31,6 +32,7 @@ from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import conversations
+from tfgrpo.tasks.gateway.live import server as live_server
 from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.live.server import LiveServer
@@ -65,7 +67,7 @@ class Serving:
         self._stack.push_async_callback(client.aclose)
         telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
         traffic = Traffic("t", lambda: LESSONS, telemetry, **options)
-        server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
+        self.server = server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
         self._stack.push_async_callback(server.aclose)
         url = await server.start(socket.create_server(("127.0.0.1", 0)))
         headers = {"authorization": f"Bearer {key}"}
@@ -295,6 +297,26 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     assert await items("seven") == ["seven"]
     assert (await client.get("/meta")).json()["kept"]["problem"] is None
     assert [text.partition("kept: ")[2][:16] for text in said] == ["the file has rea", str(file)[:16]]
+
+
+async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no_longer(
+    endpoint: Endpoint, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_CLOSING_S", 1.5)
+
+    async def stalled(request: web.Request, raw: bytes) -> Any:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: {}\n\n")
+        await asyncio.sleep(60)
+
+    endpoint.answer = stalled
+    client = await serving.client()
+    async with client.stream("POST", "/v1/chat/completions", json=ask(stream=True)) as reply:
+        assert reply.status_code == 200
+        began = time.monotonic()
+        await serving.server.aclose()
+        assert 1.4 < time.monotonic() - began < 2.9  # a second time of waiting would be another 1.5
 
 
 @pytest.mark.parametrize("named", [False, True])
