@@ -122,7 +122,7 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
                 telemetry,
                 held_out=checked.held_out,
                 models=names.models,
-                auxiliary=names.auxiliary,
+                lessons_in=names.lessons_in,
                 max_tokens=checked.model.max_tokens,
                 kept=None if checked.kept is None else _kept(*checked.kept, report),
             )

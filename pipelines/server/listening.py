@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -63,7 +62,7 @@ class _Protocol(H11Protocol):
             self._overdue.cancel()
 
     def _watch(self) -> None:
-        waits = self.conn.their_state is h11.IDLE
+        waits = repr(self.conn.their_state) == "IDLE"  # of h11, which is uvicorn's
         if waits and self._overdue is None:
             self._overdue = self.loop.call_later(_HEADERS_S, self.transport.close)
         elif not waits and self._overdue is not None:

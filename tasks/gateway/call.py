@@ -6,7 +6,7 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -60,6 +60,10 @@ class Call:
     out: Outgoing
     upstream: Upstream | None
     """None: the journal alone answers."""
+    rewrite: Callable[[Collection[str]], Outgoing]
+    """Returns the request without additions that the endpoint refuses."""
+    _left_out: tuple[str, ...] = ()
+    """Additions that the endpoint has refused for this call."""
     _place: int = 0
     _key: AnswerKey = field(init=False)
     _answered: bool = False
@@ -129,7 +133,7 @@ class Call:
                         client.limiter.pushed_back(started)
                     else:
                         client.limiter.served()
-                    return await self._passed_on(client, reply, timer)
+                    return await self._passed_on(upstream, reply, timer)
                 finally:
                     await close(reply)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
@@ -142,13 +146,29 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+    async def _once_more(self, upstream: Upstream, name: str, timer: asyncio.Timeout) -> web.StreamResponse:
+        """Ask again without what the gateway has added and the endpoint refuses. Its answer to that stands."""
+        self._left_out = (*self._left_out, name)
+        self.out = self.rewrite(self._left_out)
+        request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw)
+        reply = await upstream.client.http.send(request, stream=True)
+        try:
+            return await self._passed_on(upstream, reply, timer)
+        finally:
+            await close(reply)
+
+    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+        client = upstream.client
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), client.endpoint
         unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
+            named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
+            if named is not None:
+                return await self._once_more(upstream, named, timer)
             return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
+        upstream.refused.update((self.out.model, name) for name in self._left_out)
         if unreadable:
             raise ModelReplyMalformed(unreadable)
         headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, client, kind)
@@ -250,9 +270,10 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
     """Return what an answer says; None for none, and for what cannot be read."""
     try:
         if is_events(content_type):
-            datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
+            datas = [data_of(event) for event in events_in(body)]
             # As one array: many small texts take twice the time to parse.
-            return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+            events = json_of(b"[%b]" % b",".join(data for data in datas if data.startswith(b"{"))) or ()
+            return dialect.read(dialect.fold(events, ended=any(map(dialect.ends, datas[-1:]))))
         value = mapping_of(json_of(body))
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send

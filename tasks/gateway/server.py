@@ -10,7 +10,7 @@ import socket
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,7 +22,7 @@ from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
 from tfgrpo.tasks.gateway.chat import ChatDialect, EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
-from tfgrpo.tasks.gateway.outgoing import outgoing
+from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Session
@@ -178,11 +178,20 @@ class Server(ABC):
             document = Document(raw)
         except ValueError as error:
             raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
-        out = outgoing(dialect, document, session.additions_for(dialect, document.value), lessons=lessons)
+        if problem := dialect.refusal(document.value):
+            raise GatewayRefusal(400, "invalid_request_error", problem)
+        additions = session.additions_for(dialect, document.value)
+
+        def written(refused: Collection[str] = ()) -> Outgoing:
+            return outgoing(dialect, document.copy(), additions, lessons=lessons, refused=refused)
+
+        out = written()
+        if self._upstream is not None and (refused := self._upstream.refused_by(out.model)):
+            out = written(refused)
         if path == _COUNT:
             return await self._pass(request, path, out.raw)
         try:
-            return await Call(session, request, out, self._upstream).respond()
+            return await Call(session, request, out, self._upstream, written).respond()
         except (BudgetRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise

@@ -49,6 +49,8 @@ class Upstream:
     def __init__(self, client: ChatClient, *, callers_keys: bool = False) -> None:
         """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
+        self.refused: set[tuple[str, str]] = set()
+        """Models, and which of the gateway's additions each of them does not take."""
         self._url = lru_cache(maxsize=64)(client.endpoint.url)
         own = {name.lower(): value for name, value in client.endpoint.headers().items()}
         own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
@@ -59,6 +61,10 @@ class Upstream:
         if key is not None and own.get("authorization") == f"Bearer {key.reveal()}":
             del own["authorization"]
             self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()})
+
+    def refused_by(self, model: str) -> set[str]:
+        """Return which of the gateway's additions a model does not take."""
+        return {name for one, name in self.refused if one == model}
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""

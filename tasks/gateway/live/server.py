@@ -49,6 +49,11 @@ class LiveServer(Server):
         self._facts = facts
         self._token = token
 
+    async def aclose(self) -> None:
+        """Stop, and keep what waits to be kept."""
+        await super().aclose()
+        self._traffic.decide()
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/healthz":
             return web.json_response({"status": "ok"})

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.runs.journal import GATEWAY
 from tfgrpo.stores.telemetry.names import SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.tasks.gateway.live.conversations import Conversations
+from tfgrpo.tasks.gateway.live.conversations import Conversation, Conversations
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.journaled import count_call
 
+_UNDECIDED_S: Final = 30.0
+"""Seconds in which an agent that names its conversation begins its own work, after calls for a title for example."""
 PROVIDER: Final = "openai"
 """The endpoint as spans and metrics call it: by the protocol."""
 
@@ -32,12 +35,13 @@ class Traffic:
     held_out: float = 0.0
     """Share of conversations without lessons."""
     models: Mapping[str, str] = field(default_factory=dict)
-    auxiliary: tuple[str, ...] = ()
+    lessons_in: Literal["system", "user"] = "system"
     max_tokens: int = 1024
     kept: KeptItems | None = None
     conversations: Conversations = field(default_factory=Conversations)
     _counts: dict[SentArm, Counter[str]] = field(default_factory=dict)
     _seconds: defaultdict[SentArm, float] = field(default_factory=lambda: defaultdict(float))
+    _undecided: list[tuple[Conversation, Callable[[], None]]] = field(default_factory=list)
     _since: float = field(default_factory=time.monotonic)
 
     def arm_of(self, conversation: str) -> SentArm:
@@ -59,6 +63,21 @@ class Traffic:
         tokens = {} if usage is None else {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         self._of(arm).update(answered=1, of_unknown_usage=int(usage is None), **tokens)
         self._seconds[arm] += took_s
+
+    def keep(self, conversation: Conversation, keep: Callable[[], None], *, undecided: bool) -> None:
+        """Keep an answer; of an agent's call without tools after a while, in which calls with tools may come."""
+        if not undecided:
+            keep()
+            return
+        self._undecided.append((conversation, keep))
+        asyncio.get_running_loop().call_later(_UNDECIDED_S, self.decide, 1)
+
+    def decide(self, count: int | None = None) -> None:
+        """Keep the oldest answers that wait, all without ``count``, unless they are auxiliary by now."""
+        waiting, self._undecided = self._undecided[:count], self._undecided[len(self._undecided[:count]) :]
+        for conversation, keep in waiting:
+            if not self.conversations.is_auxiliary(conversation, tools=False):
+                keep()
 
     def facts(self) -> dict[str, Any]:
         """Return the counts, as JSON."""

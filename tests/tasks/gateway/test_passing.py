@@ -14,7 +14,18 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body, response_body
+from tests.support.agents.endpoint import (
+    KEY,
+    LESSONS,
+    SYSTEM,
+    Endpoint,
+    Opener,
+    chat_body,
+    chat_events,
+    message_body,
+    response_body,
+    stream,
+)
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -326,6 +337,82 @@ async def test_of_a_malformed_request_only_the_header_is_named(
     assert named in error["error"]["message"]
     assert "sk-123" not in body.decode() + caplog.text
     assert "Traceback" not in caplog.text
+
+
+async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url)
+    agent = await opened.agent(await opened.session(runtime))
+    reply = await agent.post("/responses", json={"model": "m", "input": "hi", "background": True})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "background" in reply.json()["error"]["message"]
+    assert (endpoint.asked, runtime.ledger.totals().calls) == ([], 0)
+    endpoint.answer = lambda request, raw: response_body("seven")
+    assert (await agent.post("/responses", json={"model": "m", "input": "hi", "background": False})).is_success
+
+
+def refusing(endpoint: Endpoint, *, stream_options: int = 0, system: int = 0) -> None:
+    """Answer as an endpoint that refuses what it does not know with these statuses."""
+
+    def answer(request: web.Request, raw: bytes) -> Any:
+        body = json.loads(raw)
+        if stream_options and "stream_options" in body:
+            detail = [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]
+            return web.json_response({"detail": detail}, status=stream_options)
+        if system and any(message["role"] == "system" for message in body["messages"]):
+            return web.json_response({"error": {"message": "System role not supported"}}, status=system)
+        return stream(request, chat_events("seven", body)) if body.get("stream") else chat_body("seven")
+
+    endpoint.answer = answer
+
+
+@pytest.mark.parametrize(
+    ("refuses", "tries"),
+    [({"stream_options": 422}, 2), ({"system": 400}, 2), ({"stream_options": 400, "system": 422}, 3)],
+)
+async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(
+    endpoint: Endpoint, opened: Opener, refuses: dict[str, int], tries: int
+) -> None:
+    refusing(endpoint, **refuses)
+    runtime = opened.runtime(endpoint.url)
+    for index, asked in enumerate((tries, tries + 1)):
+        session = await opened.session(runtime, index)
+        reply = await (await opened.agent(session)).post("/chat/completions", json={**ASK, "stream": True})
+        assert reply.status_code == 200
+        assert "[DONE]" in reply.text
+        assert len(endpoint.asked) == asked
+        [frame] = session.attempt.frames
+        assert (frame.text, frame.added is not None) == ("seven", True)
+    sent = endpoint.asked[-1].body
+    assert ("stream_options" in sent) is ("stream_options" not in refuses)
+    first = sent["messages"][0]
+    assert LESSONS in first["content"]
+    assert first["role"] == ("user" if "system" in refuses else "system")
+    resumed = await opened.session(opened.runtime(endpoint.url))
+    assert (await (await opened.agent(resumed)).post("/chat/completions", json={**ASK, "stream": True})).is_success
+    assert len(endpoint.asked) == tries + 1, "the journal knows the call by what the agent asked"
+
+
+async def test_a_refusal_of_what_the_agent_sent_itself_is_its_answer(endpoint: Endpoint, opened: Opener) -> None:
+    refusing(endpoint, stream_options=400, system=400)
+    own = {"stream": True, "stream_options": {"include_usage": True}}
+    system = {"messages": [{"role": "system", "content": "S"}, *ASK["messages"]]}
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    for body in ({**ASK, **own}, {**ASK, **system}):
+        assert (await agent.post("/chat/completions", json=body)).status_code == 400
+    assert len(endpoint.asked) == 2
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "no such model"}}, status=400)
+    assert (await agent.post("/chat/completions", json={**ASK, "stream": True})).status_code == 400
+    assert len(endpoint.asked) == 3
+
+
+async def test_a_call_without_tools_beside_an_agents_own_gets_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    tools = {"tools": [{"type": "function", "function": {"name": "add"}}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "7"}
+    bodies = ({**ASK, **tools}, {**ASK, "max_tokens": 20}, {**ASK, "messages": [*ASK["messages"], result]})
+    for body in bodies:
+        await agent.post("/chat/completions", json=body)
+    assert ["<lessons>" in str(asked.body) for asked in endpoint.asked] == [True, False, True]
 
 
 async def test_what_is_for_others_on_the_way_is_not_for_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:

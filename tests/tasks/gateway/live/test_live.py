@@ -33,6 +33,7 @@ from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import conversations
 from tfgrpo.tasks.gateway.live import server as live_server
+from tfgrpo.tasks.gateway.live import traffic as live_traffic
 from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
 from tfgrpo.tasks.gateway.live.server import LiveServer
@@ -82,6 +83,10 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
 
 def ask(text: str = "3 + 4?", **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
 
 
 async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint: Endpoint, serving: Serving) -> None:
@@ -299,6 +304,70 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     assert [text.partition("kept: ")[2][:16] for text in said] == ["the file has rea", str(file)[:16]]
 
 
+CONTEXT = "<environment_context>\n<cwd>/home/me</cwd>\n</environment_context>"
+CANNED = [
+    {"role": "user", "content": "This is the agent. We are setting up the context. Today is Friday."},
+    {"role": "assistant", "content": "Got it. Thanks for the context!"},
+]
+ADD = {"type": "function", "name": "add", "function": {"name": "add"}}
+CHAT, RESPONSES, MESSAGES = (f"/v1/{name}" for name in ("chat/completions", "responses", "messages"))
+AGENTS: dict[str, Any] = {  # path, what comes before the question, headers, labels of requests; "*" is the session
+    "codex": (RESPONSES, [user(CONTEXT)], {"session-id": "*"}, {}),
+    "codex by its label": (RESPONSES, [user(CONTEXT)], {}, {"prompt_cache_key": "*"}),
+    "claude": (MESSAGES, [user(CONTEXT)], {"x-claude-code-session-id": "*"}, {}),
+    "claude by its label": (MESSAGES, [user(CONTEXT)], {}, {"metadata": {"user_id": "user_1_session_*"}}),
+    "opencode": (CHAT, [], {"x-session-id": "*"}, {}),
+    "qwen": (CHAT, CANNED, {}, {}),
+    "no name": (CHAT, [user(CONTEXT)], {}, {}),
+}
+ANSWERS = {RESPONSES: response_body, MESSAGES: message_body, CHAT: chat_body}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_conversations_of_agents_have_arms_of_their_own_and_their_question_is_kept(
+    endpoint: Endpoint, serving: Serving, tmp_path: Path, agent: str
+) -> None:
+    path, before, headers, labels = AGENTS[agent]
+    field = "input" if path == RESPONSES else "messages"
+    client = await serving.client(held_out=0.5, kept=KeptItems(tmp_path / "live.jsonl", 1 << 20, print))
+
+    async def arm(number: int, turns: list[Any], answer: str, **more: Any) -> str:
+        endpoint.answer = lambda request, raw: ANSWERS[path](answer)
+        own, named = json.loads(json.dumps([headers, labels]).replace("*", f"s{number}"))
+        body = {"model": "m", "max_tokens": 9, field: [*before, *turns], **named, **more}
+        return (await client.post(path, json=body, headers=own)).headers["x-tfgrpo-arm"]
+
+    arms = []
+    for number in range(16):
+        question = user(f"What is {number} + 1?")
+        if headers or labels:  # what agents ask beside their work, before and after it
+            await arm(number, [user(f"Write a title: What is {number} + 1?")], "Sums")
+        first = await arm(number, [question], f"{number + 1}", tools=[ADD])
+        later = [question, {"role": "assistant", "content": f"{number + 1}"}, user("And twice that?")]
+        assert await arm(number, later, "more", tools=[ADD]) == first
+        if headers or labels:
+            await arm(number, [user(f"Summarize it: {number} + 1")], "A sum")
+            assert (LESSONS[:9] in json.dumps(endpoint.asked[-1].body)) is False
+        arms.append(first)
+    assert set(arms) == {"lessons", "held-out"}
+    await serving.server.aclose()
+    items = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert [item["prompt"] for item in items] == [f"What is {number} + 1?" for number in range(16)]
+    assert [item["metadata"]["reply"] for item in items] == [f"{number + 1}" for number in range(16)]
+
+
+async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_traffic, "_UNDECIDED_S", 0.1)
+    file = tmp_path / "live.jsonl"
+    client = await serving.client(kept=KeptItems(file, 1 << 20, print))
+    await client.post("/v1/chat/completions", json=ask("one"), headers={"x-session-id": "s"})
+    assert file.read_text() == ""
+    await asyncio.sleep(0.5)
+    assert json.loads(file.read_text())["prompt"] == "one"
+
+
 async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no_longer(
     endpoint: Endpoint, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +416,7 @@ def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first
     monkeypatch.setattr(conversations, limit, most)
     known = conversations.Conversations()
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
-    found = [known.of({"conversation": name}, conversations.Opening("", text), None) for name, text in requests]
+    found = [known.of({"conversation": name}, opening_of({"input": text}), None) for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
 
 
