@@ -34,7 +34,6 @@ class LiveClient(Caller):
         carrier = {name: request.headers[name] for name in _TRACE if name in request.headers}
         super().__init__(traffic.telemetry, PROVIDER, traffic.max_tokens, carrier, self._masked)
         self.arm = "off"
-        self.headers = {_ARM: "off"}
         self._traffic = traffic
         self._request = request
         self._secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
@@ -57,7 +56,8 @@ class LiveClient(Caller):
             self.arm = traffic.arm_of(conversation.name)
             taught = traffic.lessons() if self.arm == "lessons" else ""
             self._keeps = conversation.begun_here and not auxiliary and not holds_lessons(self._opening.system)
-        self.headers = {_ARM: str(self.arm)}
+            self.headers = {_CONVERSATION: traffic.id_of(conversation.name)}
+        self.headers = {**self.headers, _ARM: str(self.arm)}
         return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in, auxiliary=auxiliary)
 
     def begin(self, request: Outgoing) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import socket
 import stat
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from tests.support.agents.endpoint import (
     stream,
 )
 from tests.support.records.otlp_receiver import OtlpReceiver
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
@@ -36,7 +40,7 @@ from tfgrpo.tasks.gateway.live import server as live_server
 from tfgrpo.tasks.gateway.live import traffic as live_traffic
 from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.server import LiveServer, Served
 from tfgrpo.tasks.gateway.live.traffic import Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey
@@ -56,11 +60,12 @@ class Serving:
 
     async def client(self, *, token: str | None = None, key: str = CALLERS, **options: Any) -> httpx.AsyncClient:
         own = ApiKey(KEY) if token is not None else None
+        budget, now = options.pop("budget", Budget()), options.pop("now", utc_now)
         client = ChatClient(
             Address(self.endpoint.url, own),
             open_transport(concurrency=8, trust_env=False),
             concurrency=8,
-            ledger=Ledger(Budget()),
+            ledger=Ledger(budget),
             prices={},
             retry=RetryPolicy(),
             rng=random.Random(0),
@@ -68,7 +73,12 @@ class Serving:
         self._stack.push_async_callback(client.aclose)
         telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
         traffic = Traffic("t", lambda: LESSONS, telemetry, **options)
-        self.server = server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
+        self.facts: dict[str, Any] = {"lessons": ["one"]}
+        served = {"": Served(traffic, lambda: self.facts)}
+        other = Traffic("other", lambda: "", telemetry, library=lambda: "l2", outcomes=options.get("outcomes"))
+        served["other"] = Served(other, lambda: {"lessons": []})
+        keys = None if token is None else lambda: (token,)
+        self.server = server = LiveServer(client, served.get, keys, now=now)
         self._stack.push_async_callback(server.aclose)
         url = await server.start(socket.create_server(("127.0.0.1", 0)))
         headers = {"authorization": f"Bearer {key}"}
@@ -111,7 +121,7 @@ async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_
         refused = await client.post(path, json=ask(), headers={"authorization": "Bearer other"})
         assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
     assert (await client.get("/meta", headers={"authorization": ""})).status_code == 401
-    assert (await client.get("/healthz", headers={"authorization": ""})).json() == {"status": "ok"}
+    assert (await client.get("/healthz", headers={"authorization": ""})).json()["status"] == "ok"
     assert len(endpoint.asked) == 1
 
 
@@ -366,6 +376,80 @@ async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_t
     assert file.read_text() == ""
     await asyncio.sleep(0.5)
     assert json.loads(file.read_text())["prompt"] == "one"
+
+
+async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file = tmp_path / "outcomes.jsonl"
+    client = await serving.client(held_out=0.5, outcomes=file, library=lambda: "l1")
+    ids = []
+    for number in range(8):
+        reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-tfgrpo-conversation": f"c{number}"})
+        ids.append((reply.headers["x-tfgrpo-conversation"], reply.headers["x-tfgrpo-arm"]))
+    after_restart = await serving.client(held_out=0.5, outcomes=file)
+    for number, (name, _) in enumerate(ids):
+        posted = {"conversation": name if number % 2 else f"c{number}", "score": number / 8}
+        gateway = after_restart if number % 2 else client
+        assert (await gateway.post("/outcome", json=posted)).json() == {"kept": True}
+        assert (await client.post("/outcome", json={"conversation": name, "score": 1})).json() == {"kept": False}
+    lines = list(read_rows(file))
+    assert [(line["arm"], line["library"], line["score"]) for line in lines] == [
+        (arm, "l1", number / 8) for number, (_, arm) in enumerate(ids)
+    ]
+    for body, status in (
+        ({"conversation": "never seen", "score": 1}, 404),
+        ({"conversation": ids[0][0], "score": 1.5}, 400),
+        ({"conversation": ids[0][0], "score": True}, 400),
+        ({"conversation": 7, "score": 1}, 400),
+        ([], 400),
+    ):
+        assert (await client.post("/outcome", json=body)).status_code == status
+
+
+async def test_tasks_are_served_by_their_paths(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client()
+    assert (await client.post("/t/other/v1/chat/completions", json=ask())).is_success
+    assert endpoint.asked[-1].body == ask()
+    assert (await client.get("/t/other/meta")).json()["task_id"] == "other"
+    for path in ("/t/none/v1/chat/completions", "/t/none/meta"):
+        assert (await client.request("GET" if "meta" in path else "POST", path, json=ask())).status_code == 404
+    assert len(endpoint.asked) == 1
+
+
+async def test_readiness_is_that_of_endpoint_and_lessons(
+    endpoint: Endpoint, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_PROBED_S", 0.0)
+    client = await serving.client(token=TOKEN, key="none")
+    assert (await client.get("/readyz")).json() == {"status": "ok", "endpoint": "", "library": ""}
+    endpoint.answer = lambda request, raw: web.Response(status=503)
+    serving.facts["problem"] = "it is damaged"
+    reply = await client.get("/readyz")
+    assert (reply.status_code, reply.json()["endpoint"], reply.json()["library"]) == (
+        503,
+        "status 503",
+        "it is damaged",
+    )
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_the_metrics_are_those_of_prometheus_and_need_the_key(serving: Serving) -> None:
+    client = await serving.client(token=TOKEN, key=TOKEN)
+    await client.post("/v1/chat/completions", json=ask())
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'tfgrpo_gateway_calls_total{task="t",arm="lessons"} 1' in lines
+    assert 'tfgrpo_gateway_input_tokens_total{task="t",arm="lessons"} 10' in lines
+    assert all(re.fullmatch(r'tfgrpo_gateway_\w+_total\{task="t",arm="[\w-]+"\} [\d.e-]+', line) for line in lines)
+    assert (await client.get("/metrics", headers={"authorization": "Bearer other"})).status_code == 401
+
+
+async def test_caps_are_of_a_day(endpoint: Endpoint, serving: Serving) -> None:
+    moments = [datetime(2026, 1, 1, 23, tzinfo=UTC)] * 4 + [datetime(2026, 1, 2, 1, tzinfo=UTC)]
+    client = await serving.client(budget=Budget(max_calls=2, scope="today's "), now=lambda: moments.pop(0))
+    statuses = [(await client.post("/v1/chat/completions", json=ask())).status_code for _ in range(4)]
+    assert statuses == [200, 200, 402, 200]
+    assert len(endpoint.asked) == 3
 
 
 async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no_longer(
