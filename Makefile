@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-peers test-agents test-model bench bench-peers fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest slow quick docs test-peers test-agents test-model test-metrics bench bench-peers chaos fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -28,16 +28,22 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports --no-cache
 
-# Four workers on two cores: some wait for processes and servers.
+# Four workers on two cores: some wait for processes and servers. What they all import is compiled by one process before.
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term
+	$(BIN)/python -m pytest --collect-only -qq >/dev/null
+	$(PYTEST) -n 4 -m "not slow" --cov --cov-report=term
+
+# What is slow by nature: each holds, at scale, a promise of which `make test` has a case.
+slow: $(VENV)/.tested
+	$(PYTEST) -n 2 -m slow
 
 # For daily work: less than a minute.
 check: lint types imports quick
 
 quick: $(VENV)/.tested
-	$(BIN)/python -m pytest -n 3 -m "not untraced" --hypothesis-profile quick \
+	$(BIN)/python -m pytest -n 3 -m "not untraced and not slow" --hypothesis-profile quick \
 		--ignore tests/pipelines/server tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
 
 # The pages as a site, in build/site.
@@ -92,12 +98,32 @@ test-model: $(VENV)/bin/python
 	done
 	$(MODEL)/bin/python -m pytest -rs tests/flows/whole_runs/test_real_model.py
 
+# A night against a real VictoriaMetrics, which is fetched from Debian without touching the system: not part of `make test`.
+# Where it cannot be had the output says so and its tests are skipped.
+VICTORIA := $(CURDIR)/$(VENV)/victoria
+APT := -o Dir::Etc::sourcelist=$(VICTORIA)/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::Lists=$(VICTORIA)/lists \
+	-o Dir::Cache=$(VICTORIA)/cache -o APT::Sandbox::User=root
+test-metrics: $(VENV)/.tested
+	mkdir -p $(VICTORIA)/lists/partial $(VICTORIA)/cache/archives/partial
+	echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main' \
+		> $(VICTORIA)/sources.list
+	test -x $(VICTORIA)/usr/bin/victoria-metrics \
+		|| { cd $(VICTORIA) && apt-get $(APT) --quiet update && apt-get $(APT) --quiet download victoria-metrics \
+		&& dpkg --extract victoria-metrics_*.deb .; } \
+		|| echo "cannot be installed, its tests are skipped: victoria-metrics"
+	$(BIN)/python -m pytest -rs tests/docs/test_observability_page.py
+
 bench: $(VENV)/.tested
 	$(BIN)/python -m benchmarks
 
 # GEPA and DSPy's SIMBA themselves, in environments of their own, beside our loop at an equal number of calls.
 bench-peers: $(VENV)/.tested
 	$(BIN)/python -m benchmarks.peers
+
+# Kills and faults by the hundred: half an hour on two cores.
+CHAOS ?= --kills 200 --faults 200
+chaos: $(VENV)/.tested
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 # Ten minutes of random input. Where atheris cannot be installed the next line says so and hypothesis fuzzes instead.
 FUZZ_SECONDS ?= 600

@@ -31,7 +31,7 @@ from tfgrpo.stores.telemetry.names import (
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = ("docs/settings.md", "docs/telemetry.md", "docs/architecture.md")
+PAGES: Final = ("docs/settings.md", "docs/observability.md", "docs/architecture.md")
 PICTURE: Final = ROOT / "docs" / "house.svg"
 _MARKED = re.compile(r"(?P<open><!-- table (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- end -->)", re.DOTALL)
 

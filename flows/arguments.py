@@ -281,7 +281,7 @@ def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequen
 
 
 def _checked(request: RunRequest, *, preflight: bool) -> Prepared:
-    prepared = prepare(request, os.environ, preflight=preflight)
+    prepared = prepare(request, os.environ, preflight=preflight, starts=preflight)
     settings = prepared.plan.settings
     names = (settings.actor.kind, *settings.actor.tools, *(each.name for each in settings.rewarders))
     local = [name for name in names if is_handed_over(name)]

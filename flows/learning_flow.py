@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -14,19 +15,21 @@ from typing import Any, TypeAlias
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
+from pydantic import ValidationError
 from pydantic.json_schema import SkipJsonSchema
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Progress
-from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts
+from tfgrpo.flows.orchestration.artifacts import PrefectArtifacts, warn_run
 from tfgrpo.flows.orchestration.deployed import (
     Optional,
+    Unknown,
     asked_of,
     deployed_run,
     in_parameters,
@@ -36,12 +39,13 @@ from tfgrpo.flows.orchestration.deployed import (
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.request import RunRequest, Scalar
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
-from tfgrpo.flows.run.execution import as_submitted, execute
+from tfgrpo.flows.run.execution import as_submitted, execute, list_unbegun
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.loop.session import RunGroups
+from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError
+from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, Problem, RunAborted, SettingsError, TfgrpoError
 from tfgrpo.tasks.group import run_group
 from tfgrpo.tasks.runtime.host import run_on_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
@@ -50,6 +54,9 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
 RunWork: TypeAlias = Callable[[RunContext, GroupWork, Callable[[], object]], Awaitable[GroupResult]]
 """Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
+_PATIENCE_S = 150.0
+"""Seconds that the end of a deployed run waits for a server that is down, to show the end on its page: as Prefect's client does
+for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already."""
 
 
 class GroupJob:
@@ -57,9 +64,10 @@ class GroupJob:
 
     # No dataclass: Prefect searches the fields of dataclasses for futures, 3 ms of CPU per group.
 
-    __slots__ = ("context", "run", "spec")
+    __slots__ = ("context", "name", "run", "spec")
 
     def __init__(self, spec: GroupSpec, context: RunContext, run: RunWork) -> None:
+        self.name = f"{spec.item.id}, epoch {spec.key.epoch}"
         self.spec = spec
         self.context = context
         self.run = run
@@ -78,7 +86,7 @@ class GroupReturn:
 
 @task(
     name="group",
-    task_run_name="group-epoch-{job.spec.key.epoch}",
+    task_run_name="{job.name}",
     cache_policy=NO_CACHE,
     persist_result=False,
     log_prints=False,
@@ -222,24 +230,51 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         resume: Run to go on with where it ended. A retry of a flow run goes on without it.
         request: All of it as one value, from a command.
     """
-    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
     run = deployed_run()
+    artifacts = PrefectArtifacts() if run is None else PrefectArtifacts(_PATIENCE_S)
+    summary = RunSummary("failed", None, "unexpected error", {})
+    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
+    if request is not None and run is not None:
+        fields["request"] = Unknown()  # it would evade the caps
     try:
-        asked = asked_of(RunRequest, fields) if request is None else request
-    except PrefectUnavailable as error:
-        return state_of(RunSummary("failed", None, str(error), {}))
-    if run is not None and asked.earlier is None:
-        # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
-        asked = asked.model_copy(update={"flow_run_id": str(run.id), "run_id": asked.run_id or str(run.id)})
-    artifacts = PrefectArtifacts()
-    try:
-        summary = _run_body()(asked, artifacts)
+        summary = _run_with(fields, request, artifacts)
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
         return state_of(summary)
     finally:
-        artifacts.wait()
+        why = artifacts.wait()
+        if why is not None:
+            logging.getLogger("tfgrpo.artifacts").warning("%s", why)
+            warn_run(summary, why)
+
+
+def _run_with(fields: Mapping[str, Any], request: RunRequest | None, artifacts: Observer) -> RunSummary:
+    """Run a request, or what the parameters of a flow run ask for."""
+    run = deployed_run()
+    try:
+        asked = asked_of(RunRequest, fields) if request is None or run is not None else request
+    except PrefectUnavailable as error:
+        return RunSummary("failed", None, str(error), {})
+    except ConfigError as error:
+        return _refused(in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
+    if run is not None:
+        # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
+        named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
+        asked = asked.model_copy(update={"flow_run_id": str(run.id), **named})
+    return _run_body()(asked, artifacts)
+
+
+def _refused(error: ConfigError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
+    """Return the summary of a flow run whose parameters are refused, listed and reported where they name a task."""
+    known = {name: value for name, value in fields.items() if value is not None and not isinstance(value, Unknown)}
+    try:
+        request = RunRequest.model_validate(known)
+    except ValidationError:
+        return RunSummary.refused(None, error)
+    if run is not None:
+        request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
+    return list_unbegun(request, os.environ, report_unbegun(request, error, os.environ), utc_now)
 
 
 def _run_body() -> Callable[[RunRequest, Observer], RunSummary]:

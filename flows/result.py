@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.report.morning import morning_page
-from tfgrpo.flows.report.nights import decisions_until
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.index import find_run, known_runs, task_named
 from tfgrpo.flows.run.lessons import decided_library
 from tfgrpo.pipelines.problems import python_names
@@ -22,7 +21,7 @@ from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import read_rows
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE
 
@@ -117,15 +116,16 @@ class Result:
     def of_run(cls, run: RunPaths) -> Result:
         """Return the result of a run from its files. Raises ``CorruptFile`` for a manifest that cannot be read."""
         run = RunPaths(run.root.resolve())
-        manifest = ManifestFile(run.manifest).read()
+        task = TaskPaths(run.root.parent.parent)
+        night = Night.of(task, run)
         with expected_shape(run.root):
-            decision = manifest.get("decision") or {}
-            task = TaskPaths(run.root.parent.parent).original()
-            last = in_force(decisions_until(task, manifest))
-            library = decided_library(ExperienceStore(task.experiences, approved={}), last)
+            manifest, decision = night.manifest, night.decision
+            library = decided_library(
+                ExperienceStore(task.original().experiences, approved={}), in_force(night.decisions)
+            )
             total, held_out = decision.get("total"), decision.get("held_out")
             return cls(
-                run_id=manifest["run_id"],
+                run_id=night.run_id,
                 task_id=manifest["task_id"],
                 status=manifest["status"],
                 message=manifest.get("message") or "",
@@ -134,7 +134,7 @@ class Result:
                 held_out=held_out and _interval(held_out, decision["pairs"]),
                 likely=total and total["likely"],
                 lessons=tuple(Lesson(each.experience_id, each.polarity, each.summary32) for each in library.entries),
-                usage=Usage.of_ledger(manifest.get("ledger") or {}),
+                usage=Usage.of_ledger(night.block("ledger")),
                 report=run.report if run.report.is_file() else None,
                 folder=run.root,
                 simulated=manifest["simulated"],
@@ -175,7 +175,7 @@ class Result:
         try:
             if not run.manifest.is_file():
                 raise CorruptFile(f"{run.manifest}: there is no such file")
-            lines: Sequence[tuple[str, str]] = morning_page(TaskPaths(run.root.parent.parent), run).lines
+            lines: Sequence[tuple[str, str]] = Night.of(TaskPaths(run.root.parent.parent), run).lines
         except (StoreError, OSError) as error:
             simulated = "SIMULATED " if self.simulated else ""
             ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"

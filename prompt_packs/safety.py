@@ -1,13 +1,13 @@
 """Screen a lesson before it is stored or shown to an actor: clean it, then accept it or reject it with a reason.
 
-Lessons come from a model that read untrusted output. The rules cover instructions to the reader, secrets, addresses,
-prompt markup, given-away answers and the words of a single item (patterns: ``screening.yaml``). They are a filter, not a
-proof.
+Lessons come from a model that read untrusted text. What no advice needs is refused: secrets, addresses, prompt markup, orders
+about lessons and prompts (patterns: ``screening.yaml``), hidden and encoded text, given-away answers, words of a single item,
+scripts that neither the pack nor the item has. Lists of hostile words are no part of it: they stop one in five of the next
+author's. What a lesson does to behaviour is for the canaries of the sweep.
 """
 
 from __future__ import annotations
 
-import codecs
 import html
 import re
 import unicodedata
@@ -24,7 +24,7 @@ from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 
 Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "prompt", "long", "negated"]
 _SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
-"""Word lists and patterns of the screening."""
+_COMMON: dict[str, Any] = packaged_yaml(__file__, "common.yaml")
 _INVISIBLE = re.compile(
     "[\ufeff\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
@@ -35,16 +35,16 @@ _RUN = 8
 _RUN_OF_PROMPT = 6
 _GERMAN = re.compile(r"(?s)\b(?:der|das|dem|ein|eine|einen)\b.*\b(?:und|ist|mit|von|zu|wie|wird|werden|nicht|im)\b")
 """Function words of the language whose ordinary nouns have capitals, too."""
-_ORDINARY_NAMES = frozenset(_SCREENING["ordinary_names"])
+_ORDINARY_NAMES = frozenset(_COMMON["ordinary_names"])
 _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")
 _WORD = re.compile(r"[^\W_]+")
 _TOKEN = re.compile(r"[^\W_](?:[\w.,:/-]*[^\W_])?")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\n])[\s\"'(\[*\u2022-]*$")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_SPELLED = {word: Decimal(value) for word, value in _SCREENING["spelled"].items()}
-_KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in _SCREENING["units"].items()}
-_KNOWN_FACTORS = frozenset(map(Decimal, _SCREENING["factors"]))
+_SPELLED = {word: Decimal(value) for word, value in _COMMON["spelled"].items()}
+_KNOWN_UNITS: dict[Decimal, str] = {Decimal(value): units for value, units in _COMMON["units"].items()}
+_KNOWN_FACTORS = frozenset(map(Decimal, _COMMON["factors"]))
 _FACTOR_LEAD = re.compile(r"(?:\b(?:by|times|per|over|multiple of|power of|base)(?: an?)?|[*/\u00d7\u00f7])\s*$")
 _RESULT_LEAD = re.compile(
     r"(?:\b(?:is|are|was|be|equals?|equal to|gets?|got|gives?|makes?|yields?|totals?|leaves?|answers?|answer with|"
@@ -55,15 +55,11 @@ _ANSWER_LEAD = re.compile(
     r"[=:\u2192])\s*[\"'`(]*$"
 )
 _VAGUE = frozenset({"yes", "no", "true", "false", "none", "null", "n/a", "unknown"})
-_PART = re.compile(r"\{([a-z_]+)\}")  # unlike a number of repetitions, ``{2,3}``
 _LOOK_ALIKES = {ord(shown): meant for meant, group in _SCREENING["look_alikes"].items() for shown in group}
 _LETTER_NAME = re.compile(
     r"(?:LATIN LETTER SMALL CAPITAL|NEGATIVE (?:SQUARED|CIRCLED) LATIN CAPITAL LETTER|REGIONAL INDICATOR SYMBOL LETTER) ([A-Z])"
 )
-_LEET = str.maketrans("0134578@$", "oieastbas")
-_MIXED_WORD = re.compile(r"(?=\w*[a-z])(?=[\w@$]*[\d@$])[\w@$]{3,}")
 _SPELLED_OUT = re.compile(r"(?<![^\W_])(?:(?:[^\W\d_][.\-_*]){2,}|(?:[^\W\d_] ){3,})[^\W\d_](?![^\W_])")
-_JOINED = re.compile(r"(?<=[^\W_])[_.](?=[^\W_])")
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|x([0-9a-f]{2}))", re.IGNORECASE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 _OTHER_LETTER = "[\u0400-\u058f\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff]"
@@ -91,41 +87,10 @@ def _base_letter(character: str) -> str:
     return named[1] if named else character
 
 
-def _in_order(word: str) -> tuple[str, str, str]:
-    word = word.replace("l", "i")  # a digit one stands for either
-    return word[0], "".join(sorted(word[1:-1])), word[-1]
-
-
-def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern for the beginning of one of the words, or for all of it where a full stop ends it."""
-    spaced, unspaced = list[str](), list[str]()
-    for word in words:
-        pattern = rf"{re.escape(word[:-1])}(?![^\W_])" if word.endswith(".") else re.escape(word)
-        (spaced if word[0] < "\u0500" else unspaced).append(pattern)
-    # One look back for all of the words: one for each of them made this the slowest part of the screening.
-    if spaced:
-        unspaced.append(rf"(?<![^\W_])(?:{'|'.join(spaced)})")
-    return f"(?:{'|'.join(unspaced)})"
-
-
-_SCRAMBLED = {_in_order(word): word for word in _SCREENING["scrambled"]}
-_KEY_WORD = re.compile(rf"(?<![^\W_])(?:{'|'.join(_SCREENING['scrambled'])})(?![^\W_])")
-_PARTS: dict[str, str] = _SCREENING["parts"] | {
-    f"foreign_{name}": _any_of(map(fold, words)) for name, words in _SCREENING["foreign"].items()
-}
-
-
-def _filled(pattern: str) -> str:
-    """Return a pattern with every ``{name}`` replaced by the part of that name."""
-    return _PART.sub(lambda match: _filled(_PARTS[match[1]]), pattern)
-
-
 _ATTACKS = {
-    rule: [re.compile(_filled(pattern)) for pattern in attack["patterns"]]
-    for rule, attack in _SCREENING["attacks"].items()
+    rule: [re.compile(pattern) for pattern in attack["patterns"]] for rule, attack in _SCREENING["attacks"].items()
 }
-_TOGETHER = [[re.compile(_filled(pattern)) for pattern in patterns] for patterns in _SCREENING["together"].values()]
-_SENTENCE_END = re.compile(r"[.;!?]+(?=\s|$)")
+_HARMLESS = re.compile(_SCREENING["harmless"])
 _TWO_SCRIPTS_REASON, _HIDDEN_REASON, _ENCODED_REASON = (
     "a word in letters of two scripts",
     "hidden characters",
@@ -140,8 +105,6 @@ ATTACK_REASONS = frozenset(
     }
 )
 """Reasons that speak of an attack, not of a lesson that is too long or gives an answer away."""
-_HARMLESS = re.compile("|".join(map(_filled, _SCREENING["harmless"])))
-_NEGATED = re.compile(_SCREENING["negated"])
 
 
 def without_secrets(text: str) -> str:
@@ -149,6 +112,12 @@ def without_secrets(text: str) -> str:
     for pattern in _ATTACKS["secret"]:
         text = pattern.sub("***", text)
     return text
+
+
+def addresses_in(text: str) -> set[str]:
+    """Return the addresses in a text, folded, as the screening recognises them."""
+    folded = fold(text)
+    return {match.group() for pattern in _ATTACKS["address"] for match in pattern.finditer(folded)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +143,7 @@ class Prompts:
     own: tuple[str, ...] = ()
     """Of the items that the lesson comes from."""
     batch: tuple[str, ...] = ()
-    """Of the batch: what several of them say belongs to no single item."""
+    """Of the batch: a name or number that several of them have belongs to no single item."""
     ordinary: str = ""
     """Text whose words belong to no item, such as that of the pack."""
 
@@ -213,9 +182,24 @@ def _rejected_content(cleaned: str, answers: Sequence[str], prompts: Prompts | N
         return attack
     if gives_away(cleaned, answers):
         return Rejection("gives away the answer of an item", "answer")
-    if prompts is not None and (repeated := words_of_item(cleaned, prompts)):
+    return None if prompts is None else _of_its_item(cleaned, prompts)
+
+
+def _of_its_item(cleaned: str, prompts: Prompts) -> Rejection | None:
+    if repeated := words_of_item(cleaned, prompts):
         return Rejection(f"repeats words of its item: {repeated}", "prompt")
+    if strange := scripts_of(cleaned) - scripts_of("\n".join((prompts.ordinary, *prompts.own))):
+        return Rejection(
+            f"is written in letters that neither pack nor item has: {', '.join(sorted(strange))}", "prompt"
+        )
     return None
+
+
+def scripts_of(text: str) -> set[str]:
+    """Return the scripts of the words in a text, such as LATIN; a single letter may be a symbol, and counts for none."""
+    words = (word for word in _WORD.findall(text) if not word.isascii() and sum(map(str.isalpha, word)) > 1)
+    letters = {letter for word in words for letter in word if letter.isalpha()}
+    return {unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters} - {"LATIN"}
 
 
 def attack_in(text: str) -> Rejection | None:
@@ -226,13 +210,12 @@ def attack_in(text: str) -> Rejection | None:
     if _TWO_SCRIPTS.search(text):
         return Rejection(_TWO_SCRIPTS_REASON, "order")
     unescaped = _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), html.unescape(unquote(text)))
-    folded = fold(text)
-    if _ENCODED.sub(_decoded, unescaped) != unescaped or any(map(_KEY_WORD.search, _turned(folded))):
+    if _ENCODED.sub(_decoded, unescaped) != unescaped:
         return Rejection(_ENCODED_REASON, "order")
-    for rules, reading in _readings(folded, fold(unescaped)):
+    for reading in dict.fromkeys((fold(text), fold(unescaped))):
         remaining = _HARMLESS.sub(" ", reading)
-        for rule in rules:
-            if _matches(rule, remaining if rule in {"order", "answer"} else reading):
+        for rule in ("markup", "address", "order", "answer"):
+            if _matches(rule, remaining if rule == "answer" else reading):
                 return _rejection(rule)
     return None
 
@@ -242,33 +225,7 @@ def _rejection(rule: Rule) -> Rejection:
 
 
 def _matches(rule: Rule, subject: str) -> bool:
-    if any(pattern.search(subject) for pattern in _ATTACKS[rule]):
-        return True
-    return rule == "order" and _asks_for_harm(_NEGATED.sub(" ", subject))
-
-
-def _asks_for_harm(affirmed: str) -> bool:
-    return any(
-        all(pattern.search(sentence) for pattern in patterns)
-        for sentence in _SENTENCE_END.split(affirmed)
-        for patterns in _TOGETHER
-    )
-
-
-def _turned(folded: str) -> tuple[str, str]:
-    """Return the text with every letter rotated, and backwards: nothing honest holds a key word then."""
-    return codecs.encode(folded, "rot13"), folded[::-1]
-
-
-def _readings(folded: str, unescaped: str) -> Iterator[tuple[Sequence[Rule], str]]:
-    """Yield what a folded text says, and what else it says: with escapes undone, and with letters put in order."""
-    yield ("markup", "address", "order", "answer"), folded
-    if unescaped != folded:
-        yield ("markup", "order"), unescaped
-    words = _MIXED_WORD.sub(lambda match: match.group().translate(_LEET), folded)
-    words = _WORD.sub(lambda match: _SCRAMBLED.get(_in_order(match.group()), match.group()), _JOINED.sub(" ", words))
-    if words != folded and _KEY_WORD.search(words):
-        yield ("order",), words
+    return any(pattern.search(subject) for pattern in _ATTACKS[rule])
 
 
 def _decoded(match: re.Match[str]) -> str:
@@ -370,7 +327,8 @@ def _words_given(lesson: Sequence[str], answer: Sequence[str]) -> bool:
 def words_of_item(text: str, prompts: Prompts) -> str:
     """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
 
-    - Six words in a row (in scripts without spaces twelve characters) that no other prompt of the batch has.
+    - Six words in a row (in scripts without spaces twelve characters), unless most of the batch has them: who dictates a
+      lesson writes it into several items.
     - A number of two or more digits, unless it is common knowledge (``60 minutes``); a code of letters with digits or
       underscores; a name: a capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
 
@@ -378,7 +336,7 @@ def words_of_item(text: str, prompts: Prompts) -> str:
     """
     batch = tuple(dict.fromkeys((*prompts.batch, *prompts.own)))
     common = max(2, -(-len(batch) // 5))
-    return next(_own_runs(text, prompts, batch), "") or next(
+    return repeated_run(text, prompts.own, prompts.ordinary, batch) or next(
         (
             token
             for token, pattern in _rare_tokens(text, prompts, batch)
@@ -390,14 +348,18 @@ def words_of_item(text: str, prompts: Prompts) -> str:
     )
 
 
-def _own_runs(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[str]:
-    words = _spaced(text).split()
+def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", batch: Sequence[str] = ()) -> str:
+    """Return six words in a row that a text has from one of the sources; empty for none.
+
+    What ``ordinary`` has does not count, nor what most of a ``batch`` of three and more says: that is its form of answer.
+    """
+    words, known = _spaced(text).split(), _spaced(ordinary)
     size = 2 * _RUN_OF_PROMPT if _UNSPACED.search(text) else _RUN_OF_PROMPT
-    for at in range(len(words) - size + 1):
-        run = f" {' '.join(words[at : at + size])} "
-        own = any(run in _spaced(prompt) for prompt in prompts.own) and run not in _spaced(prompts.ordinary)
-        if own and sum(run in _spaced(prompt) for prompt in batch) < 2:
-            yield run.strip()
+    runs = [f" {' '.join(words[at : at + size])} " for at in range(len(words) - size + 1)]
+    fresh = [run for run in runs if run not in known]
+    found = (run for source in sources if fresh for run in fresh if run in _spaced(source))
+    most = max(1, len(batch) // 2)
+    return next((run.strip() for run in found if sum(run in _spaced(each) for each in batch) <= most), "")
 
 
 @lru_cache(256)

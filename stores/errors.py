@@ -6,7 +6,8 @@
     │   ├── PipelineError        a pipeline file
     │   ├── DatasetError         a dataset file or its lines
     │   ├── PackError            a prompt pack or instruction file: unknown, unstamped, tampered with
-    │   └── EndpointError        the endpoint is unreachable or refuses the key, at preflight
+    │   └── EndpointError        the endpoint refuses the key, or its address is wrong, at preflight
+    │       └── EndpointUnavailable  no connection, or overloaded: a run waits for it
     ├── StoreError               the disk or a record refuses
     │   ├── RecordRejected       a record that may not be stored: unstamped, over-long, malformed
     │   └── CorruptFile          a file that is not readable as its kind
@@ -124,6 +125,10 @@ class PackError(ConfigError):
 
 class EndpointError(ConfigError):
     """The model endpoint is unreachable or refuses the credential, before any spending."""
+
+
+class EndpointUnavailable(EndpointError):
+    """The endpoint cannot be reached, or is overloaded or starting: it may answer the same request later."""
 
 
 class StoreError(TfgrpoError):

@@ -2,6 +2,7 @@
 
 __all__ = [
     "actors",
+    "canaries",
     "collector",
     "decision",
     "exports",

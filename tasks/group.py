@@ -30,6 +30,7 @@ from tfgrpo.stores.outcomes import (
     classify,
 )
 from tfgrpo.stores.telemetry.names import Attributes
+from tfgrpo.tasks.canaries import signs_of
 from tfgrpo.tasks.learning.ask import Spend
 from tfgrpo.tasks.learning.reflect import RankedAttempt, Reflection, reflect_on_group
 from tfgrpo.tasks.learning.summarize import shorten_middle, summarize_trajectory
@@ -253,4 +254,5 @@ def _record(spec: GroupSpec, rollout: FinishedRollout, graded: _Graded, runtime:
         prompt_digest=spec.pack.digest,
         finish_reason=rollout.trajectory.finish_reason if rollout.trajectory else "none",
         failures=graded.failures[name],
+        signs=signs_of(spec, rollout) if spec.key.phase == "eval" else (),
     )

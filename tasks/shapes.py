@@ -174,6 +174,8 @@ class RolloutRecord:
     finish_reason: str
     failures: Mapping[str, str] = field(default_factory=dict)
     """Reasons of rewarders that failed or were late, those of weight 0 included."""
+    signs: tuple[str, ...] = ()
+    """What the reply does, of an attempt of the sweep (``tasks/canaries.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,13 +138,16 @@ def assigned(assignments: Sequence[str]) -> dict[str, str]:
     return {key.strip(): value for key, _, value in pairs}
 
 
-def prepared_run(pipeline: str, settings: Mapping[str, str], *, preflight: bool = True, **named: Any) -> Prepared:
+def prepared_run(
+    pipeline: str, settings: Mapping[str, str], *, preflight: bool = True, starts: bool = False, **named: Any
+) -> Prepared:
     """Return the checked run of a pipeline and settings. Raise ``ConfigError`` with every problem."""
     # Everything a run consists of takes most of a second to import; other commands do not need it.
     from tfgrpo.flows.orchestration.request import RunRequest  # noqa: PLC0415
     from tfgrpo.flows.run.prepare import prepare  # noqa: PLC0415
 
-    return prepare(RunRequest(pipeline=pipeline, settings=dict(settings), **named), os.environ, preflight=preflight)
+    request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
+    return prepare(request, os.environ, preflight=preflight, starts=starts)
 
 
 def with_used_task(resolved: Resolved) -> Settings:

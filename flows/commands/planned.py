@@ -104,13 +104,13 @@ def _pinged(plan: Plan, console: Console) -> tuple[tuple[str, ...], str]:
     return found.answers or ("the SIMULATED model is in process: nothing was asked",), f"{found.cost} was spent"
 
 
-def deploy(console: Console) -> None:
+def deploy(console: Console, notify: str | None) -> None:
     """Set the server up, and print each finding as it is made."""
     with prefect_settings():  # of which Prefect refuses some when it is imported
         from tfgrpo.flows.orchestration.deploying import deploy as set_up  # noqa: PLC0415
 
     findings = []
-    for finding in set_up(os.environ, _TIMEOUT_S):
+    for finding in set_up(os.environ, _TIMEOUT_S, notify):
         findings.append({"check": finding.name, "found": finding.text})
         console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
     if console.as_json:

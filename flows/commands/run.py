@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from tfgrpo.flows.commands.options import prepared_run
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.progress import Progress, Screen
 from tfgrpo.flows.orchestration.environment import check_prefect_home, prefect_settings
 from tfgrpo.flows.orchestration.local_server import start_server
+from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
+from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.flows.run.prepare import Prepared
+from tfgrpo.stores.errors import TfgrpoError
 
 _COLLECT_AFTER: Final = (5_000, 10, 10)
 """Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
@@ -31,15 +34,25 @@ def run(
     console: Console,
 ) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    return _execute(prepared_run(pipeline, settings, run_id=run_id, resume=resume, replay=replay), console)
+    return _execute(console, pipeline, settings, run_id=run_id, resume=resume, replay=replay)
 
 
 def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:
     """Compare the lessons in force with none on the sealed items, as a run."""
-    return _execute(prepared_run(pipeline, settings, run_id=run_id, test=True), console)
+    return _execute(console, pipeline, settings, run_id=run_id, test=True)
 
 
-def _execute(prepared: Prepared, console: Console) -> int:
+def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
+    try:
+        return _executed(prepared_run(pipeline, settings, starts=True, **named), console)
+    except TfgrpoError as error:  # before it began: an error of a run is in its summary
+        request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
+        for warning in report_unbegun(request, error, os.environ).details.get("warnings", ()):
+            console.say(warning)
+        raise
+
+
+def _executed(prepared: Prepared, console: Console) -> int:
     check_prefect_home(os.environ, make=True)
     progress = Progress(console.people)
     progress.announce(prepared.plan)

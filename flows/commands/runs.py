@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.console.figures import spending
 from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.text import pluralize
 
-_COLUMNS = ("task", "run", "started (UTC)", "status", "spent", "lessons tested", "result")
+_UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
-def runs(place: Place, console: Console) -> None:
-    """Print a row for each run, or one JSON object with all of them."""
+def runs(place: Place, console: Console, *, since: str | None = None) -> int:
+    """Print a row for each run and what all took, or one JSON object with it.
+
+    With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
+    """
+    begin = None if since is None else moment_of(since, utc_now())
     out = place.task.root.parent
     named = [place.existing(console)] if place.is_named else []
     tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
@@ -22,36 +37,91 @@ def runs(place: Place, console: Console) -> None:
         key=lambda entry: (entry.started_at, entry.run_id),
         reverse=True,
     )
+    wrong = None
+    if begin is not None:
+        entries = [entry for entry in entries if (entry.ended_at or entry.started_at) >= begin]
+        wrong = _wrong_since(begin, entries)
     if console.as_json:
-        console.result({"runs": [asdict(entry) | {"started_at": entry.started_at.isoformat()} for entry in entries]})
+        totals = [*_totals(entries)]
+        checked = {} if begin is None else {"since": begin.isoformat(), "ok": wrong is None, "why": wrong}
+        console.result({"runs": [*map(_json, entries)], **({"totals": totals} if totals else {}), **checked})
     elif entries:
         console.table(_COLUMNS, map(_row, entries))
-    else:
+        for total in _totals(entries):
+            simulated = " (SIMULATED)" if total["simulated"] else ""
+            count, calls = pluralize(total["runs"], "run"), pluralize(total["calls"], "call")
+            console.line(f"{count}, {calls}, {total['spent']}{simulated}")
+    elif begin is None:
         console.say(f"There are no runs in {out} yet; `tfgrpo run --dry-run` makes the first.")
+    if wrong is not None:
+        console.say(wrong)
+    return int(wrong is not None)
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """Return the moment of an age such as ``26h`` or ``7d``, or of a date. Raise ``SettingsError`` for anything else."""
+    age = re.fullmatch(r"(\d{1,6})\s*([mhdw])", text.strip().lower(), re.ASCII)
+    try:
+        if age is not None:
+            return now - int(age[1]) * _UNITS[age[2]]
+        moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or (moment := moment if moment.tzinfo else moment.replace(tzinfo=UTC)) > now:
+        raise SettingsError.one("--since", repr(text), "an age such as 1d, 26h or 90m, or a date in the past (UTC)")
+    return moment
+
+
+def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
+    """Return what is wrong with the runs since a moment: those that failed, else that none has ended."""
+    failed = [
+        f"{entry.run_id} ({'killed' if entry.state == 'unfinished' else entry.state})"
+        for entry in entries
+        if entry.state not in {"finished", "stopped", "running"}
+    ]
+    since = f"since {begin:%Y-%m-%d %H:%M} UTC"
+    if failed:
+        return f"{pluralize(len(failed), 'run')} failed {since}: {', '.join(failed)}"
+    return None if any(entry.status != "running" for entry in entries) else f"no run has ended {since}"
 
 
 def report(run: str, place: Place, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
     paths = place.run(run, console)
     # Templates and charts, for this command only.
-    from tfgrpo.flows.report.morning import morning_page  # noqa: PLC0415
+    from tfgrpo.flows.report.night import Night  # noqa: PLC0415
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
-    task = TaskPaths(paths.root.parent.parent)
-    morning = morning_page(task, paths)
+    night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
-        console.labelled([line for line in morning.lines if line.label != "report"], whole=("next",))
-    page = str(write_report(task, paths, console.say))
-    console.answer({"report": page, "morning": morning.as_json()}, page)
+        console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
+    page = str(write_report(night, console.say))
+    console.answer({"report": page, "morning": night.as_json()}, page)
 
 
 def _row(entry: RunEntry) -> list[str]:
     return [
         entry.task_id,
         entry.run_id,
+        "–" if entry.night is None else str(entry.night),
         f"{entry.started_at:%Y-%m-%d %H:%M}",
-        "unfinished" if entry.status == "running" else entry.status,
-        "–" if entry.spent is None else f"{entry.spent}{' (SIMULATED)' if entry.simulated else ''}",
+        entry.state,
+        "–" if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}",
         "–" if entry.lessons is None else str(entry.lessons),
-        entry.message or "–",
+        "; ".join(filter(None, (entry.message, entry.items_changed))) or "–",
     ]
+
+
+def _json(entry: RunEntry) -> dict[str, Any]:
+    spent = None if entry.ledger is None else spending(entry.ledger)
+    row = asdict(entry) | {"spent": spent}
+    return {name: each.isoformat() if isinstance(each, datetime) else each for name, each in row.items()}
+
+
+def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
+    """Yield what the runs with real models took, and those with the SIMULATED one."""
+    for simulated in (False, True):
+        some = [entry for entry in entries if bool(entry.simulated) is simulated]
+        total = reduce(Totals.plus, (entry.ledger for entry in some if entry.ledger is not None), Totals())
+        if some:
+            yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}

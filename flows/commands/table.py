@@ -60,13 +60,6 @@ _LESSONS: Final[Mapping[str, Command]] = {
         _id,
         *_own_packs,
     ),
-    "diff": Command(
-        "lessons.experiences:diff",
-        "show what a run changed in the library, or two runs differ in",
-        argument("run", help="a run id"),
-        argument("other", required=False, metavar="[RUN]", help="another, to compare with"),
-        *_own_packs,
-    ),
     "verify": Command("lessons.experiences:verify", "check the records and their stamps", *_own_packs),
     "review": Command(
         "lessons.review:review",
@@ -76,6 +69,14 @@ _LESSONS: Final[Mapping[str, Command]] = {
     "retire": Command(
         "lessons.review:retire",
         "keep a lesson out, until a rollback to a library with it",
+        _id,
+        option("--why", metavar="TEXT", help="the reason, required"),
+        _by,
+        *_own_packs,
+    ),
+    "approve": Command(
+        "lessons.review:approve",
+        "let a lesson in that was held for review or retired",
         _id,
         option("--why", metavar="TEXT", help="the reason, required"),
         _by,
@@ -200,6 +201,11 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "deploy": Command(
         "planned:deploy",
         "set a Prefect server up for nightly runs: work pool, deployments, schedule; check each",
+        option(
+            "--notify",
+            metavar="BLOCK",
+            help="also apply the automations of ops/, which notify by this notification block",
+        ),
         epilog="Needs PREFECT_API_URL, and prefect.yaml in TFGRPO_HOME or in the working directory. Makes the work pool where "
         "it is missing, and applies every deployment; may be repeated.",
     ),
@@ -215,8 +221,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "history": Command(
         "lessons.history:history",
-        "list every change of the library in force with its evidence, newest last",
-        flag("--all", name="every", help="every decision, also those that changed nothing"),
+        "list every night with its decision, gain, lessons, calls and cost, and every change by a person, newest last",
         *_task,
     ),
     "export": Command(
@@ -258,6 +263,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         flag("--all", name="every", help="every item, not only the 50 lowest"),
         *_task,
     ),
+    "compare": Command(
+        "attempts.compare:compare",
+        "compare two runs item by item, what got worse first: means, paired difference with interval, items only in one",
+        argument("before", metavar="RUN", help=f"{_RUN}; alone, it is compared with the run before it"),
+        argument("after", required=False, metavar="[RUN]", help="the later one"),
+        *_task,
+    ),
     "grade": Command(
         "attempts.grade:grade",
         "grade completions offline, by the graders of a data mix or the rewarders of a pipeline: parts, the worst, reasons",
@@ -287,8 +299,10 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "runs": Command(
         "runs:runs",
         "list the runs that there are, newest first",
+        option("--since", metavar="AGE|DATE", help="only runs since then: 1d, 26h, 7d, 2026-11-30"),
         *_task,
-        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed.",
+        epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed. Exit codes with "
+        "--since: 0; 1 a run failed or was killed, or none has ended.",
     ),
     "select": Command(
         "select:select",

@@ -11,7 +11,7 @@ from tfgrpo.flows.console.observer import EpochEnd, EpochStart
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.scorer import UNIT, Range
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.ledger.state import NANO, Totals
 from tfgrpo.stores.outcomes import Scored, is_highest
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
@@ -55,6 +55,16 @@ def money(totals: Totals) -> str:
     known = plus_unknown(usd(totals.nano_usd), totals)
     unpriced = totals.unknown_price_calls
     return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known
+
+
+def used_shares(totals: Totals, caps: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the share of each cap of a run that is used, what lost calls may have used included, by the name of the cap."""
+    used = {
+        "max_calls": totals.calls,
+        "max_tokens": totals.tokens + totals.at_risk_tokens,
+        "max_usd": (totals.nano_usd + totals.at_risk_nano) / NANO,
+    }
+    return {name: used[name] / cap for name in used if (cap := caps.get(name))}
 
 
 def price_line(row: Mapping[str, Any]) -> str:

@@ -116,6 +116,9 @@ class Observer:
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Handle the start, after which calls cost money."""
 
+    def waiting(self, what: str) -> None:
+        """Handle that the run waits for an endpoint that is unavailable, or that it does no longer."""
+
     def epoch_started(self, start: EpochStart) -> None:
         """Handle the start of an epoch."""
 
@@ -162,6 +165,7 @@ class Observers(Observer):
         self.observers = list(observers)
 
     run_started = _sent(Observer.run_started)
+    waiting = _sent(Observer.waiting)
     epoch_started = _sent(Observer.epoch_started)
     group_done = _sent(Observer.group_done)
     first_batch = _sent(Observer.first_batch)

@@ -76,6 +76,10 @@ class Progress(Observer):
         for warning in warnings:
             self._print(f"warning: {warning}", "yellow")
 
+    def waiting(self, what: str) -> None:
+        """Print what the run waits for."""
+        self._print(what, "yellow")
+
     def epoch_started(self, start: EpochStart) -> None:
         """Start the view of an epoch."""
         self._stop_live()

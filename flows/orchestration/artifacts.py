@@ -1,16 +1,19 @@
-"""Show a run on its page in Prefect: the artifact ``night``, kept up to date, and one bar of progress.
+"""Show a run on its page in Prefect: the artifact ``night``, kept up to date, one bar of progress, a name and tags.
 
-Each write is one API call that takes as long as the server likes, so they happen in a separate thread, in order, per
-tenth of an epoch, per epoch and per run. One that cannot be written is logged, and the run continues: the files under ``out``
-are the record.
+Each write is one API call that takes as long as the server likes, so they happen in a separate thread, per tenth of an
+epoch, per epoch and per run; a newer one takes the place of one that waits. One that cannot be written is logged, and the run
+continues: the files under ``out`` are the record. The last ones are tried again for as long as ``wait`` has patience.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import asdict
 from functools import cache, partial
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+import httpx
 from jinja2 import Environment, PackageLoader, Template
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.client.orchestration import get_client
@@ -32,13 +36,17 @@ from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.flows.run.exit_status import RunSummary, resume_command
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.threads import RewarderThreads
+from tfgrpo.stores.errors import TfgrpoError
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.shapes import GroupResult
 
 T = TypeVar("T")
 _STEPS = 10
 _COLUMNS: Final = ("epoch", "phase", "mean reward", "scored", "lost", "informative", "lessons")
+_AGAIN_S: Final = 2.0
 _log = logging.getLogger("tfgrpo.artifacts")
 
 
@@ -52,18 +60,25 @@ class PrefectArtifacts(Observer):
         self._threads = RewarderThreads(1)
         self._last: Future[None] | None = None
         self._complaint = logging.WARNING
+        self._waiting: dict[str, Callable[[], None]] = {}
+        """What is to be written last, by key."""
+        self._unwritten: dict[str, str] = {}
+        """Why the last is not written, by key."""
         self._written: dict[str, UUID] = {}
         """Artifacts by key."""
         self._start: EpochStart | None = None
         self._groups = 0
         self._run_id: str | None = None
         self._details: Mapping[str, Any] = {}
+        self._tags: list[str] = []
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Name the flow run, and show which run it is and how to go on with it should it be killed."""
         self._run_id = run_id
         name = f"{plan.settings.task_id} night {(plan.settings.tfgrpo.night or 0) + 1}"
         self._write("name", lambda: name, name_flow_run)
+        self._tags = [plan.settings.task_id, *(["simulated"] if plan.simulated else [])]
+        self._write("tags", lambda: self._tags, tag_flow_run)
         self._details = {
             "task_id": plan.settings.task_id,
             "simulated": plan.simulated,
@@ -72,6 +87,10 @@ class PrefectArtifacts(Observer):
             "warnings": list(warnings),
         }
         self._show("running", str(plan.forecast))
+
+    def waiting(self, what: str) -> None:
+        """Show what the run waits for."""
+        self._show("running", what)
 
     def epoch_started(self, start: EpochStart) -> None:
         """Move the bar to the beginning of the epoch."""
@@ -97,6 +116,10 @@ class PrefectArtifacts(Observer):
         """Show how the run ended."""
         self._run_id, self._details = summary.run_id, summary.details
         self._show(summary.status, summary.message)
+        if summary.status != "refused":  # also a night without a sweep, or one that stopped
+            self._show_progress(100.0)
+        if decision := summary.details.get("decision"):
+            self._write("tags", lambda: [*self._tags, decision["decision"]], tag_flow_run)
 
     def _show(self, status: str, message: str) -> None:
         page = partial(night_page, status, message, self._run_id, self._details)
@@ -105,36 +128,65 @@ class PrefectArtifacts(Observer):
 
     def _move(self, start: EpochStart) -> None:
         whole = start.epoch - 1 + self._groups / max(start.groups, 1)
-        done = min(100.0, 100.0 * whole / max(start.epochs, 1))
+        self._show_progress(min(100.0, 100.0 * whole / max(start.epochs, 1)))
+
+    def _show_progress(self, done: float) -> None:
         create = partial(create_progress_artifact, key="progress", description="Groups of all epochs")
         self._write("progress", lambda: done, create)
 
-    def wait(self) -> None:
-        """Wait until everything is written, within a limit; what is left then is not written. The run itself never waits."""
-        try:
-            if self._last is not None:
-                self._last.result(self._patience_s)
-        except TimeoutError:
-            self._threads.shutdown()
-            _log.warning("Prefect takes longer than %g s for artifacts; the last are left out", self._patience_s)
+    def wait(self) -> str | None:
+        """Wait until everything is written, within a limit, and return what is not written and why.
+
+        The run itself never waits.
+        """
+        until = time.monotonic() + self._patience_s
+        with suppress(TimeoutError):
+            while self._last is not None:
+                self._last.result(max(0.0, until - time.monotonic()))
+                if not self._waiting or time.monotonic() + _AGAIN_S > until:
+                    break
+                time.sleep(_AGAIN_S)
+                for key in [*self._waiting]:
+                    self._submit(key)
+        self._threads.shutdown()
+        if not self._unwritten:
+            return None
+        why = "; ".join(f"{key} ({reason})" for key, reason in self._unwritten.items())
+        return f"Prefect did not take the last of this run's page: {why}"
 
     def _write(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
-        # In the context of the flow run, from which Prefect takes whose artifact it is.
-        self._last = self._threads.submit(copy_context().run, self._attempt, key, content, create)
+        self._waiting[key] = partial(self._attempt, key, content, create)
+        self._unwritten[key] = f"no reply within {self._patience_s:g} s"
+        self._submit(key)
 
-    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+    def _submit(self, key: str) -> None:
+        # In the context of the flow run, from which Prefect takes whose artifact it is.
+        self._last = self._threads.submit(copy_context().run, self._write_newest, key)
+
+    def _write_newest(self, key: str) -> None:
+        write = self._waiting.pop(key, None)
+        if write is None:  # written already, in place of an older one
+            return
         try:
-            known = self._written.get(key) or _of_earlier_try(key)
-            if known is not None:
-                update_artifact(known, content())
-            elif isinstance(created := create(content()), UUID):
-                known = created
-            if known is not None:
-                self._written[key] = known
+            write()
+            if key not in self._waiting:
+                self._unwritten.pop(key, None)
         except Exception as error:  # noqa: BLE001 - whatever breaks between here and the server, the run goes on
+            self._unwritten[key] = first_line(error)
+            if isinstance(error, httpx.HTTPError):  # the server may come back
+                self._waiting.setdefault(key, write)
             # A server that is gone takes none of them: the first says so.
             level, self._complaint = self._complaint, logging.DEBUG
             _log.log(level, "an artifact could not be written: %s", first_line(error))
+
+    def _attempt(self, key: str, content: Callable[[], T], create: Callable[[T], object]) -> None:
+        known = self._written.get(key) or _of_earlier_try(key)
+        if known is not None:
+            update_artifact(known, content())
+        elif isinstance(created := create(content()), UUID):
+            known = created
+        if known is not None:
+            self._written[key] = known
 
 
 def name_flow_run(name: str) -> None:
@@ -144,6 +196,21 @@ def name_flow_run(name: str) -> None:
     if context is not None and context.flow_run is not None:
         with get_client(sync_client=True) as client:
             client.update_flow_run(context.flow_run.id, name=name)
+
+
+def tag_flow_run(tags: Sequence[str]) -> None:
+    """Add tags to those that the current flow run began with."""
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(context.flow_run.id, tags=[*{*context.flow_run.tags, *tags}])
+
+
+def warn_run(summary: RunSummary, warning: str) -> None:
+    """Add a warning to the manifest of a run that has ended, if there is one."""
+    if "run" in summary.details:
+        with suppress(TfgrpoError, OSError):
+            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)
 
 
 def update_artifact(artifact: UUID, content: object) -> None:
@@ -182,6 +249,7 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         facts=list(_facts(run_id, message, details)),
         columns=_COLUMNS,
         epochs=list(_epochs(details)),
+        before_after=_before_after(details),
         lessons=list(map(_lesson, details.get("lessons", ()))),
         look=look if len(look) > shown else (),
     )
@@ -205,17 +273,23 @@ def _facts(run_id: str | None, message: str, details: Mapping[str, Any]) -> Iter
         yield "go on", f"{again}for a run of a deployment also {how}. No answered call is sent again"
 
 
+def _before_after(details: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the mean rewards of the held-out items without lessons and with them; empty if one is unknown."""
+    rewards = (details.get("decision") or {}).get("rewards") or {}
+    sides = (("without lessons", rewards.get("none")), ("with lessons", rewards.get("library")))
+    return [(label, side["mean"]) for label, side in sides if side] if all(side for _, side in sides) else []
+
+
 def _epochs(details: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yield a table row per epoch; that of the sweep has a mean without lessons and one with them."""
-    rewards = (details.get("decision") or {}).get("rewards") or {}
-    sides = [side for side in (rewards.get("none"), rewards.get("library")) if side]
+    sides = [f"{mean:.3f}" for _, mean in _before_after(details)]
     for epoch in details.get("epochs", ()):
         row = {name: str(epoch[name.replace(" ", "_")]) for name in _COLUMNS}
         row["mean reward"] = "–" if epoch["mean_reward"] is None else f"{epoch['mean_reward']:.3f}"
         if epoch.get("learning_lost"):
             row["informative"] += f" ({epoch['learning_lost']} of {epoch['learning_asked']} lost)"
-        if epoch["phase"] == "eval" and len(sides) == 2:
-            row["mean reward"] = " → ".join(f"{side['mean']:.3f}" for side in sides)
+        if epoch["phase"] == "eval" and sides:
+            row["mean reward"] = " → ".join(sides)
         yield list(row.values())
 
 
@@ -230,7 +304,7 @@ def _lesson(lesson: Mapping[str, Any]) -> str:
 def _template() -> Template:
     # Markdown, not HTML: the filter ``text`` escapes it.
     environment = Environment(loader=PackageLoader("tfgrpo.flows"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
-    environment.filters |= {"text": _text}
+    environment.filters |= {"text": _text, "base64": lambda text: b64encode(text.strip().encode()).decode()}
     return environment.get_template("night.md.j2")
 
 

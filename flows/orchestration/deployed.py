@@ -1,14 +1,18 @@
 """Complete the request of a deployed flow run from what Prefect knows of it, and return its result as a Prefect state.
 
 Prefect lays the parameters of a flow run over those of its deployment, whole parameter by whole parameter; here the settings
-within are laid over each other one by one, so that a cap of the deployment applies to every run. The run's id
-follows from the flow run's: when Prefect runs it again, it resumes.
+within are laid over each other one by one. Whoever asks for a run may override its parameters, tags and job variables, and
+not the deployment itself: its own parameters, read from the server, are where the caps are that no run may exceed. The run's
+id follows from the flow run's: when Prefect runs it again, it resumes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import httpx
@@ -16,16 +20,19 @@ from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
-from prefect.exceptions import PrefectException
+from prefect.exceptions import ParameterTypeError, PrefectException
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
-from pydantic import GetJsonSchemaHandler
+from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema
 
+from tfgrpo.flows.orchestration.interrupts import outlive_worker
 from tfgrpo.flows.orchestration.request import FlowRequest, parameters_of
 from tfgrpo.flows.run.exit_status import RunSummary
-from tfgrpo.pipelines.settings.fields import fields_by_key
-from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable
+from tfgrpo.pipelines.settings.fields import fields_by_key, same_value
+from tfgrpo.stores.errors import ConfigError, FlowFailed, PrefectUnavailable, Problem, SettingsError
+from tfgrpo.stores.text import did_you_mean
 
 if TYPE_CHECKING:
     from tfgrpo.flows.selection.select import Selected
@@ -58,6 +65,45 @@ Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
 """An optional flow parameter."""
 
 
+class Unknown:
+    """Stands for the value of a parameter that the flow does not have."""
+
+    def __init__(self, value: object = None) -> None:
+        """Keep nothing of it: it may be a misplaced secret."""
+
+
+_UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
+
+
+class _AnyName(str):
+    """Name of a parameter that may be no identifier, such as ``max-calls``."""
+
+    __slots__ = ()
+
+    def isidentifier(self) -> bool:
+        """Pass the check of ``inspect.Parameter``."""
+        return True
+
+
+class _NoTraceback(logging.Filter):
+    """Drops what Prefect's engine logs of an end that the flow has reported: a page of traceback below the reason."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is shown."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, FlowFailed | ParameterTypeError)
+
+
+_of_run: Mapping[str, Any] = {}
+"""Parameters of the flow run that a worker started this process for."""
+if os.environ.get("PREFECT__FLOW_RUN_ID"):
+    outlive_worker()
+    with suppress(PrefectException, httpx.HTTPError):  # a server that is gone is for the engine to report
+        _of_run = flow_run.parameters
+for _name in ("prefect.flow_runs", "prefect.engine"):
+    logging.getLogger(_name).addFilter(_NoTraceback())
+
+
 def deployed_run() -> FlowRun | None:
     """The flow run that is under way, if a deployment made it."""
     context = FlowRunContext.get()
@@ -71,14 +117,17 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
     def derived(function: F) -> F:
         signature = inspect.signature(function, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        added, lines = [], []
+        added, lines, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
         for name, type_, text in parameters_of(kind, names):
             empty_field: Any = Optional[type_]  # type: ignore[misc,valid-type]
-            keyword = inspect.Parameter.KEYWORD_ONLY
             added.append(inspect.Parameter(name, keyword, default=None, annotation=empty_field))
             default = fields_by_key()[kind.KEYS[name]].default
             empty = "" if "None: " in text else f" Empty: the pipeline's{'' if default is None else f', or {default}'}."
             lines.append(f"        {name}: {text.replace('None: ', 'Empty: ')}{empty}")
+        # Prefect crashes a run with a parameter that its flow does not have, and says so in the log alone. Here the flow has
+        # every parameter of the run that this process was started for, to refuse those by name.
+        unknown = _of_run.keys() - {each.name for each in (*own, *added)}
+        added += [inspect.Parameter(_AnyName(each), keyword, default=None, annotation=_UNKNOWN) for each in unknown]
         setattr(function, "__signature__", signature.replace(parameters=[*own[:1], *added, *own[1:]]))  # noqa: B010 - mypy knows no such attribute
         function.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), *lines, ""])
         return function
@@ -89,10 +138,64 @@ def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[F], F]:
 def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     """The request that a flow's parameters make, over those of its deployment.
 
-    Raises ``PrefectUnavailable`` where the deployment cannot be read, because its caps would not apply.
+    Raises ``SettingsError`` for unknown parameters and for more than the deployment's caps, and ``PrefectUnavailable``
+    where the deployment cannot be read, because its caps would not apply.
     """
-    request, run = _request(kind, parameters), deployed_run()
-    return request if run is None else request.laid_over(_request(kind, _parameters_of_deployment(run)))
+    names = {name for name, value in parameters.items() if isinstance(value, Unknown)}
+    if names:
+        raise SettingsError([_unknown(kind, name, parameters.keys() - names) for name in sorted(names)])
+    run = deployed_run()
+    if run is None:
+        return _request(kind, parameters)
+    deployment = _parameters_of_deployment(run)
+    return _within_caps(kind, _asked_beyond(kind, parameters, deployment), _request(kind, deployment))
+
+
+def _unknown(kind: type[FlowRequest], name: str, known: Collection[str]) -> Problem:
+    key = kind.KEYS.get(name, name)
+    accepted = f"settings {key}" if key in fields_by_key() and name not in known else did_you_mean(name, known)
+    return Problem(f"parameter {name}", "an unknown parameter", accepted)
+
+
+def _asked_beyond(
+    kind: type[FlowRequest], parameters: Mapping[str, Any], deployment: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters without the deployment's own, which Prefect has mixed with those that were asked for."""
+    own = deployment.get("settings") or {}
+    settings = (parameters.get("settings") or {}).items()
+    return {
+        **{
+            name: value
+            for name, value in parameters.items()
+            if not same_value(kind.KEYS.get(name), value, deployment.get(name))
+        },
+        "settings": {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])},
+    }
+
+
+def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
+    """Return what a run asks for over its deployment, with each cap that it does not name at most that of the deployment.
+
+    Raises ``SettingsError`` for each cap that it asks to exceed.
+    """
+    request = _request(kind, beyond)
+    asked = request.laid_over(below)
+    caps, wanted = (each.resolved(os.environ).settings.budget for each in (below, asked))
+    lowered, problems = {}, []
+    options = {key: name for name, key in kind.KEYS.items()}
+    for name, cap in caps:
+        key, value = f"budget.{name}", getattr(wanted, name)
+        if cap is None or (value is not None and value <= cap):
+            continue
+        if key not in request.settings:  # of another pipeline file
+            lowered[key] = cap
+            continue
+        source = f"parameter {options[key]}" if options.get(key) in beyond else f"settings {key}"
+        accepted = f"at most {cap}: the deployment's cap is {cap}; raising it takes a deployment"
+        problems.append(Problem(source, "none" if value is None else str(value), accepted))
+    if problems:
+        raise SettingsError(problems)
+    return asked.model_copy(update={"settings": asked.settings | lowered})
 
 
 def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:

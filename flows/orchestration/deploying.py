@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,6 +23,12 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 from prefect.workers.process import ProcessWorker
 
+from tfgrpo.flows.orchestration.automations import (
+    apply_automations,
+    declared_automations,
+    end_zombies,
+    notification_block,
+)
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.named_server import first_line, why_silent, without_login
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
@@ -34,7 +40,6 @@ _SERVER: Final = (
 )
 _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all")
 _DEPLOY_S: Final = 300.0
-_POLL_S: Final = 0.5
 
 
 class Finding(NamedTuple):
@@ -44,8 +49,10 @@ class Finding(NamedTuple):
     text: str
 
 
-def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Finding]:
+def deploy(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[Finding]:
     """Check server and checkout, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
+
+    ``notify`` names the notification block of the automations that are applied, too.
 
     Raises ``SettingsError`` before anything is made, and ``PrefectUnavailable`` for what the server or Prefect refuses.
     """
@@ -61,13 +68,21 @@ def deploy(environment: Mapping[str, str], patience_s: float) -> Iterator[Findin
     yield Finding("server", "answers")
     try:
         with get_client(sync_client=True) as client:
+            block, declared = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
             pools = [_pool(client, name) for name in pool_names]
             yield from (Finding("work pool", text) for _, text in pools)
             yield Finding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
-            for deployment in client.read_deployments():
-                if (deployment.name, deployment.entrypoint) in ours:
-                    yield Finding("deployment", _described(client, deployment))
+            for deployment in _deployed(client, ours):
+                kept = _keep_active(client, before.get(deployment.id), deployment)
+                yield Finding("deployment", f"{_described(client, client.read_deployment(deployment.id))}{kept}")
+            deployed = _deployed(client, ours)
+            yield Finding("automation", end_zombies(client, [each.id for each in deployed]))
+            if block is not None:
+                nights = [each.id for each in deployed if (each.entrypoint or "").endswith(":tfgrpo_learning")]
+                applied = apply_automations(client, declared, block, nights)
+                yield from (Finding("automation", f"{name}: notifies {notify}") for name in applied)
             yield from (Finding("worker", _worker(client, pool)) for pool, _ in pools)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(first_line(error)) from error
@@ -86,13 +101,9 @@ def _declared(home: Path, source: str) -> tuple[set[tuple[str, str]], list[str]]
 
 def _wait_for(url: str, patience_s: float) -> None:
     """Any reply will do: whether it lets us in shows in what is asked next."""
-    deadline = time.monotonic() + patience_s
-    while (why := why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
-        if isinstance(why, httpx.HTTPStatusError):
-            return
-        if isinstance(why, httpx.UnsupportedProtocol) or time.monotonic() > deadline:
-            raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
-        time.sleep(_POLL_S)
+    why = why_silent(patience_s)
+    if why is not None and not isinstance(why, httpx.HTTPStatusError):
+        raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({first_line(why)})")
 
 
 def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
@@ -115,6 +126,25 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
     if done.returncode != 0:
         said = without_login(done.stdout + done.stderr).strip()
         raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+
+
+def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> list[DeploymentResponse]:
+    return [each for each in client.read_deployments() if (each.name, each.entrypoint) in ours]
+
+
+def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
+    """Give each schedule the ``active`` that it had in the server, and return what to say of it.
+
+    Somebody paused or resumed it there, and deploying puts new schedules in the place of all.
+    """
+    was = {each.slug or rule_of(each.schedule): each.active for each in (before.schedules if before else ())}
+    said = ""
+    for each in now.schedules:
+        active = was.get(each.slug or rule_of(each.schedule), each.active)
+        if active != each.active:
+            client.update_deployment_schedule(now.id, each.id, active=active)
+            said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
+    return said
 
 
 def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:

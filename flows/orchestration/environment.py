@@ -31,7 +31,7 @@ PREFECT_DEFAULTS = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     # The first start of the embedded server creates its database, 12 s on a small machine and more on a busy one.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-    # Prefect's own spans would interleave with ours as orphan roots; see docs/telemetry.md.
+    # Prefect's own spans would interleave with ours as orphan roots; see docs/observability.md.
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
     # Dask tells of every connection it opens and closes.

@@ -10,10 +10,8 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -24,17 +22,17 @@ from prefect.settings import Settings, get_current_settings
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.console.progress import Screen
 from tfgrpo.flows.learning_flow import RUN_BODY, mapped_groups, tfgrpo_learning
+from tfgrpo.flows.orchestration.artifacts import warn_run
 from tfgrpo.flows.orchestration.environment import API_URL
 from tfgrpo.flows.orchestration.local_server import LocalServer, wanted
-from tfgrpo.flows.orchestration.named_server import first_line, in_background, why_silent, without_login
+from tfgrpo.flows.orchestration.named_server import first_line, in_background, is_refusal, why_silent, without_login
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import PrefectUnavailable, SettingsError, TfgrpoError
-from tfgrpo.stores.files.layout import RunPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
 
 _ANSWER_S: Final = 20.0
 """Seconds that a named server gets to answer at all."""
@@ -53,14 +51,21 @@ def run_locally(
 ) -> RunSummary:
     """Run here until ``stop``, on the server that Prefect's settings name, or else on the one that is starting.
 
-    Raises ``SettingsError`` when no server answers where one is named, or none may be started, and
-    ``PrefectUnavailable`` when one does not start or does not register the run.
+    Raises ``SettingsError`` when the server that is named refuses, or none may be started, and ``PrefectUnavailable`` when
+    one does not answer, start or register the run.
     """
     for name in _REPETITIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    _find_server(get_current_settings(), server, screen.say)
-    flow_run = _FlowRun(prepared.request)
-    context, artifacts = flow_run.begin()
+    try:
+        _find_server(get_current_settings(), server, screen.say)
+        flow_run = _FlowRun(prepared.request)
+        context, artifacts = flow_run.begin()
+    except PrefectUnavailable as error:
+        if prepared.request.earlier is None:
+            run = prepared.plan.paths.run(prepared.request.run_id or new_run_id(utc_now))
+            about = {"pipeline": prepared.plan.settings.pipeline, "simulated": prepared.plan.simulated}
+            record_unbegun(run, "failed", str(error), clock=utc_now, **about)
+        raise
     observers = Observers(screen.progress, artifacts)
     runner = partial(mapped_groups, stop=stop)
     summary = flow_run.summary_of(partial(context.run, execute, prepared, os.environ, observers, runner, clock=utc_now))
@@ -69,7 +74,9 @@ def run_locally(
     finally:
         why = flow_run.end(screen.say)
         if why is not None:
-            _warn(summary, f"Prefect was not informed of the end of the run: {why}", screen.say)
+            warning = f"Prefect was not informed of the end of the run: {why}"
+            screen.say(f"warning: {warning}; the record of the run is complete")
+            warn_run(summary, warning)
     return summary
 
 
@@ -136,17 +143,12 @@ def _find_server(settings: Settings, server: LocalServer | None, say: Callable[[
         address = without_login(settings.api.url)
         say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
         why = why_silent(_ANSWER_S)
-        if why is not None:
+        if why is not None and is_refusal(why):
             raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({first_line(why)})")
+        if why is not None:
+            raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {first_line(why)}")
     elif not wanted(settings):
         raise SettingsError.one(API_URL, "nothing", "the API of a Prefect server; its settings allow no temporary one")
     elif server is not None:
         server.serve(os.environ, float(settings.server.ephemeral.startup_timeout_seconds))
         refresh_global_settings_context()
-
-
-def _warn(summary: RunSummary, warning: str, say: Callable[[str], object]) -> None:
-    say(f"warning: {warning}; the record of the run is complete")
-    if "run" in summary.details:
-        with suppress(TfgrpoError, OSError):
-            ManifestFile(RunPaths(Path(summary.details["run"])).manifest).warn(warning, lasting=True)

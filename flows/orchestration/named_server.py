@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Final, TypeVar
+
+import httpx
 
 from tfgrpo.rewarders.threads import RewarderThreads
 
@@ -24,8 +27,31 @@ def first_line(error: BaseException) -> str:
     return without_login(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
+_POLL_S: Final = 0.5
+
+
 def why_silent(limit_s: float) -> BaseException | None:
-    """Why the named server does not answer, or refuses; None when all is well. Prefect's own limits are minutes."""
+    """Ask the named server until it answers; return why it does not, or refuses, after the limit. None when all is well.
+
+    Prefect's own limits are minutes.
+    """
+    deadline, first = time.monotonic() + limit_s, None
+    while (why := _why_silent(max(_POLL_S, deadline - time.monotonic()))) is not None:
+        first = why if first is None or not isinstance(why, TimeoutError) else first  # the last try has no time left
+        if is_refusal(why) or time.monotonic() > deadline:
+            return first
+        time.sleep(_POLL_S)
+    return None
+
+
+def is_refusal(why: BaseException) -> bool:
+    """Whether asking again cannot help: the address is none, or the server answers that it does not let us in."""
+    if isinstance(why, httpx.HTTPStatusError):
+        return why.response.status_code < 500 and why.response.status_code != 429
+    return isinstance(why, httpx.UnsupportedProtocol | httpx.InvalidURL)
+
+
+def _why_silent(limit_s: float) -> BaseException | None:
     answer = in_background(_healthcheck)
     try:
         return answer.exception(limit_s) or answer.result()

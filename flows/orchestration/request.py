@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tfgrpo.pipelines.settings.fields import fields_by_key, setting_fields
+from tfgrpo.pipelines.settings.fields import fields_by_key, same_value, setting_fields
 from tfgrpo.pipelines.settings.layers import Resolved, resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -46,7 +46,7 @@ class FlowRequest(BaseModel):
         if problems := [
             Problem(f"settings {cls.KEYS[name]}", f"{by_key[cls.KEYS[name]]} beside {name} {value}", "one value")
             for name, value in named.items()
-            if by_key.get(cls.KEYS[name], value) != value
+            if not same_value(cls.KEYS[name], by_key.get(cls.KEYS[name], value), value)
         ]:
             raise SettingsError(problems)
         own = {name: value for name, value in values.items() if name not in cls.KEYS}

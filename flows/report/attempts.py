@@ -6,11 +6,9 @@ of those whose batch was never finished. What no file says is None. Worse comes 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.flows.console.figures import ARMS, shown_arm
@@ -171,13 +169,10 @@ class ItemTally:
         """Attempts without a reward, besides unfinished ones."""
         return self.outcomes.total() - self.outcomes["scored"] - self.outcomes[UNFINISHED]
 
-
-def add_to_tallies(tallies: dict[str, ItemTally], row: Row) -> None:
-    """Count a line of ``rollouts.jsonl`` for its item."""
-    item_id = row["item_id"]
-    if item_id not in tallies:
-        tallies[item_id] = ItemTally()
-    tallies[item_id].add(row)
+    def as_json(self) -> dict[str, Any]:
+        """Return counts and means as JSON."""
+        counts = {"made": self.outcomes.total(), "outcomes": dict(self.outcomes)}
+        return {**counts, "mean_reward": self.mean, "rewards": self.rewards}
 
 
 def worst_items(tallies: Mapping[str, ItemTally]) -> list[str]:
@@ -214,25 +209,15 @@ class ItemView:
         """Return the item as JSON."""
         view = to_builtins(self)
         del view["tally"]
-        return {**view, **tally_json(self.tally)}
-
-
-def tally_json(tally: ItemTally) -> dict[str, Any]:
-    """Return counts and means as JSON."""
-    return {
-        "made": tally.outcomes.total(),
-        "outcomes": dict(tally.outcomes),
-        "mean_reward": tally.mean,
-        "rewards": tally.rewards,
-    }
+        return {**view, **self.tally.as_json()}
 
 
 def overview(task: TaskPaths, run: RunPaths) -> dict[str, ItemTally]:
     """Return the tallies of a run by item. Raise ``CorruptFile`` for files of another shape."""
-    tallies: dict[str, ItemTally] = {}
+    tallies: dict[str, ItemTally] = defaultdict(ItemTally)
     with expected_shape(run.rollouts):
         for row in read_rows(run.rollouts):
-            add_to_tallies(tallies, row)
+            tallies[row["item_id"]].add(row)
     count_unfinished(task, run, tallies)
     return tallies
 
@@ -288,31 +273,27 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Li
                 item.question, item.reference = limits.cut(row["prompt"]), limits.cut(row["answer"])
                 item.system_prompt = limits.cut(row.get("system_prompt") or "")
     recorded = _read_attempts(task, run, items, limits)
-    with _journal(task, run, items, recorded) as (names, journal):
-        shown = {each.place for item in items.values() for each in item.kept}
-        for place, name in names.items():
-            if place not in shown and (item_id := _item_of(place, items)) in items:
-                items[item_id].tally.outcomes[UNFINISHED] += 1
-                items[item_id].kept.append(_Kept(_unfinished(item_id, name), place))
-        for item in items.values():
-            item.keep_lowest(limits.attempts)
-        lessons = _lessons(run, {each.prompt for item in items.values() for each in item.kept})
-        tools = _tool_names(run)
+    names, journal = _journal(task, run, items, recorded)
+    shown = {each.place for item in items.values() for each in item.kept}
+    for place, name in names.items():
+        if place not in shown and (item_id := _item_of(place, items)) in items:
+            items[item_id].tally.outcomes[UNFINISHED] += 1
+            items[item_id].kept.append(_Kept(_unfinished(item_id, name), place))
+    for item in items.values():
+        item.keep_lowest(limits.attempts)
+    lessons = _lessons(run, {each.prompt for item in items.values() for each in item.kept})
+    tools = _tool_names(run)
 
-        def finished(each: _Kept) -> AttemptView:
-            view = replace(each.view, lessons=lessons.get(each.prompt))
-            if journal is None:
-                return view
-            name = names.get(each.place)
-            lines = journal.lines(name) if name is not None else ()
-            return _with_steps(view, steps_of(lines, name or "", tools), limits)
+    def finished(each: _Kept) -> AttemptView:
+        view, name = replace(each.view, lessons=lessons.get(each.prompt)), names.get(each.place, "")
+        return view if journal is None else _with_steps(view, steps_of(journal.lines(name), name, tools), limits)
 
-        return [
-            ItemView(
-                item_id, item.question, item.system_prompt, item.reference, item.tally, tuple(map(finished, item.kept))
-            )
-            for item_id, item in items.items()
-        ]
+    views = []
+    for item_id, item in items.items():
+        with expected_shape(run.journal):
+            attempts = tuple(map(finished, item.kept))
+        views.append(ItemView(item_id, item.question, item.system_prompt, item.reference, item.tally, attempts))
+    return views
 
 
 def _read_attempts(
@@ -336,12 +317,12 @@ def _read_attempts(
     return recorded if may_lack else None
 
 
-@contextmanager
 def _journal(
     task: TaskPaths, run: RunPaths, items: Mapping[str, _Item], recorded: Collection[str] | None
-) -> Iterator[tuple[Mapping[str, str], LineIndex | None]]:
-    """Yield the names in the journal by place, of shown attempts and of those that were not recorded, and its index."""
-    path, names = _journal_of(task, run), dict[str, str]()
+) -> tuple[Mapping[str, str], LineIndex | None]:
+    """Return the names in the journal by place, of shown attempts and of those that were not recorded, and its index."""
+    # A replay has the journal of its run.
+    path, names = run.journal if run.journal.is_file() else task.original().run(run.root.name).journal, dict[str, str]()
     shown = {each.place for item in items.values() for each in item.kept}
 
     def key_of(line: bytes) -> str | None:
@@ -353,11 +334,8 @@ def _journal(
         names[place] = name
         return name
 
-    if not path.is_file():
-        yield names, None
-        return
     with expected_shape(path):
-        yield names, LineIndex(path, key_of)
+        return names, LineIndex(path, key_of) if path.is_file() else None
 
 
 def _with_steps(view: AttemptView, did: Steps, limits: Limits) -> AttemptView:
@@ -385,11 +363,6 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Lesson,
                 known: Sequence[str | None] = texts if len(texts) == len(ids) else [None] * len(ids)
                 found[row["digest"]] = tuple(map(Lesson, ids, known))
     return found
-
-
-def _journal_of(task: TaskPaths, run: RunPaths) -> Path:
-    """Return the journal that a run wrote, or replayed."""
-    return run.journal if run.journal.is_file() else task.original().run(run.root.name).journal
 
 
 def _may_lack_attempts(task: TaskPaths, run: RunPaths) -> bool:

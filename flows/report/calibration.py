@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, islice, permutations
 from typing import Any, Final, TypeAlias
 
-from tfgrpo.flows.report.figures import percent
 from tfgrpo.rewarders.composite import AnyScorer, ByDataset, walk
 from tfgrpo.rewarders.scorer import Weighted
 from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
@@ -198,27 +197,3 @@ def _was_graded(rollout: RolloutRecord) -> bool:
     return outcome.name == "scored" or (
         outcome.name == "ungraded" and outcome.error_type in {"rewarder", REWARDER_BROKE}
     )
-
-
-def told(block: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Yield each judge with a sentence on how far it can be believed."""
-    if block is None:
-        return
-    for path, found in block["rewarders"].items():
-        judged = found["attempts"] - found["abstained"]
-        bare = f"judged {judged:,} attempts, and there was nothing to compare that with"
-        yield path, "; ".join(_parts(found, block["truth"])) or (bare if judged else "nothing was judged")
-
-
-def _parts(found: Mapping[str, Any], truth: str | None) -> Iterator[str]:
-    if found["agreement"] is not None:
-        ordered = "" if found["tau"] is None else f" (tau {found['tau']:.2f})"
-        yield f"agrees with {truth} on {percent(found['agreement'], compared_pairs(found))} pairs{ordered}"
-    if found["swap_consistency"] is not None:
-        yield f"{percent(found['swap_consistency'], found['swaps'])} pairs the same in both orders"
-    if found["intransitive_share"] is not None:
-        yield f"{found['intransitive']:,} of {found['triples']:,} triples not transitive"
-    if found["vote_difference"] is not None:
-        yield f"two votes differ by {found['vote_difference']:.2f}"
-    if found["abstained"]:
-        yield f"abstained on {found['abstained']:,} of {found['attempts']:,} attempts"

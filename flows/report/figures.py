@@ -1,24 +1,23 @@
-"""Write the figures of the report for people: the filters of its templates."""
+"""Write the figures of the report for people: each function here is a filter of its templates."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from tfgrpo.flows.console.figures import ARMS, duration, shown_arm
+from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.flows.report.attempts import PHASES, UNFINISHED, AttemptView, ItemTally
 from tfgrpo.stores.experiences.decisions import Gain
 from tfgrpo.stores.outcomes import OutcomeName, RewardScore
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.decision import chance, signed
+from tfgrpo.tasks.decision import signed
 from tfgrpo.tasks.learning.summarize import frame_label
 from tfgrpo.tasks.shapes import Frame
 
 NOTHING: Final = "–"
 """Shown for an unknown figure, which is not zero."""
-_LONG = 2000
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
@@ -64,11 +63,6 @@ def dollars(usd: float | None, unknown: int | None) -> str:
 def setting(value: object) -> str:
     """Return the value of a setting."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def excerpt(text: str) -> str:
-    """Return the beginning of a text, and how much more there is."""
-    return text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text) - _LONG:,} more characters in the files)"
 
 
 def minute(time: str) -> str:
@@ -117,24 +111,3 @@ def outcomes(tally: ItemTally) -> str:
 def rewards(tally: ItemTally) -> str:
     """Return the mean reward of each arm."""
     return ", ".join(f"{ARMS.get(arm, arm)} {decimal(mean)}" for arm, mean in tally.rewards.items())
-
-
-_OWN: Final = (
-    points,
-    chance,
-    reward,
-    where,
-    score,
-    step,
-    outcomes,
-    rewards,
-    decimal,
-    whole,
-    percent,
-    seconds,
-    tokens,
-    dollars,
-    setting,
-    minute,
-)
-FILTERS: Final[dict[str, Callable[..., Any]]] = {each.__name__: each for each in (*_OWN, duration, pluralize)}

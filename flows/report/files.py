@@ -8,20 +8,21 @@ A missing file yields empty sums: a run may have been stopped before it was writ
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.flows.console.figures import shown_arm
-from tfgrpo.flows.report.attempts import AttemptView, ItemTally, add_to_tallies
-from tfgrpo.flows.report.figures import excerpt
+from tfgrpo.flows.report.attempts import AttemptView, ItemTally, Limits
+from tfgrpo.flows.report.night import Night
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
-from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.ledger.state import add_counts
 from tfgrpo.stores.runs.journal import UNFINISHED
@@ -33,6 +34,7 @@ Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
+_EVIDENCE: Final = Limits(chars=2_000)
 STATES: Final = ("in force", "on trial", "known", "kept out")
 """Of a lesson, in the order in which the page shows them."""
 
@@ -77,7 +79,7 @@ def read_groups(run: RunPaths) -> Groups:
 class Rollouts:
     """Sums of ``rollouts.jsonl``."""
 
-    items: dict[str, ItemTally] = field(default_factory=dict)
+    items: dict[str, ItemTally] = field(default_factory=partial(defaultdict, ItemTally))
     wanted: dict[str, AttemptView] = field(default_factory=dict)
     """The rollouts that were asked for."""
     tokens: dict[tuple[int, str], Column] = field(default_factory=dict)
@@ -92,9 +94,9 @@ def read_rollouts(run: RunPaths, wanted: Collection[str]) -> Rollouts:
     """Sum ``rollouts.jsonl`` up and keep the rollouts of the ids in ``wanted``."""
     rollouts = Rollouts()
     for row in read_rows(run.rollouts):
-        add_to_tallies(rollouts.items, row)
+        rollouts.items[row["item_id"]].add(row)
         if row["rollout_id"] in wanted:
-            rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, excerpt)
+            rollouts.wanted[row["rollout_id"]] = AttemptView.of_row(row, _EVIDENCE.cut)
         column = rollouts.tokens.setdefault((row["epoch"], shown_arm(row["arm"])), Column())
         column.add(add_counts([row["prompt_tokens"], row["completion_tokens"]]))
         outcome = row["outcome"]
@@ -184,10 +186,9 @@ class Learned(NamedTuple):
     """A warning for each damaged file of an earlier run, whose attempts or prompts are not shown."""
 
 
-def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Rollouts]:
+def learned(night: Night) -> tuple[Learned, Rollouts]:
     """Return the lessons with their evidence, and the sums of the run's rollouts."""
-    known: Mapping[str, Json] = (manifest.get("tfgrpo") or {}).get("lessons", {})
-    own = str(manifest.get("run_id", run.root.name))
+    task, run, own, known = night.task, night.run, night.run_id, night.block("tfgrpo", "lessons")
     records: dict[str, ExperienceRecord] = {}
     for record in chain.from_iterable(
         ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original()))
@@ -209,7 +210,7 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
     for each in (*earlier, run):
         with _left_out(unreadable) if each is not run else nullcontext(), expected_shape(each.items):
             prompts |= {
-                row["item_id"]: excerpt(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
+                row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
             }
     lessons = [
         Lesson(
@@ -220,13 +221,10 @@ def learned(task: TaskPaths, run: RunPaths, manifest: Json) -> tuple[Learned, Ro
         )
         for name, record in records.items()
     ]
-    in_order = sorted((each for each in lessons if each.known), key=_best_first)
+    in_order = [each for each in lessons if each.known]
+    in_order.sort(key=lambda each: (STATES.index(each.known["state"]), -each.known["effect"]["mean"]))
     others = tuple(each for each in lessons if not each.known)
     return Learned(tuple(in_order), others, len(known) - len(in_order), tuple(unreadable)), rollouts
-
-
-def _best_first(lesson: Lesson) -> tuple[int, float]:
-    return STATES.index(lesson.known["state"]), -lesson.known["effect"]["mean"]
 
 
 @contextmanager
@@ -251,10 +249,7 @@ def _contrasts(
 ) -> Iterable[Contrast]:
     """Yield the best and the worst of the found attempts of each group."""
     for members in groups:
-        attempts = sorted((found[name] for name in members if name in found), key=_reward_first)
+        attempts = [found[name] for name in members if name in found]
+        attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
         if attempts:
             yield Contrast(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))
-
-
-def _reward_first(attempt: AttemptView) -> tuple[bool, float]:
-    return attempt.reward is None, -(attempt.reward or 0.0)

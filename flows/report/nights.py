@@ -1,16 +1,23 @@
-"""The decisions of a task: what each one changed in the lessons in force, and the picture of the gain over nights."""
+"""The history of a task: its nights, however they ended, with the changes of people, and the picture of their gains."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any, Final
 
-from tfgrpo.stores.experiences.decisions import Decision, Gain, read_decisions
+from tfgrpo.flows.console.figures import spending
+from tfgrpo.flows.report.figures import NOTHING, points, whole
+from tfgrpo.flows.run.index import RunEntry, runs_of
+from tfgrpo.stores.experiences.decisions import Decision, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.decision import sentence_of
 
+COLUMNS: Final = ("no.", "date (UTC)", "decision", "gain (95 %)", "lessons", "calls", "cost", "run", "besides")
+"""Of the history; *besides* has a person's reasons, an early end, and what model or dataset is new."""
 _MOST: Final = 60
 """Nights in the picture, the newest."""
 _LABELS: Final = 20
@@ -20,21 +27,98 @@ _LINES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One decision, and what it changed in the lessons in force."""
+class Entry:
+    """One line of the history: a night, or what a person changed."""
 
-    number: int
-    """Of its line, from 1: what ``tfgrpo experiences rollback`` takes."""
-    decision: Decision
-    night: int | None
-    """Which night of its kind of model ended with it, from 1; None for a person's word."""
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
+    run_id: str
+    """Of a person's change, what it does and the number of its line."""
+    at: datetime
+    """When it was decided; of a run without a decision, when it began."""
+    outcome: str
+    """The decision; of a run without one, how it ended."""
+    why: str
+    """The figures of a night, the reasons of a person, or how a run without a decision ended."""
+    simulated: bool
+    number: int | None = None
+    """Of the decision's line, from 1: what ``tfgrpo experiences rollback`` takes. None for a run that decided nothing."""
+    night: int | None = None
+    """Number of the night of its kind of model, by its start, from 1; None for a person's word."""
+    decision: Decision | None = None
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Ids of lessons that came into force, and that left."""
+    run: RunEntry | None = None
+    """None for a person's word, and for a run whose files are gone."""
+    news: tuple[str, ...] = ()
+    """Model and dataset, where they are others than in the run before."""
 
     @property
-    def lessons(self) -> int:
-        """Lessons in force from then on."""
-        return len(self.decision.experience_ids)
+    def lessons(self) -> int | None:
+        """Lessons in force from then on; None for a run that decided nothing."""
+        return len(self.decision.experience_ids) if self.decision else None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row in a table with ``COLUMNS``."""
+        one, ledger = self.decision, self.run.ledger if self.run else None
+        changed = f"{self.lessons} (+{len(self.added)} −{len(self.removed)})"
+        proven = ", proven" if one and one.proven else ""
+        return (
+            "" if self.number is None else str(self.number),
+            f"{self.at:%Y-%m-%d %H:%M}",
+            f"{self.outcome}{proven}{' (SIMULATED)' if self.simulated else ''}",
+            points(one.total if one else None),
+            changed if one else NOTHING,
+            whole(ledger.calls if ledger else None),
+            spending(ledger) if ledger else NOTHING,
+            self.run_id,
+            "; ".join(filter(None, (*([] if one and one.ends_night else [self.why]), *self.news))),
+        )
+
+
+def changes_of(decisions: Iterable[Decision]) -> Iterator[Entry]:
+    """Yield what each decision changed in what was in force before, for simulated and real models apart."""
+    before: dict[bool, tuple[str, ...]] = {}
+    nights = {True: 0, False: 0}
+    for number, one in enumerate(decisions, start=1):
+        old, new = before.get(one.simulated, ()), one.experience_ids
+        before[one.simulated] = new
+        nights[one.simulated] = one.night or nights[one.simulated] + one.ends_night
+        yield Entry(
+            one.run_id,
+            one.decided_at,
+            one.decision,
+            sentence_of(one) if one.ends_night else _reasons(one),
+            one.simulated,
+            number,
+            nights[one.simulated] if one.ends_night else None,
+            one,
+            added=tuple(name for name in new if name not in old),
+            removed=tuple(name for name in old if name not in new),
+        )
+
+
+def _reasons(one: Decision) -> str:
+    """Return why a person decided, and who."""
+    names = {reason: name for name, reason in reversed(one.reasons.items())}  # the newest of several wordings
+    reasons = [f"{name}: {reason}" for reason, name in names.items()]
+    return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"
+
+
+def history_of(task: TaskPaths) -> list[Entry]:
+    """Return every run of a task and every person's change of its library, the oldest first. Raise ``CorruptFile``."""
+    runs = {run.run_id: run for run in reversed(runs_of(task))}
+    news, models = dict[str, tuple[str, ...]](), dict[bool, str]()
+    for run in runs.values():
+        kind = bool(run.simulated)
+        changed = run.model is not None and models.get(kind, run.model) != run.model
+        news[run.run_id] = (*([f"model {run.model}"] if changed else []), *filter(None, [run.items_changed]))
+        models |= {} if run.model is None else {kind: run.model}
+    entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
+    for run in runs.values():
+        about = (run.message or "", bool(run.simulated), None, run.night)
+        entries.append(Entry(run.run_id, run.started_at, run.state, *about, run=run))
+    return sorted((replace(each, news=news.get(each.run_id, ())) for each in entries), key=lambda each: each.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,56 +142,24 @@ class Scale:
         return [self.low + self.step * number for number in range(round((self.high - self.low) / self.step) + 1)]
 
 
-def decisions_until(task: TaskPaths, manifest: Mapping[str, Any]) -> list[Decision]:
-    """Return the decisions about the run's kind of model, up to the run's own; for a run without one, up to its end."""
-    simulated = bool(manifest.get("simulated"))
-    known = [one for one in read_decisions(task.promotions) if one.simulated == simulated]
-    own = [place for place, one in enumerate(known) if one.run_id == manifest.get("run_id")]
-    if own:
-        return known[: own[-1] + 1]
-    ended = manifest.get("ended_at")
-    return [one for one in known if ended is None or one.decided_at <= datetime.fromisoformat(ended)]
-
-
-def changes_of(decisions: Iterable[Decision]) -> Iterator[Change]:
-    """Yield what each decision changed in what was in force before, for simulated and real models apart."""
-    before: dict[bool, tuple[str, ...]] = {}
-    nights = {True: 0, False: 0}
-    for number, one in enumerate(decisions, start=1):
-        old, new = before.get(one.simulated, ()), one.experience_ids
-        before[one.simulated] = new
-        nights[one.simulated] += one.ends_night
-        added, removed = (tuple(name for name in some if name not in other) for some, other in ((new, old), (old, new)))
-        yield Change(number, one, nights[one.simulated] if one.ends_night else None, added, removed)
-
-
-def picture(changes: Iterable[Change]) -> dict[str, Any] | None:
+def picture(entries: Iterable[Entry]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from; None for fewer than two nights with a gain."""
-    nights = [each for each in changes if each.night is not None]
+    nights = [each for each in entries if each.decision is not None and each.decision.ends_night]
     shown = nights[-_MOST:]
-    gains = [each.decision.total for each in shown]
+    gains = [each.decision.total if each.decision else None for each in shown]
     known = [gain for gain in gains if gain is not None]
     if len(known) < 2:
         return None
+    places = [(place + 0.5, gain) for place, gain in enumerate(gains)]
     return {
         "nights": shown,
-        "bands": _bands(gains),
+        # The stretches of nights with a gain, each night with its place.
+        "bands": [list(band) for drawn, band in groupby(places, lambda each: each[1] is not None) if drawn],
         "every": -(-len(shown) // _LABELS),
         "x": Scale(0, len(shown), 66, 708),
         "y": round_scale(min(0.0, *(gain.low for gain in known)), max(1.0, *(gain.high for gain in known))),
         "earlier": len(nights) - len(shown),
     }
-
-
-def _bands(gains: Sequence[Gain | None]) -> list[list[tuple[float, Gain]]]:
-    """Return the stretches of nights with a gain, each night with its place."""
-    bands: list[list[tuple[float, Gain]]] = [[]]
-    for place, gain in enumerate(gains):
-        if gain is not None:
-            bands[-1].append((place + 0.5, gain))
-        elif bands[-1]:
-            bands.append([])
-    return bands
 
 
 def round_scale(low: float, high: float) -> Scale:

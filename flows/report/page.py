@@ -8,24 +8,26 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from tfgrpo.flows.console.console import visible
-from tfgrpo.flows.console.figures import ARMS
+from tfgrpo.flows.console.figures import ARMS, duration
+from tfgrpo.flows.report import figures
 from tfgrpo.flows.report.attempts import PHASES, Limits, count_unfinished, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.figures import FILTERS
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
-from tfgrpo.flows.report.morning import morning_page, place_options
-from tfgrpo.flows.report.nights import changes_of, decisions_until, picture
+from tfgrpo.flows.report.night import Night, place_options
+from tfgrpo.flows.report.nights import COLUMNS, picture
 from tfgrpo.stores.files.atomic import replace_text
-from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_rows
-from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.runs.manifest import expected_shape
 from tfgrpo.stores.runs.metrics import Column, Summary, aggregate
+from tfgrpo.tasks.decision import chance
 
 _ROLES = {
     "rollout": "attempts",
@@ -44,18 +46,18 @@ _ITEM_LIMITS = Limits(attempts=6, steps=6, chars=400)
 """Of each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
-def write_report(task: TaskPaths, run: RunPaths, warn: Callable[[str], object] = str) -> Path:
+def write_report(night: Night, warn: Callable[[str], object] = str) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file.
 
     ``warn`` gets a sentence for each damaged file of an earlier run; the page says the same.
     """
-    with expected_shape(run.root, UndefinedError):
-        content = _page(task, run)
+    with expected_shape(night.run.root, UndefinedError):
+        content = _page(night)
         for warning in content["lessons"].unreadable:
             warn(warning)
         page = _template().render(content)
-    replace_text(run.report, page)
-    return run.report
+    replace_text(night.run.report, page)
+    return night.run.report
 
 
 @cache
@@ -68,34 +70,29 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters |= FILTERS
+    environment.filters |= {name: each for name, each in vars(figures).items() if isfunction(each)}
+    environment.filters |= {"chance": chance, "compared_pairs": compared_pairs, "duration": duration}
     return environment.get_template("report.html.j2")
 
 
-def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
-    manifest = {"run_id": run.root.name, "task_id": task.root.name, **ManifestFile(run.manifest).read()}
-    tfgrpo: Json = manifest.get("tfgrpo", {})
+def _page(night: Night) -> dict[str, Any]:
+    task, run = night.task, night.run
     with expected_shape(run.groups):
         groups = read_groups(run)
-    for text, reason in tfgrpo.get("rejected", ()):
+    for text, reason in night.block("tfgrpo").get("rejected", ()):
         groups.refuse(text, reason)
-    changes = list(changes_of(decisions_until(task.original(), manifest)))
-    lessons, rollouts = learned(task, run, manifest)
+    lessons, rollouts = learned(night)
     count_unfinished(task, run, rollouts.items)
-    calibration = tfgrpo.get("calibration") or {"truth": None, "rewarders": {}}
-    settings = manifest.get("settings", {})
+    packs = night.block("settings").get("packs_root")
     return {
-        "manifest": manifest,
-        "tfgrpo": tfgrpo,
-        "decision": manifest.get("decision") or {},
+        "night": night,
+        "manifest": night.manifest,
+        "tfgrpo": night.block("tfgrpo"),
         "place": place_options(task),
-        "morning": morning_page(task, run),
-        "changes": changes,
-        "chart": picture(changes),
-        "packs": f" --packs-root {shlex.quote(packs)}" if (packs := settings.get("packs_root")) else "",
+        "packs": f" --packs-root {shlex.quote(packs)}" if packs else "",
+        "chart": picture(night.history),
+        "columns": COLUMNS,
         "arms": list(_arms(run, rollouts)),
-        "truth": calibration["truth"],
-        "judges": [(path, found, compared_pairs(found)) for path, found in calibration["rewarders"].items()],
         "costs": _costs(run),
         "rollouts": rollouts,
         "groups": groups,
@@ -105,7 +102,6 @@ def _page(task: TaskPaths, run: RunPaths) -> dict[str, Any]:
         "items": item_views(task, run, worst_items(rollouts.items)[:_ITEMS_SHOWN], _ITEM_LIMITS),
         "limits": _ITEM_LIMITS,
         "items_left_out": max(0, len(rollouts.items) - _ITEMS_SHOWN),
-        "checks": list(_checks(manifest)),
     }
 
 
@@ -142,12 +138,3 @@ def _flips(groups: Groups) -> list[tuple[str, float, float]]:
     better = [pair for pair in changed if pair[2] > pair[1]]
     # Losses first: a gain is what one hopes for, a loss is what one has to look at.
     return [*worse[:_FLIPS], *better[: max(_FLIPS - len(worse), _FLIPS // 2)]]
-
-
-def _checks(manifest: Json) -> Iterator[tuple[str, bool, str]]:
-    """Yield name, success and evidence of each check of the spec guard."""
-    for stage in manifest.get("stages", ()):
-        for check in stage.get("checks", ()):
-            yield check["name"], check["ok"], check["evidence"]
-        for problem in stage.get("problems", ()):
-            yield stage["name"], False, problem

@@ -8,6 +8,7 @@ __all__ = [
     "judging",
     "lessons",
     "loop",
+    "notify",
     "prepare",
     "resume",
     "served",

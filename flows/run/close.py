@@ -11,15 +11,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
-from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.morning import morning_page
+from tfgrpo.flows.console.figures import spending, used_shares
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.lessons import write_view
 from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
-from tfgrpo.flows.run.saturation import saturation
+from tfgrpo.flows.run.notify import notify
+from tfgrpo.flows.run.saturation import saturation, unchanged_nights
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import (
@@ -33,6 +34,7 @@ from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.frozen_json import to_builtins
 from tfgrpo.stores.outcomes import is_highest
+from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import explanation_of, sentence_of
 
@@ -51,6 +53,8 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     if decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
     journal = session.runtime.journal
+    timing = session.timing()
+    _report_end(session, status, timing["wall_s"])
     for warning in (
         session.telemetry.shutdown(),
         journal.warning if journal is not None else None,
@@ -69,7 +73,6 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         session.books.manifest.warn(
             f"{pluralize(refused.total(), 'proposed lesson')} refused by the screening ({reasons}); the report shows the texts"
         )
-    timing = session.timing()
     saturated = saturation(session, totals) if status == "finished" else None
     if saturated is not None:
         message = f"{message}; {saturated['explanation']}"
@@ -85,12 +88,39 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     )
     # After the results: the guard reads the manifest as it is on disk.
     session.books.manifest.update(stages=_stages(session))
-    report = _written(session, "report", lambda: write_report(session.task, session.paths, session.books.manifest.warn))
-    morning = _written(
-        session, "morning page", lambda: morning_page(session.task, session.paths, session.store).as_json()
-    )
-    details = _details(session, status, decision, report, timing)
-    return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
+
+    def summed_up() -> RunSummary:
+        where = session.task, session.paths, session.store
+        report = _written(session, "report", lambda: write_report(Night.of(*where), session.books.manifest.warn))
+        morning = _written(session, "morning page", lambda: Night.of(*where).as_json())
+        details = _details(session, status, decision, report, timing)
+        return RunSummary(status, session.run_id, message, {**details, "saturated": saturated, "morning": morning})
+
+    summary = summed_up()
+    if session.replay_of is None and (warning := notify(session.settings, summary)) is not None:
+        session.books.manifest.warn(warning, lasting=True)
+        summary = summed_up()
+    return summary
+
+
+def _report_end(session: Session, status: Status, wall_s: float) -> None:
+    """Record the end in the metrics; a replay is no run of its task."""
+    books, settings, telemetry = session.books, session.settings, session.telemetry
+    if session.replay_of is not None or not telemetry.active:
+        return
+    decision, totals, simulated = books.decision, session.runtime.ledger.totals(), session.plan.simulated
+    task: Facts = {"task_id": settings.task_id, "simulated": simulated}
+    ended: Facts = {**task, "workflow": settings.pipeline, "run_status": status, "duration_s": wall_s}
+    ended["lost_share"] = books.lost_rollouts / books.rollouts if books.rollouts else None
+    ended["cost_usd"] = None if totals.unmeasured_attempts or totals.unknown_price_calls else totals.usd
+    if decision is not None:
+        ended["run_decision"] = decision.decision
+        ended["nights_unchanged"] = unchanged_nights(session.task, simulated=simulated)
+        if (gain := decision.total) is not None:
+            ended |= {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high}
+    telemetry.record("ended", **ended)
+    for cap, share in used_shares(totals, settings.budget.model_dump()).items():
+        telemetry.record("budget", **(task | {"cap": cap, "used": share}))
 
 
 def _written(session: Session, what: str, write: Callable[[], T]) -> T | None:
@@ -197,7 +227,6 @@ def _details(
             "of": sum(end.learning_asked for end in books.epochs),
         },
         "first_batch": None if books.first_batch is None else to_builtins(books.first_batch),
-        "calibration": books.judges.as_json(),
         "timing": timing,
         "store": str(session.task.experiences),
         "run": str(session.paths.root),

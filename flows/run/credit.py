@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import hypot
 from typing import Any, Final, NamedTuple
 
+from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.credit import RULES, Effect
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
-from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, nights_before, read_decisions
+from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -76,9 +77,9 @@ def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) ->
     """Return what a task knows of its lessons as of now, for commands and pages. Raises ``CorruptFile``."""
     decisions = list(read_decisions(paths.promotions))
     lines = read_credit(paths.credit)
-    # ``tfgrpo.night`` may be set, to a later one than the decisions count.
+    # ``tfgrpo.night`` may be set, to a later one than there are.
     night = max((line.night for line in lines if line.simulated == simulated), default=0)
-    night = max(night, nights_before(one for one in decisions if one.simulated == simulated) - 1)
+    night = max(night, nights_begun(paths, simulated=simulated) - 1)
     return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=RULES.most_on_trial))
 
 
@@ -172,8 +173,7 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 
     Its conditions are those of the newest row: the outcomes join what decides. Raises ``CorruptFile``.
     """
-    decisions = list(read_decisions(paths.promotions))
-    known = {each.library_id: each for each in decisions}
+    known = {each.library_id: each for each in read_decisions(paths.promotions)}
     rows = [line for line in read_credit(paths.credit) if isinstance(line, Row)]
     for library, sides in _outcomes(paths).items():
         if (decision := known.get(library)) is None:
@@ -186,7 +186,7 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
             yield Row(
                 line_id=f"production/{library}/{len(used)}",
                 run_id="production",
-                night=max(0, nights_before(each for each in decisions if each.simulated == decision.simulated) - 1),
+                night=max(0, nights_begun(paths, simulated=decision.simulated) - 1),
                 source="outcome",
                 item_id=library,
                 one=decision.experience_ids,

@@ -7,6 +7,7 @@ signals are part of the summary, for the flow to raise again.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,23 +16,29 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, TypeAlias, TypeVar
 
 from tfgrpo.flows.console.observer import Observer
+from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
 from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.index import close_killed, killed_nights, new_run_id, record_unbegun
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
+from tfgrpo.flows.run.notify import report_unbegun
 from tfgrpo.flows.run.open import open_session
-from tfgrpo.flows.run.prepare import Prepared, prepare
-from tfgrpo.flows.run.resume import continued
+from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, prepare
+from tfgrpo.flows.run.resume import continued, task_of_request
 from tfgrpo.pipelines.plan.plan import Plan
+from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import BudgetRefused, ConfigError, NothingRight, TfgrpoError
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.shared import SharedStore
 from tfgrpo.tasks.decision import explanation_of
 from tfgrpo.tasks.group import run_group
@@ -45,6 +52,7 @@ F = TypeVar("F")
 _AHEAD: Final = 2
 """Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
 _POLL_S: Final = 0.2
+_INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,16 @@ def execute(
     asked: RunRequest | Prepared, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
 ) -> RunSummary:
     """Execute a request, or what ``prepare`` made of it, and return its summary."""
-    request = asked.request if isinstance(asked, Prepared) else asked
+    request, happened = (asked.request if isinstance(asked, Prepared) else asked), list[str]()
     try:
-        prepared = asked if isinstance(asked, Prepared) else prepare(continued(request, env), env)
+        if not isinstance(asked, Prepared):
+            request = continued(request, env)
+            if request.flow_run_id is not None and request.earlier is None:
+                ended = _resume_killed(request, env, observer, runner, clock=clock, happened=happened)
+                if ended is not None:
+                    return ended
+        prepared = asked if isinstance(asked, Prepared) else prepare(request, env, starts=True)
+        prepared = replace(prepared, happened=tuple(happened))
         request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
@@ -71,9 +86,7 @@ def execute(
             except ConfigError:
                 raise
             except (TfgrpoError, OSError) as error:
-                return RunSummary(
-                    "failed", request.earlier or request.run_id, f"the run could not be opened: {_described(error)}", {}
-                )
+                return list_unbegun(request, env, report_unbegun(request, error, env), clock)
             after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             leaving.callback(session.lock.release)
@@ -81,7 +94,50 @@ def execute(
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)
     except ConfigError as error:
-        return RunSummary.refused(request.earlier or request.run_id, error)
+        refused = report_unbegun(request, error, env)
+        # What a person types and sees refused leaves nothing behind; a night of a deployment is listed.
+        return refused if request.flow_run_id is None else list_unbegun(request, env, refused, clock)
+
+
+def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> RunSummary:
+    """Record a run that did not begin where its task is known, and return its summary."""
+    if request.earlier is None:
+        with suppress(ValueError):
+            run = task_of_request(request, env).run(request.run_id or new_run_id(clock))
+            asked = {"flow_run_id": request.flow_run_id, "pipeline": Path(request.pipeline).stem}
+            record_unbegun(run, ended.status, ended.message, clock=clock, **asked)
+    return ended
+
+
+def _resume_killed(
+    request: RunRequest,
+    env: Mapping[str, str],
+    observer: Observer,
+    runner: Runner,
+    *,
+    clock: Clock,
+    happened: list[str],
+) -> RunSummary | None:
+    """Resume the earlier nights that were killed, the oldest first, before the night of a deployment that is asked for.
+
+    Each is resumed once, and again only if it got further, so that what kills it cannot take all nights after it. Returns
+    the summary of one that was cancelled, for the night ends with it.
+    """
+    settings = request.resolved(env).settings
+    task = TaskPaths.of(settings.out, settings.task_id)
+    for run in killed_nights(task, pipeline=settings.pipeline, simulated=choose_models(settings).simulated):
+        run_id = run.root.name
+        first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})
+        list_unbegun(request, env, first, clock)
+        again = request.model_copy(update={"run_id": None, "resume": run_id})
+        ended = execute(again, env, observer, runner, clock=clock)
+        if ended.signal is not None or ended.message.startswith(_INTERRUPTED):
+            return ended
+        how = "resumed first" if ended.status in {"finished", "stopped"} else "not resumed"
+        happened.append(f"run {run_id} was killed before its end, and was {how}: {ended.message}")
+        if ended.status not in {"finished", "stopped"}:
+            close_killed(run, happened[-1])
+    return None
 
 
 @contextmanager
@@ -123,6 +179,8 @@ def as_submitted(
     if plan.settings.task_runner != "threads":
         # Each worker process has slots for all rollouts: only the number of groups bounds those of all together.
         ahead = plan.settings.tfgrpo.concurrency // max((spec.size for spec in specs), default=1)
+    if stop is not None and stop.is_set():
+        raise KeyboardInterrupt
     submit(list(islice(waiting, max(1, ahead))), ended.put)
     for _ in specs:
         result = result_of(_next(ended, stop))
@@ -206,7 +264,7 @@ def _ended(session: Session) -> _End:
         return _End("stopped", f"{cap}{error}", type(error).__name__)
     except KeyboardInterrupt as error:
         halt_runtime(session.context)
-        return _End("stopped", "interrupted; every answered call is in the journal", type(error).__name__)
+        return _End("stopped", f"{_INTERRUPTED}; every answered call is in the journal", type(error).__name__)
     except TfgrpoError as error:
         return _End("failed", _described(error), type(error).__name__)
     except Exception as error:  # noqa: BLE001 - also for unexpected errors the books are closed
@@ -214,10 +272,13 @@ def _ended(session: Session) -> _End:
         return _End("failed", _described(error), type(error).__name__)
     except BaseException as signal:  # noqa: BLE001 - Prefect cancels or terminates the run; raised again by the flow
         halt_runtime(session.context)
-        return _End("stopped", "cancelled; every answered call is in the journal", type(signal).__name__, signal)
+        why = "worker lost" if worker_lost.is_set() else "cancelled"
+        return _End("stopped", f"{why}; every answered call is in the journal", type(signal).__name__, signal)
 
 
 def _whole_run(session: Session) -> str:
+    if session.waits:
+        _await_endpoints(session)
     if session.plan.opens_sealed:
         from tfgrpo.flows.run.loop.sealed import open_sealed  # noqa: PLC0415 - for tests on sealed items only
 
@@ -228,3 +289,18 @@ def _whole_run(session: Session) -> str:
     if session.measures is not None:
         return measure_on_demand(session, session.measures)
     return explanation_of(learn(session))
+
+
+def _await_endpoints(session: Session) -> None:
+    shown: set[str] = set()
+
+    def waiting(what: str) -> None:
+        if what not in shown:
+            session.observer.waiting(what)
+        shown.add(what)
+        for _ in session.fan_out(session.context, ()):  # of no groups: raises the interrupt of a run that is to stop
+            pass
+
+    for warning in asyncio.run(check_endpoint_of(session.plan, waiting)):
+        session.books.manifest.warn(warning)
+    session.observer.waiting("the endpoint answers")

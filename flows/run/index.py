@@ -1,21 +1,32 @@
-"""List the runs of a task from their manifests, newest first, and resolve ``latest`` to the newest."""
+"""Know the runs of a task by their manifests: list them, newest first, resolve ``latest``, and find those that were killed.
+
+A run that could not begin is recorded here, too, so that every night that was asked for is listed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from filelock import FileLock, Timeout
+
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import CorruptFile, SettingsError
+from tfgrpo.stores.clock import Clock
+from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
+from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.runs.manifest import ManifestFile
+from tfgrpo.stores.ledger.shared import totals_in
+from tfgrpo.stores.ledger.state import Totals
+from tfgrpo.stores.runs.manifest import ManifestFile, RunStatus
 from tfgrpo.stores.text import IDENTIFIER_RULE
 
 LATEST: Final = "latest"
@@ -38,13 +49,24 @@ class RunEntry:
     started_at: datetime
     status: str
     """Of the manifest: a run that was killed stays ``running``. ``unreadable``: the manifest is damaged."""
+    state: str
+    """The status; ``unfinished`` for a run that was killed, which can be resumed."""
+    night: int | None
+    """Number of a run that learns, by its start, from 1: of its task, for simulated and real models apart."""
     decision: str | None
     message: str | None
     """The decision in words, or the reason of an early end."""
-    spent: str | None
+    ledger: Totals | None
+    """What was spent, as of now while the run has not ended. None for a run that did not begin, and for a damaged ledger."""
     lessons: int | None
     """Lessons on trial at the end. None for a run that ended no epoch."""
     simulated: bool | None
+    model: str | None
+    items_changed: str | None
+    """How the dataset differs from that of the night before."""
+    begun: bool
+    """Whether it was opened; a run that was refused, or found no server of Prefect's, has a manifest and nothing else."""
+    ended_at: datetime | None = None
 
 
 def runs_of(task: TaskPaths) -> list[RunEntry]:
@@ -53,12 +75,27 @@ def runs_of(task: TaskPaths) -> list[RunEntry]:
     return sorted(entries, key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
 
 
+def nights_begun(task: TaskPaths, *, simulated: bool) -> int:
+    """Return how many nights of a task have begun with this kind of model. Raises ``CorruptFile``.
+
+    Of those whose directory was removed, the ones that ended with a decision count.
+    """
+    numbers = [entry.night or 0 for entry in runs_of(task) if entry.simulated == simulated]
+    decided = (one for one in read_decisions(task.promotions) if one.simulated == simulated)
+    return max(nights_before(decided), *numbers, 0)
+
+
+def has_begun(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest is that of a run that was opened."""
+    return "began_with" in manifest or manifest.get("status") not in {"refused", "failed"}
+
+
 def run_named(task: TaskPaths, name: str) -> RunPaths | None:
     """Return the run with a name, or the ``latest``; None if there is none, as for a name that none can have."""
     with suppress(ValueError):
         if (run := task.run(name)).manifest.is_file():
             return run
-    runs = runs_of(task) if name == LATEST else []
+    runs = [entry for entry in runs_of(task) if entry.begun] if name == LATEST else []
     return task.run(runs[0].run_id) if runs else None
 
 
@@ -121,23 +158,91 @@ def known_runs(task: TaskPaths) -> str:
     return ", ".join(runs[:_NAMED]) + more or f"there is none{others and f'; of {others} there are'}"
 
 
+def new_run_id(clock: Clock) -> str:
+    """Return the name of a run that nobody has named."""
+    return f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+
+
+def record_unbegun(run: RunPaths, status: RunStatus, message: str, *, clock: Clock, **fields: Any) -> None:
+    """Make the manifest of a run that could not begin, so that it is listed; a run of this name that began stays as it is.
+
+    What the disk refuses is left out: the caller reports the end of the run all the same.
+    """
+    manifest = ManifestFile(run.manifest)
+    with suppress(StoreError, OSError):
+        if not run.manifest.exists() or not has_begun(manifest.read()):
+            message = "; ".join(message.splitlines())
+            asked = {"run_id": run.root.name, "task_id": run.root.parent.parent.name, **fields}
+            manifest.update(**asked, status=status, message=message, started_at=clock().isoformat())
+
+
+def killed_nights(task: TaskPaths, *, pipeline: str, simulated: bool) -> Iterator[RunPaths]:
+    """Yield the nights of a task that were killed and can be resumed, the oldest first, each marked as resumed."""
+    for entry in reversed(runs_of(task)):
+        run = task.run(entry.run_id)
+        if entry.state != "unfinished" or entry.night is None or entry.simulated != simulated:
+            continue
+        manifest = ManifestFile(run.manifest)
+        content, answered = manifest.read(), run.journal.stat().st_size if run.journal.exists() else 0
+        if content.get("pipeline") == pipeline and content.get("resumed_with_bytes") != answered:
+            with suppress(StoreError):  # of a run that cannot be marked nothing is resumed
+                manifest.update(resumed_with_bytes=answered)
+                yield run
+
+
+def close_killed(run: RunPaths, message: str) -> None:
+    """Mark a killed run that cannot be resumed as failed, unless a process has opened it."""
+    manifest = ManifestFile(run.manifest)
+    with suppress(StoreError, OSError, Timeout), FileLock(run.root / ".lock", timeout=0, mode=0o600):
+        if manifest.read().get("status") == "running":
+            manifest.update(status="failed", message=message)
+
+
 def _entry(run: RunPaths, task_id: str) -> RunEntry:
     try:
         manifest = ManifestFile(run.manifest).read()
     except (CorruptFile, OSError) as error:
         manifest = {"status": "unreadable", "message": str(error)}
-    epochs = _block(manifest, "tfgrpo").get("epochs")
+    epochs, running = _block(manifest, "tfgrpo").get("epochs"), manifest.get("status") == "running"
     return RunEntry(
         task_id=task_id,
         run_id=run.root.name,
         started_at=_moment(manifest, run.manifest, "started_at"),
         status=str(manifest.get("status")),
+        state="unfinished" if running and not _is_open(run) else str(manifest.get("status")),
+        night=manifest.get("night"),
         decision=_block(manifest, "decision").get("decision"),
         message=manifest.get("message"),
-        spent=_block(manifest, "ledger").get("spent"),
+        ledger=_spent(run, {} if running else _block(manifest, "ledger")),
         lessons=epochs[-1].get("lessons") if epochs else None,
         simulated=manifest.get("simulated"),
+        model=manifest.get("model"),
+        items_changed=manifest.get("items_changed"),
+        begun=has_begun(manifest),
+        ended_at=_moment(manifest, run.manifest, "ended_at") if manifest.get("ended_at") else None,
     )
+
+
+def _is_open(run: RunPaths) -> bool:
+    """Return whether a process has a run open, or may have: its lock cannot be examined."""
+    try:
+        with (run.root / ".lock").open("rb") as lock:  # not by ``FileLock``, which would make the file
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _spent(run: RunPaths, closed: Mapping[str, Any]) -> Totals | None:
+    """Return the totals in the manifest of a run, else those in its ledger; None where neither can be read."""
+    try:
+        if closed:
+            return Totals.from_json(dict(closed))
+        return totals_in(run.ledger) if run.ledger.is_file() else None
+    except (StoreError, TypeError, KeyError, ValueError):
+        return None
 
 
 def _block(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:

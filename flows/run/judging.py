@@ -6,6 +6,7 @@ Calls keep to the budget of a pipeline and go through its ledger and limits; the
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,7 +89,7 @@ async def open_judges(
     plan: BasePlan, name: str, *, asked: bool = True
 ) -> AsyncIterator[tuple[Runtime, tuple[str, ...]]]:
     """Yield the runtime whose models judges ask, and warnings. Raise ``EndpointError`` for an endpoint that is ``asked``."""
-    warnings = await check_endpoint_of(plan) if asked else ()
+    warnings = await check_endpoint_of(plan, logging.getLogger("tfgrpo.judging").warning) if asked else ()
     runtime = await open_runtime(run_context(plan, name, Path(plan.settings.out) / name, None), journaled=False)
     try:
         yield runtime, (*warnings, *runtime.telemetry.warnings)

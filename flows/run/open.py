@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
-from typing import Any
+from heapq import nsmallest
+from itertools import chain
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.credit import conditions_of, memory_of
-from tfgrpo.flows.run.index import RunEntry, runs_of
+from tfgrpo.flows.run.index import new_run_id, runs_of
 from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, recorded_failures
 from tfgrpo.flows.run.loop.knowledge import LearningState
@@ -49,11 +50,16 @@ from tfgrpo.tasks.models.wire import encode_tool
 from tfgrpo.tasks.runtime.host import call_blocking, close_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext, Runtime
 
+_SKETCH: Final = 512
+"""Items by whose digests two datasets are compared: up to so many exactly, beyond by an estimate."""
+_DIGITS: Final = 10
+_NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
+
 
 def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
     """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
     request, plan = prepared.request, prepared.plan
-    run_id = request.earlier or request.run_id or f"{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    run_id = request.earlier or request.run_id or new_run_id(clock)
     identity = _identity(plan)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
@@ -75,7 +81,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         fields = _opening_fields(prepared, context, serving, clock)
         books.manifest.update(**fields, **identity)
         began: dict[str, Any] = fields["began_with"]
-        happened = (*outdated, *damage, *_lost_before(runtime.journal, began))
+        happened = (*prepared.happened, *outdated, *damage, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -95,6 +101,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             clock=clock,
             lock=lock,
             timing=stopwatch(runtime.ledger),
+            waits=prepared.waits,
             replay_of=None if request.replay is None else plan.paths,
             failures=recorded_failures(plan.paths.run(run_id)),
         )
@@ -110,7 +117,7 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         return earlier
     paths = prepared.plan.paths
     # An entry without a number of lessons is a damaged manifest, or that of a run that ended no epoch.
-    runs = runs_of(paths)
+    runs = [run for run in runs_of(paths) if run.begun]
     ended = (one for one in runs if one.simulated == prepared.plan.simulated and one.lessons is not None)
     last = next(ended, None)
     block = {} if last is None else ManifestFile(paths.run(last.run_id).manifest).read()["tfgrpo"]
@@ -118,19 +125,59 @@ def _began_with(prepared: Prepared) -> dict[str, Any]:
         "credit_lines": count_credit(paths.credit),
         "kept_out": kept_out(read_decisions(paths.promotions), simulated=prepared.plan.simulated),
         "remembered": block.get("remembered", {}),
-        **({"killed": runs[0].run_id} if runs and _was_killed(paths, runs[0]) else {}),
+        "unfinished": [run.run_id for run in runs if run.state == "unfinished"],
     }
 
 
-def _was_killed(task: TaskPaths, entry: RunEntry) -> bool:
-    """Return whether a run is marked as running, and no process has it open."""
-    if entry.status != "running":
-        return False
-    try:
-        with FileLock(task.run(entry.run_id).root / ".lock", timeout=0, mode=0o600):
-            return True
-    except (Timeout, OSError):  # open elsewhere, or a directory that is only readable
-        return False
+def _items_of(plan: Plan) -> dict[str, Any]:
+    """Return what tells datasets apart, in 5 kB: the number of items, the sum of their digests, and the smallest of these."""
+    count = total = 0
+
+    def digests() -> Iterator[str]:  # one by one: there may be more than fit into memory
+        nonlocal count, total
+        for item in chain(plan.learn_items, plan.data.split.held_out, plan.data.sealed):
+            digest = sha256_hex(canonical_json(item_texts(item)))[:_DIGITS]
+            count, total = count + 1, (total + int(digest, 16)) % 16**_DIGITS
+            yield digest
+
+    smallest = "".join(nsmallest(_SKETCH, digests()))
+    return {"count": count, "sum": f"{total:0{_DIGITS}x}", "smallest": smallest}
+
+
+def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return how many items are new and gone; None for the same ones. Of many items the share is that of a sample.
+
+    The smallest digests of the union are a uniform sample of it (Broder 1997, min-wise hashing).
+    """
+    if (before["count"], before["sum"]) == (now["count"], now["sum"]):
+        return None
+    old, new = (
+        {text[at : at + _DIGITS] for at in range(0, len(text), _DIGITS)}
+        for text in (before["smallest"], now["smallest"])
+    )
+    if max(before["count"], now["count"]) <= _SKETCH:
+        return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
+    sample = nsmallest(_SKETCH, old | new)
+    shared = sum(each in old and each in new for each in sample) / len(sample)
+    common = round((before["count"] + now["count"]) * shared / (1 + shared))
+    return f"about {pluralize(max(0, now['count'] - common), 'item')} new, {max(0, before['count'] - common):,} gone"
+
+
+def _night_fields(prepared: Prepared) -> dict[str, Any]:
+    """Return number and items of a night, and how these differ from those of the night before with the same kind of model."""
+    request, plan, earlier = prepared.request, prepared.plan, prepared.earlier
+    if earlier is not None:
+        return {name: earlier[name] for name in _NIGHT_FIELDS if name in earlier}
+    if request.measures is not None or plan.opens_sealed or not plan.learns:
+        return {}
+    fields: dict[str, Any] = dict.fromkeys(_NIGHT_FIELDS)
+    fields |= {"night": (plan.settings.tfgrpo.night or 0) + 1, "items": _items_of(plan)}
+    nights = (run for run in runs_of(plan.paths) if run.night is not None and run.simulated == plan.simulated)
+    if (last := next(nights, None)) is not None:
+        before = ManifestFile(plan.paths.run(last.run_id).manifest).read().get("items")
+        changed = before and _items_changed(before, fields["items"])
+        fields |= {"night_before": last.run_id, "items_changed": changed}
+    return fields
 
 
 def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> LearningState:
@@ -149,13 +196,15 @@ def _learning(plan: Plan, serving: Library, began: Mapping[str, Any]) -> Learnin
     return LearningState.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
 
 
-def _lost_before(journal: Journal | None, began: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was lost before this run began."""
+def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was lost before this run began, and how its dataset differs from that of the night before."""
     if journal is not None and journal.warning is not None:
         yield journal.warning
-    if killed := began.get("killed"):
+    for killed in fields["began_with"].get("unfinished", ()):
         command = f"`tfgrpo run --resume {killed}`"
         yield f"run {killed} was killed before its end: {command} goes on with it, and asks no answered call again"
+    if changed := fields.get("items_changed"):
+        yield f"the dataset is not that of {fields['night_before']}, the night before: {changed}"
 
 
 def _refuse_damage(context: RunContext, prepared: Prepared) -> Sequence[str]:
@@ -312,6 +361,8 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         }
         resolved = replace(resolved, sources={**resolved.sources, **asked})
     return {
+        **({} if resumed else {"message": None}),
+        **_night_fields(prepared),
         "warnings": lasting,
         "lasting_warnings": lasting,
         "schema_version": 1,
@@ -338,6 +389,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         "forecast": earlier.get("forecast") or asdict(plan.forecast),
         "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor, prepared.mcp_tools)],
         **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
+        "cohorts": resumed.get("cohorts", {}),
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         "began_with": _began_with(prepared),

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.index import LATEST
+from tfgrpo.flows.run.index import LATEST, has_begun, nights_begun
 from tfgrpo.flows.run.resume import earlier_run
 from tfgrpo.flows.run.saturation import is_saturated
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
@@ -28,17 +28,20 @@ from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import Problem, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
+from tfgrpo.stores.errors import CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
+from tfgrpo.stores.runs.manifest import ManifestFile
 from tfgrpo.stores.telemetry.setup import TelemetryOptions
 from tfgrpo.stores.text import IDENTIFIER_RULE
 from tfgrpo.tasks.actors.registry import actor_warnings, check_actor, listed_tools
 from tfgrpo.tasks.models.endpoint import endpoint_of
-from tfgrpo.tasks.models.preflight import check_endpoint
+from tfgrpo.tasks.models.preflight import await_endpoint, check_endpoint
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.tools.schema import ListedTool
+
+_DEPLOYED_WAIT_S: Final = 600.0
+"""``model.wait_s`` of a deployment that does not set it: at night there is time, and no one who starts the run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,17 @@ class Prepared:
     """Manifest of the run that is resumed or replayed."""
     mcp_tools: tuple[ListedTool, ...] = ()
     """Tools of the actor's MCP servers: listed now, or recorded by the earlier run."""
+    happened: tuple[str, ...] = ()
+    """Warnings about what happened before it, which stay when it is resumed."""
+    waits: bool = False
+    """Whether an endpoint is unavailable, so that the run begins with waiting for it."""
 
 
-def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True) -> Prepared:
+def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = True, starts: bool = False) -> Prepared:
     """Resolve and plan a request; with ``preflight``, also check the output directory and the endpoint.
 
-    Raises ``ConfigError`` with all problems of the first step that finds one.
+    ``starts``: a run follows, which waits for an unavailable endpoint. Raises ``ConfigError`` with all problems of the first
+    step that finds one.
     """
     _check_names(request)
     earlier, checks = None, _CHECKS
@@ -74,6 +82,10 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     else:
         resolved = _with_night(request.resolved(env))
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
+    if request.flow_run_id is not None and resolved.sources["model.wait_s"] == "default":
+        model = resolved.settings.model.model_copy(update={"wait_s": _DEPLOYED_WAIT_S})
+        sources = {**resolved.sources, "model.wait_s": "deployment"}
+        resolved = Resolved(resolved.settings.model_copy(update={"model": model}), sources)
     measuring = None if request.measures is None else request.measures.rollouts
     sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
     tools = _McpTools(earlier)
@@ -90,13 +102,19 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
 
         refuse_second_test(plan)
     warnings: tuple[str, ...] = ()
+    waits = False
     if preflight:
         if reason := write_error(plan.paths.root / "runs"):
             given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
             raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
-        warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
+        try:
+            warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
+        except EndpointUnavailable:
+            if not starts:
+                raise
+            waits = True
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
-    return Prepared(request, resolved, plan, warnings, earlier, tools.listed)
+    return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits=waits)
 
 
 class _McpTools:
@@ -118,18 +136,19 @@ class _McpTools:
 
 
 def _with_night(resolved: Resolved) -> Resolved:
-    """Number the night by the decisions of earlier ones, unless the settings give a number."""
+    """Number the night by those of the task that have begun with its kind of model, unless the settings give a number."""
     settings = resolved.settings
     if settings.tfgrpo.night is not None:
         return resolved
     try:
-        night = nights_before(read_decisions(TaskPaths.of(settings.out, settings.task_id).promotions))
+        task = TaskPaths.of(settings.out, settings.task_id)
+        night = nights_begun(task, simulated=choose_models(settings).simulated)
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
     learning = settings.tfgrpo.model_copy(update={"night": night})
-    source = {"tfgrpo.night": "as many as the task has ended"} if night else {}
+    source = {"tfgrpo.night": "as many as the task has begun"} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
 
 
@@ -141,15 +160,26 @@ def _saturated(settings: Settings) -> bool:
     return False
 
 
-async def check_endpoint_of(plan: BasePlan) -> tuple[str, ...]:
-    """Check each endpoint of a plan and return their warnings. Raises ``EndpointError``."""
+async def check_endpoint_of(plan: BasePlan, waiting: Callable[[str], object] | None = None) -> tuple[str, ...]:
+    """Check each endpoint of a plan and return their warnings. Raises ``EndpointError``.
+
+    ``waiting``: wait for those that are unavailable, as ``await_endpoint`` does.
+    """
     warnings: list[str] = []
+    unavailable: EndpointUnavailable | None = None
     for role, names in plan.models.endpoints.items():
         chosen = plan.models.roles[role]
         if chosen.base_url is not None:
             # In a thread, because a Secret block is fetched with its own event loop.
             key = await asyncio.to_thread(read_api_key, chosen)
-            warnings += await check_endpoint(endpoint_of(chosen, chosen.base_url, key, names))
+            endpoint = endpoint_of(chosen, chosen.base_url, key, names)
+            asked = check_endpoint(endpoint) if waiting is None else await_endpoint(endpoint, chosen.wait_s, waiting)
+            try:
+                warnings += await asked
+            except EndpointUnavailable as error:  # a wrong key of another endpoint is refused at once all the same
+                unavailable = error
+    if unavailable is not None:
+        raise unavailable
     return tuple(warnings)
 
 
@@ -183,7 +213,10 @@ def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
     if request.run_id == LATEST:
         raise SettingsError.one("--run-id", repr(LATEST), "another name: this one means the newest run")
     try:
-        taken = paths.run(request.run_id).manifest.exists()
+        manifest = paths.run(request.run_id).manifest
+        taken = manifest.exists() and has_begun(ManifestFile(manifest).read())
+    except CorruptFile:
+        taken = True
     except ValueError as error:
         raise SettingsError.one("--run-id", repr(request.run_id), IDENTIFIER_RULE) from error
     if taken:

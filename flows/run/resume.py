@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
-from tfgrpo.flows.run.index import find_run, known_runs, task_named
+from tfgrpo.flows.run.index import find_run, has_begun, known_runs, task_named
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ROLES
+from tfgrpo.pipelines.settings.pipeline_file import find_pipeline, load_pipeline
 from tfgrpo.pipelines.settings.tree import Settings
-from tfgrpo.stores.errors import CorruptFile, Problem, SettingsError
+from tfgrpo.stores.errors import ConfigError, CorruptFile, Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
@@ -33,10 +34,11 @@ MAY_CHANGE = (
     *(
         f"model.{role}{name}"
         for role in ("", *(f"{each}." for each in ROLES))
-        for name in ("base_url", "api_key_env", "api_key_secret", "headers", "timeout_s", "max_retries")
+        for name in ("base_url", "api_key_env", "api_key_secret", "headers", "timeout_s", "max_retries", "wait_s")
     ),
     "budget.",
     "telemetry.",
+    "notify.",
 )
 """Keys, or prefixes of keys, that may change when a run is resumed."""
 
@@ -108,9 +110,22 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     asked = request.resolved(env).settings
     with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
         manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
-        if manifest.get("flow_run_id") == request.flow_run_id:
+        if manifest.get("flow_run_id") == request.flow_run_id and has_begun(manifest):
             return request.model_copy(update={"run_id": None, "resume": request.run_id})
     return request
+
+
+def task_of_request(request: RunRequest, env: Mapping[str, str]) -> TaskPaths:
+    """Return the task of a request whose other settings may be refused. Raises ``ValueError`` for no name of a task."""
+    document: Mapping[str, Any] = {}
+    with suppress(ConfigError):
+        document = load_pipeline(find_pipeline(request.pipeline))
+
+    def named(key: str) -> str:
+        value = request.settings.get(key) or env.get(f"TFGRPO_{key.upper()}") or document.get(key)
+        return str(value or Settings.model_fields[key].default)
+
+    return TaskPaths.of(named("out"), named("task_id"))
 
 
 def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any]]:
@@ -127,7 +142,7 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
     except (OSError, CorruptFile) as error:
         raise _unusable(request, f"a run whose manifest can be read ({error})") from error
     if not {"settings", "sources"} <= set(manifest):
-        raise _unusable(request, "a run whose manifest has its settings")
+        raise _unusable(request, "a run that has begun, whose manifest has its settings")
     return run, manifest
 
 

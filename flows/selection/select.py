@@ -12,6 +12,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -124,7 +125,7 @@ def select(request: SelectRequest, env: Mapping[str, str] = os.environ, *, clock
 
 async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selected:
     """Run a planned selection on the running event loop. Raises ``EndpointError`` if no call could succeed."""
-    warnings = await check_endpoint_of(plan)
+    warnings = await check_endpoint_of(plan, logging.getLogger("tfgrpo.select").warning)
     runtime = await open_runtime(plan.context, journaled=False)
     try:
         selected = Selected(plan, await select_best(plan.spec, runtime), ())

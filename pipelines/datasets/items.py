@@ -38,6 +38,11 @@ class Item:
     alternatives: tuple[str, ...] = ()
     """Further accepted answers, in the order of the dataset."""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether strangers wrote it: it was kept from the traffic of production, which the gateway marks."""
+        return bool(self.metadata.get("foreign"))
+
     def as_record(self) -> dict[str, Any]:
         """Return what scorers of single attempts see of it."""
         answer = list(self.accepted) if self.alternatives else self.answer or None

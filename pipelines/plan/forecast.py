@@ -5,7 +5,8 @@ outputs in every group. High: all turns, two contrasts in every group, every str
 every lesson shortened once, both sides of the sweep, every output judged separately; where attempts may be long, two digests
 for each reflection. Retries after faults are not included. With n items, groups of G, t turns, m contrasts and S batches, an
 epoch is n·(G·t) + m + 2·S calls, plus those of judges: a batch has one curation and one question for what recurs, and more
-curations if its proposals do not fit into one reply. The sweep has a group size of its own.
+curations if its proposals do not fit into one reply; a real model also reads the new lessons again. The sweep has a group
+size of its own.
 
 Likely, for the first run of a task: one turn a rollout (three with tools), a third of the groups with contrasts, no
 repairs or shortenings, both sides, every output judged once, and a quarter of the upper bound of tokens for each call, a
@@ -86,6 +87,8 @@ _GRADER_TOKENS = 800
 """Words of one grader about one attempt."""
 _DIGEST_TOKENS = 500
 """Instruction of a digest."""
+_SECOND_TOKENS = 500
+"""Instruction of the second reading of new lessons."""
 _CAUSE_TOKENS = 200
 """The cause that a reflection names."""
 _MOST_KNOWN, _MOST_REJECTED = 120, 50
@@ -266,6 +269,7 @@ class _Estimate:
             high=1 if kind == "chat" else most,
             likely=min(most, _TOOL_TURNS) if kind == "tools" else 1,
         )
+        self._read_again = 0 if models.simulated else 1
         self._chat, self._graders = kind == "chat", len(settings.rewarders)
         self._slots = pack.manifest.experience_slots
         self._system = _tokens(["".join((pack.system_text, *pack.inject_texts))])
@@ -310,7 +314,7 @@ class _Estimate:
         items = [item for cohort in cohorts for item in cohort.items]
         batches = [batch for cohort in cohorts for batch in cohort.batches]
         total = sum((self._curation(len(batch)) for batch in batches), self._reflections(items))
-        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + 2 * len(batches)
+        likely = math.ceil(len(items) / _INFORMATIVE_ONE_IN) * self._contrasts + (2 + self._read_again) * len(batches)
         completion = Counts(0, total.calls.high * self._learned)
         return _Use(replace(total.calls, likely=likely), total.prompt, completion, _LEARNING_TOKENS_ONE_IN)
 
@@ -335,7 +339,7 @@ class _Estimate:
         return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
 
     def _curation(self, groups: int) -> _Use:
-        """Return the use of curating one batch, and of asking what recurs in its causes."""
+        """Return the use of curating one batch, asking what recurs in its causes, and reading the new lessons again."""
         size = self._model.curation_size
         proposals = min(MAX_PROPOSALS, groups * self._learning.LESSONS_PER_GROUP)
         replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)
@@ -343,7 +347,8 @@ class _Estimate:
         shown = self._templates["curate"] + known + (each + _MOST_REJECTED) * self._lesson
         causes = self._templates["reflect"] + groups * self._contrasts * _CAUSE_TOKENS
         curated = self._answered(replies, replies * shown, texts=each)
-        return curated + self._answered(1, causes, texts=self._learning.LESSONS_PER_GROUP)
+        again = self._answered(self._read_again, _SECOND_TOKENS + proposals * self._lesson, texts=0)
+        return curated + self._answered(1, causes, texts=self._learning.LESSONS_PER_GROUP) + again
 
     def _answered(self, answers: int, prompts: int, *, texts: int) -> _Use:
         """Return the most use of structured answers to these prompt tokens: all repairs, every text shortened."""

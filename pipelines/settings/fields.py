@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -41,7 +42,7 @@ _BOUNDS = {
 }
 _OF_ROLES = tuple(f"model.{role}." for role in ROLES)
 _HIDDEN = "a value that is not shown"
-_NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command")
+_NEVER_SHOWN = ("api_key_env", "api_key_secret", "headers", "extra_body", "actor.env", "actor.command", "notify.url")
 _PLAIN_ADDRESS = re.compile(r"[a-z]+://[\w.-]*(?::\d+)?(?:/[\w./-]*)?")
 
 
@@ -112,6 +113,21 @@ def parse_text(field: SettingField, text: str) -> object:
     if field.type is bool:
         return TRUTH_VALUES.get(trimmed.lower(), text)
     return json.loads(trimmed) if field.type in {tuple, dict} else field.type(trimmed)
+
+
+def read_value(field: SettingField, raw: object) -> object:
+    """Return the value of a setting that is given as text or as a value, not yet checked. Raises as ``parse_text``."""
+    text = str(raw) if field.type is bool and raw is not None else raw
+    return parse_text(field, text) if isinstance(text, str) else raw
+
+
+def same_value(key: str | None, one: object, other: object) -> bool:
+    """Return whether a setting is given the same value twice, be it as text or as a number."""
+    field = fields_by_key().get(key or "")
+    if field is not None:
+        with suppress(ValueError, RecursionError):  # what cannot be read is refused elsewhere
+            return read_value(field, one) == read_value(field, other)
+    return one == other
 
 
 def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:

@@ -210,6 +210,8 @@ def guard_warnings(settings: Settings, env: Mapping[str, str], sources: Mapping[
             f"a rollout may take {settings.actor.timeout_s:g} s and one of its calls {model.timeout_s:g} s: "
             "the rollout ends first"
         )
+    if (url := settings.notify.url) is not None and not env.get(name := url.removeprefix(ENV_VALUE), "").strip():
+        yield f"notify.url: {name} is not set, so that nobody is notified of the end of the run"
     yield from dry_run_warnings(settings)
     yield from _data_warnings(settings, simulated=models.simulated)
     yield from key_warnings(models, env)

@@ -24,7 +24,7 @@ from tfgrpo.pipelines.settings.fields import (
     fields_by_env,
     fields_by_key,
     invalid_values,
-    parse_text,
+    read_value,
     shown_setting,
 )
 from tfgrpo.pipelines.settings.guardrails import log_refusals
@@ -190,9 +190,8 @@ class _LayerReader:
             raise (PipelineError if self._in_file else SettingsError)(problems)
 
     def _put(self, layer: _Layer, field: SettingField, raw: object, source: str, where: str) -> None:
-        text = str(raw) if field.type is bool and raw is not None else raw
         try:
-            value = parse_text(field, text) if isinstance(text, str) else raw
+            value = read_value(field, raw)
         except (ValueError, RecursionError):
             given, accepted = shown_setting(raw, field.key), field.accepted
             if field.type in {tuple, dict}:

@@ -71,7 +71,8 @@ class LearningSettings(Section):
     seed: int = option(0, flag="--seed", env="TFGRPO_SEED", ge=0)
     """Seed of every random choice of a run, together with the night."""
     night: int | None = Field(default=None, ge=0, le=1_000_000)
-    """Nights of the task before this one. None: as many as have ended with a decision. Learning continues where they ended."""
+    """Nights of the task before this one. None: as many as have begun with this kind of model. Learning continues where they
+    ended."""
     concurrency: int = option(32, flag="--concurrency", env="TFGRPO_CONCURRENCY", ge=1, le=MAX_CONCURRENCY)
     """Most concurrent actors; a group must fit into it."""
     max_lost_share: Fraction = 0.5

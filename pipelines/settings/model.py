@@ -90,6 +90,9 @@ class EndpointSettings(Section):
     max_retries: int = Field(default=5, ge=0, le=20)
     """Further attempts after the first for 408, 409, 429, 5xx, timeouts and broken connections. All waits of one call
     together are at most 180 s, whatever ``Retry-After`` asks for. An account without quota or credit stops the run."""
+    wait_s: float = Field(default=20.0, ge=0.0, le=86_400.0)
+    """Seconds for which an endpoint that cannot be reached, or answers 502, 503, 504 or 529, is asked again: at the start of
+    a run, also after 429, and for each call besides ``max_retries``. Runs of a deployment wait for 600 s unless it is set."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """The ``response_format`` that the endpoint supports."""
     send_seed: bool = True

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from tfgrpo.pipelines.settings.actor import ActorSettings
-from tfgrpo.pipelines.settings.addresses import refuse_secrets
+from tfgrpo.pipelines.settings.addresses import ENV_VALUE, checked_variable, refuse_secrets
 from tfgrpo.pipelines.settings.base import ListOf, Section, Text, option
 from tfgrpo.pipelines.settings.learning import GateSettings, LearningSettings
 from tfgrpo.pipelines.settings.model import ModelSettings, SimulatedSettings
@@ -190,6 +190,26 @@ class TelemetrySettings(Section):
     """Record prompts and answers on spans (truncated). May contain personal data."""
 
 
+def _checked_webhook(text: str) -> str:
+    """Return ``env:NAME``, also for ``${NAME}``. Raise ``ValueError`` for anything else: the address is a secret."""
+    name = re.fullmatch(r"(?:env:|\$\{)([A-Za-z_]\w*)\}?", text, re.ASCII)
+    if name is None or text.startswith("$") != text.endswith("}"):
+        raise ValueError("env:NAME or ${NAME}: the name of the variable that has the address, not the address itself")
+    return f"{ENV_VALUE}{checked_variable(name[1])}"
+
+
+class NotifySettings(Section):
+    """Webhook that is notified of the end of a run, with the morning page as JSON, and as ``text`` as Slack has it."""
+
+    url: Annotated[Text, AfterValidator(_checked_webhook)] | None = None
+    """``env:NAME``: the environment variable that has the address. None: no webhook."""
+    on: ListOf[Literal["finished", "stopped", "failed", "in force", "taken back", "saturated"]] = (
+        "failed", "in force", "taken back", "saturated",
+    )  # fmt: skip
+    """Ends to notify of. ``failed``: also refused; ``stopped``: by a cap or an interrupt; ``in force``: what is in force has
+    changed; ``saturated``: nothing has changed for several nights; ``finished``: every other end, too."""
+
+
 def env_text(value: object) -> object:
     """Return a YAML scalar as the text of a variable; anything else unchanged, for the schema to refuse."""
     if isinstance(value, bool):
@@ -233,6 +253,7 @@ class Settings(Section):
     model: ModelSettings = ModelSettings()
     budget: BudgetSettings = BudgetSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    notify: NotifySettings = NotifySettings()
     simulated: SimulatedSettings = SimulatedSettings()
     selection: SelectionSettings = SelectionSettings()
     stages: ListOf[StageSettings] = (StageSettings(name="learn"), StageSettings(name="spec-guard"))

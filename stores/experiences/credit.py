@@ -88,6 +88,8 @@ class Word:
     """Empty for what no group of attempts says."""
     contrast: int = Field(default=0, ge=0)
     item_id: str = ""
+    foreign: bool = False
+    """Whether strangers wrote the item."""
     why: str = ""
     simulated: bool
     created_at: AwareDatetime

@@ -19,7 +19,7 @@ from tfgrpo.stores.files.lines import Line, LineFile, lines_of, read_bodies
 
 Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """Of a night: a library is in force, none was and none is, or the one in force no longer is."""
-Correction: TypeAlias = Literal["retire", "rollback", "import"]
+Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
 """Of a person."""
 VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
 OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
@@ -68,11 +68,13 @@ class Decision(Strict):
     notes: tuple[str, ...] = ()
     """What else the night found, such as evidence that was left out."""
     reasons: dict[str, str] = Field(default_factory=dict)
-    """Of ``retire``: why each lesson is kept out, by id."""
+    """Of ``retire`` and ``approve``: why each lesson is kept out or let in, by id."""
     who: str = ""
     """Who decided, if a person did."""
     why: str = ""
     """The person's reason, and for a rollback the decision whose library came back."""
+    night: int | None = None
+    """Number of the night, by its start, from 1; None for a person's word."""
     simulated: bool
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
@@ -155,9 +157,11 @@ def kept_out(decisions: Iterable[Decision], *, simulated: bool) -> dict[str, str
     retired: list[dict[str, str]] = []
     for one in decisions:
         if one.simulated == simulated:
-            if one.decision in {"rollback", "import"}:
-                retired = [each for each in retired if each.keys().isdisjoint(one.experience_ids)]
-            retired.append(one.reasons)
+            back = one.reasons if one.decision == "approve" else one.experience_ids
+            if one.decision in {"approve", "rollback", "import"}:
+                retired = [each for each in retired if each.keys().isdisjoint(back)]
+            if one.decision == "retire":
+                retired.append(one.reasons)
     return {name: why for each in retired for name, why in each.items()}
 
 

@@ -14,7 +14,7 @@ from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.atomic import read_json, replace_json
 
 SCHEMA_VERSION: Final = 1
-RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed"]
+RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed", "refused"]
 TFGRPO_KEYS: Final = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 
 

@@ -25,7 +25,7 @@ SentArm: TypeAlias = Literal["lessons", "held-out", "off"]
 """What a request in production got. ``held-out``: no lessons, by lot; ``off``: none, because the client declined them."""
 Event: TypeAlias = Literal[
     "tool_call", "llm_call", "rollout", "reward", "group", "experience", "library", "injected", "epoch", "run",
-    "guardrail", "grades", "samples", "request",
+    "ended", "budget", "guardrail", "grades", "samples", "request",
 ]  # fmt: skip
 
 ROLES: Final[frozenset[str]] = frozenset(get_args(RoleName))
@@ -63,17 +63,20 @@ class Attributes(TypedDict, total=False):
     task_id: Annotated[str | None, "tfgrpo.task.id"]
 
     arm: Annotated[Arm | SentArm | None, "tfgrpo.arm"]
+    run_status: Annotated[str, "tfgrpo.run.status"]
+    run_decision: Annotated[str | None, "tfgrpo.run.decision"]
+    simulated: Annotated[bool, "tfgrpo.simulated"]
+    cap: Annotated[str, "tfgrpo.budget.cap"]
+    modality: Annotated[str, "gen_ai.token.modality"]
+    workflow: Annotated[str, "gen_ai.workflow.name"]
 
     # Of spans only.
-    workflow: Annotated[str, "gen_ai.workflow.name"]
     item_id: Annotated[str, "tfgrpo.item.id"]
     group_id: Annotated[str, "tfgrpo.group.id"]
     rollout_id: Annotated[str, "tfgrpo.rollout.id"]
     index: Annotated[int | None, "tfgrpo.rollout.index"]
     batch: Annotated[int, "tfgrpo.batch"]
     records: Annotated[int, "tfgrpo.records"]
-    run_status: Annotated[str, "tfgrpo.run.status"]
-    run_decision: Annotated[str | None, "tfgrpo.run.decision"]
     run_calls: Annotated[int | None, "tfgrpo.run.calls"]
     run_tokens: Annotated[int | None, "tfgrpo.run.tokens"]
     run_cost_usd: Annotated[float | None, "tfgrpo.run.cost_usd"]
@@ -126,6 +129,13 @@ class Facts(Attributes, total=False):
     solve_rate: float | None
     scored: int
     ungraded: int
+    used: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    lost_share: float | None
+    cost_usd: float | None
+    nights_unchanged: int
 
 
 KEYS: Final[Mapping[str, str]] = {

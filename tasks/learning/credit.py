@@ -38,6 +38,7 @@ from tfgrpo.stores.text import pluralize
 MOST_KNOWN: Final = 120
 MEMORY_NIGHTS: Final = 44
 """Nights after which a row weighs less than a hundredth."""
+HELD: Final = "held: only traffic of strangers speaks for it, until `tfgrpo experiences approve`"
 _FORGOTTEN: Final = 0.2
 """Contrasts for and against, with forgetting, below which a lesson without rows is not known any more."""
 _UNEQUAL: Final = 0.05
@@ -89,7 +90,7 @@ class KnownLesson:
     opposites: tuple[str, ...] = ()
     """Ids of known lessons that say the opposite, the better first."""
     kept_out: str = ""
-    """Why a person keeps it out; empty if nobody does."""
+    """Why a person keeps it out, or ``HELD``; empty if nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +281,10 @@ class _Trace:
     weight: float = 0.0
     """Contrasts for and against, with forgetting."""
     attempts: int = 0
+    strangers: bool = False
+    """Whether an item that strangers wrote speaks for it."""
+    others: bool = False
+    """Whether another item, or a person, does."""
     groups_for: set[str] = field(default_factory=set)
     groups_against: set[str] = field(default_factory=set)
 
@@ -301,6 +306,8 @@ def _traces(
         said[name][word.night] += word.amount
         one = trace(name, word.night)
         one.weight += abs(word.amount) * RULES.net_memory ** (night - word.night)
+        if word.amount > 0:
+            one.strangers, one.others = one.strangers or word.foreign, one.others or not word.foreign
         if word.group_id and word.amount:
             (one.groups_for if word.amount > 0 else one.groups_against).add(word.group_id)
     for each in divisions:
@@ -413,6 +420,7 @@ def _known(
     known = {}
     for name, record in live.items():
         trace = traces.get(name, _Trace(memory.night, memory.night))
+        held = trace.strangers and not trace.others
         rivals = (other for other in opposites.get(name, ()) if other in live)
         known[name] = KnownLesson(
             record=record,
@@ -424,7 +432,7 @@ def _known(
             groups_against=len(trace.groups_against),
             nights=memory.night - trace.first,
             opposites=tuple(sorted(rivals, key=lambda other: (-effect[other].mean, other))),
-            kept_out=kept_out.get(name, ""),
+            kept_out=kept_out.get(name) or (HELD if held and ids[name].isdisjoint(memory.serving) else ""),
         )
     return known
 

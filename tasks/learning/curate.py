@@ -30,7 +30,7 @@ from tfgrpo.stores.ledger.state import add_costs
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs.journal import CallKey
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.learning.ask import CURATION, RECURRING, ClassAnswer, Spend, ask, screen_or_shorten
+from tfgrpo.tasks.learning.ask import CURATION, RECURRING, SECOND, ClassAnswer, Spend, ask, screen_or_shorten
 from tfgrpo.tasks.learning.credit import KnownLesson
 from tfgrpo.tasks.learning.similarity import Candidate, lesson_words, merge_proposals, same_lesson
 from tfgrpo.tasks.runtime.runtime import Runtime
@@ -41,6 +41,7 @@ _ORDER: Final = ("merge", "new", "confirms", "contradicts", "useless")
 """What may name an added lesson comes last."""
 _USELESS: Final = "useless"
 _UNUSED: Final = "not taken up"
+_NO_ADVICE: Final = "no advice about the work, by a second reading"
 _SETTLED: Final = 3
 """How often a text was turned down before it is turned down unasked, unless several groups say it."""
 _MAX_REMEMBERED: Final = 50
@@ -145,6 +146,8 @@ class _Curation:
         for label in asked:
             if label not in self._outcome and not await self._settle(label):  # a lesson of this batch may say it by now
                 self._turn_down(label, _UNUSED)
+        if not self.stopped:
+            await self._read_again()
         for each in (judgement for group in self._groups for judgement in group.judgements):
             if each.experience_id in self.batch.known and each.judgement != "unused":
                 amount = _SIGNS[each.judgement] * each.weight * each.contrast.amount
@@ -195,6 +198,30 @@ class _Curation:
             elif text := await self._screened(lesson.text, lesson.polarity, tuple(named.values())):
                 proposals += [Proposal(text, lesson.polarity, each, "recurs") for each in named.values()]
         return proposals
+
+    async def _read_again(self) -> None:
+        """Ask which new lessons are no advice about the work, by their texts alone, and drop those.
+
+        Not of a simulated model, which reads nothing. Without an answer all of them stay.
+        """
+        if not self._records or self.runtime.context.models.simulated:
+            return
+        labels = {f"N{number}": each for number, each in enumerate(self._records, start=1)}
+        lessons = [{"id": name, "polarity": each.polarity, "text": each.summary32} for name, each in labels.items()]
+        payload = {"work": self.runtime.pack.manifest.domain, "lessons": lessons}
+        answer = await ask(SECOND, self._key("second", 0), payload, self.runtime, self.spend)
+        if self.stopped:
+            return
+        self._asked += 1
+        self._lost += answer is None
+        dropped = {labels[name].experience_id for name in answer.refused if name in labels} if answer else set()
+        for each in (each for each in self._records if each.experience_id in dropped):
+            self._rejected.setdefault(each.summary32, _NO_ADVICE)
+        for label, lesson in self._speaks.items():
+            if label in self._outcome and lesson.experience_id in dropped:
+                self._outcome[label] = "useless"
+        self._records = [each for each in self._records if each.experience_id not in dropped]
+        self._words = [each for each in self._words if dropped.isdisjoint({each.experience_id, each.opposite})]
 
     async def _settle(self, label: str) -> bool:
         """Settle a proposal by its words, if they tell enough."""
@@ -431,6 +458,7 @@ class _Curation:
             group_id=contrast.group_id,
             contrast=contrast.number,
             item_id=contrast.item_id,
+            foreign=contrast.item_id in self.batch.items and self.batch.items[contrast.item_id].foreign,
             why=contrast.cause,
             simulated=context.models.simulated,
             created_at=self.runtime.clock(),

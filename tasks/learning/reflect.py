@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from tfgrpo.prompt_packs.safety import Rejection, attack_in
+from tfgrpo.prompt_packs.safety import Rejection, attack_in, repeated_run
 from tfgrpo.rewarders.advantages.group import best_first
 from tfgrpo.rewarders.scorer import reference_text
 from tfgrpo.rewarders.statistics.credit import RULES
@@ -22,6 +22,9 @@ from tfgrpo.tasks.learning.shown import grader_words, transcripts
 from tfgrpo.tasks.rollout import FinishedRollout
 from tfgrpo.tasks.runtime.runtime import Runtime
 from tfgrpo.tasks.shapes import Contrast, GroupSpec, LessonJudgement, Proposal, ReflectionFailure
+
+_TAINTED: Final = "repeats what a tool returned"
+"""Begins the reason: text that an agent read is evidence, and never advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ async def reflect_on_group(
     """
     settings, spend, pairs = runtime.context.settings.tfgrpo, Spend(), contrasts_of(attempts)
     limit = settings.lessons_of(len(pairs))
+    returned = [
+        frame.text for attempt in attempts for frame in attempt.rollout.frames if frame.kind == "tool" and frame.text
+    ]
     answered: list[Reflection] = []
     failures: list[ReflectionFailure | None] = []
     for number, shown in enumerate(pairs):
@@ -75,7 +81,7 @@ async def reflect_on_group(
             best_rank=shown[0].rank,
             spread=spread,
         )
-        answered.append(await _reflect(spec, contrast, shown, limit, runtime, spend))
+        answered.append(await _reflect(spec, contrast, shown, runtime, spend, returned=returned, limit=limit))
         failures.append(spend.failure)
     spend.failure = failures[0] if all(failures) else None  # a contrast that fails costs only itself
     proposals = [proposal for each in answered for proposal in each.proposals]
@@ -91,14 +97,21 @@ async def reflect_on_group(
 
 
 async def _reflect(
-    spec: GroupSpec, contrast: Contrast, shown: Sequence[RankedAttempt], limit: int, runtime: Runtime, spend: Spend
+    spec: GroupSpec,
+    contrast: Contrast,
+    shown: Sequence[RankedAttempt],
+    runtime: Runtime,
+    spend: Spend,
+    *,
+    returned: Sequence[str],
+    limit: int,
 ) -> Reflection:
-    """Ask about one contrast, and screen the lessons of the answer."""
+    """Ask about one contrast, and screen the lessons of the answer; ``returned``: what tools returned in the group."""
     known, key = lessons_in_force(spec), CallKey(spec.key, rollout=0, turn=contrast.number, role="reflect")
     answer = await _ask(spec, key, shown, limit, runtime, spend)
     if answer is None:
         return Reflection()
-    contrast = replace(contrast, cause=_cause(answer.cause))
+    contrast = replace(contrast, cause=_cause(answer.cause, returned))
     accepted: dict[str, Proposal] = {}
     rejected = [
         (lesson.text, f"more than {pluralize(limit, 'lesson')} from one contrast") for lesson in answer.lessons[limit:]
@@ -114,6 +127,8 @@ async def _reflect(
         )
         if isinstance(screened, Rejection):
             rejected.append((lesson.text, screened.reason))
+        elif repeated := repeated_run(screened.text, returned):
+            rejected.append((lesson.text, f"{_TAINTED}: {repeated}"))
         else:
             accepted.setdefault(screened.text, Proposal(screened.text, lesson.polarity, contrast))
     # Any lesson seems to help where the side without it did worse, also one that does nothing.
@@ -168,11 +183,11 @@ def _carried(spec: GroupSpec, attempt: RankedAttempt, known: Mapping[str, Experi
     return [label for label, record in known.items() if record.experience_id in ids]
 
 
-def _cause(text: str) -> str:
-    """Return the cause, or nothing in place of one that gives orders or holds a secret."""
+def _cause(text: str, returned: Sequence[str]) -> str:
+    """Return the cause, or nothing in place of one that gives orders, holds a secret, or repeats what a tool returned."""
     cause = clean_text(text)
     attack = attack_in(cause)
-    return cause if attack is None or attack.rule == "answer" else ""
+    return "" if (attack and attack.rule != "answer") or repeated_run(cause, returned) else cause
 
 
 def contrasts_of(attempts: Sequence[RankedAttempt]) -> tuple[tuple[RankedAttempt, ...], ...]:

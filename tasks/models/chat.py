@@ -271,7 +271,7 @@ class ChatClient:
             return FailedAttempt(ModelUnreachable(text), retryable=False), Reservation.release
         if never_sent(error):
             unsent = ModelUnreachable(f"no connection to {where}: {cause}")
-            return FailedAttempt(unsent, retryable=True), Reservation.release
+            return FailedAttempt(unsent, retryable=True, unavailable=True), Reservation.release
         broken = ModelUnreachable(f"connection to {where} broke: {cause}")
         return FailedAttempt(broken, retryable=True), Reservation.lose
 

@@ -5,15 +5,19 @@ An endpoint without a model list is no error.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
 
 import httpx
 
-from tfgrpo.stores.errors import EndpointError, ModelReplyMalformed
+from tfgrpo.stores.errors import EndpointError, EndpointUnavailable, ModelReplyMalformed, ModelUnreachable
 from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url
-from tfgrpo.tasks.models.retry import read_refusal
+from tfgrpo.tasks.models.retry import UNAVAILABLE, read_refusal
 from tfgrpo.tasks.models.transport import (
     TRANSPORT_ERRORS,
     Received,
@@ -24,6 +28,29 @@ from tfgrpo.tasks.models.transport import (
 )
 
 PREFLIGHT_S = 15.0
+_FIRST_S: Final = 0.5
+_LONGEST_S: Final = 8.0
+"""Pause between two checks of an endpoint that is unavailable: doubled each time, up to this."""
+
+
+async def await_endpoint(endpoint: Endpoint, wait_s: float, waiting: Callable[[str], object]) -> tuple[str, ...]:
+    """Check an endpoint as ``check_endpoint`` does, and for ``wait_s`` seconds again while it is unavailable.
+
+    ``waiting`` is called with what it waits for before each pause, and may raise. Raises ``ModelUnreachable`` at the end.
+    """
+    until, pause_s = monotonic() + wait_s, _FIRST_S
+    while True:
+        try:
+            return await check_endpoint(endpoint, timeout_s=min(PREFLIGHT_S, max(1.0, until - monotonic())))
+        except EndpointUnavailable as error:
+            (problem,) = error.problems
+        if (left := until - monotonic()) <= 0.0:
+            raise ModelUnreachable(
+                f"{problem.source} was unavailable for {wait_s:g} s: {problem.given}; {problem.accepted}"
+            )
+        waiting(f"waiting for {problem.source}, at most {wait_s:g} s: {problem.given}")
+        await asyncio.sleep(min(pause_s, left))
+        pause_s = min(2.0 * pause_s, _LONGEST_S)
 
 
 async def check_endpoint(
@@ -53,6 +80,9 @@ async def check_endpoint(
     if received.moved_to is not None:
         given = f"{status}: it moved to {display_url(received.moved_to)}"
         raise EndpointError.one(f"endpoint {url}", given, "the new address as base URL, without /models")
+    if status in UNAVAILABLE and not (refusal := read_refusal(status, received.content)).no_credit:
+        given = f"{status} from GET /models: {endpoint.excerpt(refusal.message) or 'an empty body'}"
+        raise EndpointUnavailable.one(f"endpoint {url}", given, _RUNNING)
     if not received.ok:
         advice = _base_url_advice(endpoint) if status == 404 else ""
         return (f"{url} answered {status} to GET /models; the model name was not checked{advice}",)
@@ -63,8 +93,12 @@ async def check_endpoint(
     return tuple(warning for name in endpoint.models if (warning := _unlisted(name, listed)))
 
 
+_RUNNING: Final = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
+
+
 async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: float) -> Received:
-    accepted = "a running OpenAI-compatible endpoint; check --base-url (OPENAI_BASE_URL) and that the server is up"
+    kind: type[EndpointError] = EndpointUnavailable
+    accepted = _RUNNING
     try:
         request = client.build_request("GET", endpoint.url("/models"), headers=endpoint.headers())
         return await exchange(client, request, timeout_s)
@@ -73,11 +107,14 @@ async def _get_models(endpoint: Endpoint, client: httpx.AsyncClient, timeout_s: 
     except TRANSPORT_ERRORS as error:
         given = f"no connection: {endpoint.excerpt(str(error)) or type(error).__name__}"
         if is_certificate_error(error):
+            kind = EndpointError
             accepted = "a certificate that this machine trusts; for an authority of your own set SSL_CERT_FILE"
+        elif isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+            kind = EndpointError
     except ModelReplyMalformed as error:
-        given = str(error)
+        kind, given = EndpointError, str(error)
     # Outside the handlers: the HTTP library's exceptions hold the request with its key.
-    raise EndpointError.one(f"endpoint {endpoint.display_url}", given, accepted)
+    raise kind.one(f"endpoint {endpoint.display_url}", given, accepted)
 
 
 def _base_url_advice(endpoint: Endpoint) -> str:

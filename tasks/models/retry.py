@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from tfgrpo.stores.errors import (
     BudgetRefused,
@@ -28,6 +28,9 @@ from tfgrpo.stores.errors import (
 )
 from tfgrpo.stores.frozen_json import json_of, mapping_of
 from tfgrpo.stores.packaged import packaged_yaml
+
+UNAVAILABLE: Final = frozenset({429, 502, 503, 504, 529})
+"""Statuses of an endpoint, or of the proxy in front of it, that may answer the same request later."""
 
 
 @cache
@@ -121,6 +124,8 @@ class FailedAttempt:
     """Whether another attempt may succeed."""
     after_s: float | None = None
     """Seconds that the server asked to wait."""
+    unavailable: bool = False
+    """Whether the endpoint could not be reached, or is overloaded or starting. A rate limit concerns this account alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +141,15 @@ class RetryPolicy:
     cap_s: float = 30.0
     max_wait_s: float = 180.0
     """Most seconds for all waits of one call together. A server that asks for more is asked again after ``cap_s``."""
+    unavailable_s: float = 0.0
+    """Seconds for which an unavailable endpoint is asked again, however many attempts that takes."""
 
     def wait(self, attempt: int, failed: FailedAttempt, waited_s: float, rng: random.Random) -> float | None:
         """Return seconds to wait after attempt number ``attempt`` (from 1), or None when the call has failed for good."""
-        if not failed.retryable or attempt > self.max_retries:
+        patience_s = self.unavailable_s if failed.unavailable else 0.0
+        if not failed.retryable or (attempt > self.max_retries and waited_s >= patience_s):
             return None
-        left = self.max_wait_s - waited_s
+        left = max(patience_s, self.max_wait_s if attempt <= self.max_retries else 0.0) - waited_s
         # 2.0 ** 1024 is an OverflowError.
         wait = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 32)))
         if failed.after_s is not None:
@@ -150,7 +158,7 @@ class RetryPolicy:
             named = failed.after_s if failed.after_s <= left else self.cap_s
             # At least the backoff: a server that always answers "now" must not be asked without pause.
             wait = max(wait, named + rng.uniform(0.0, self.base_s))
-        return min(wait, left)
+        return max(0.0, min(wait, left))
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -209,7 +217,7 @@ def classify(refusal: Refusal, text: str, after_s: float | None, *, answered: bo
     if status == 408:
         return FailedAttempt(ModelTimeout(text), retryable=True, after_s=after_s)
     if status == 409 or status >= 500:  # 409: a lock that was not to be had in time; OpenAI's SDKs repeat it, too
-        return FailedAttempt(ModelServerFault(text), retryable=True, after_s=after_s)
+        return FailedAttempt(ModelServerFault(text), True, after_s, unavailable=status in UNAVAILABLE)
     if status == 401 or (status == 403 and not (answered or refusal.flagged_input or refusal.says("flagged"))):
         return FailedAttempt(ModelAuthRefused(text), retryable=False)
     if refusal.unreadable:

@@ -110,7 +110,7 @@ async def open_clients(context: RunContext, ledger: Ledger) -> dict[ModelRole, C
             # In a thread: fetching a Secret block runs a separate event loop.
             endpoint = await asyncio.to_thread(endpoint_for, context, role)
             near = next((client for other, client in known if other.base_url == chosen.base_url), None)
-            retry = RetryPolicy(max_retries=chosen.max_retries)
+            retry = RetryPolicy(max_retries=chosen.max_retries, unavailable_s=chosen.wait_s)
             client = near.sharing(endpoint, retry) if near else _client(context, ledger, endpoint, role, retry)
         clients[role] = client
     return clients

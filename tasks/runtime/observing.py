@@ -29,7 +29,7 @@ def observe_group(telemetry: Telemetry, span: SpanHandle, spec: GroupSpec, resul
             group_size=spec.size,
         )
         for score in rollout.scores:
-            record("reward", rewarder=score.rewarder_id, score=score.score)
+            record("reward", arm=spec.key.arm, rewarder=score.rewarder_id, score=score.score)
         for event in rollout.tools:
             record(
                 "tool_call",

@@ -131,7 +131,7 @@ def test_the_examples_hold_out_as_many_items_as_their_page_says(tmp_path):
 
 def test_span_and_metric_names_on_the_page_exist():
     known = {*names.KEYS.values(), *(metric.name for metric in names.all_metrics()), "gen_ai.evaluation.result"}
-    for word in re.findall(r"`((?:tfgrpo|gen_ai)\.[a-z_.]+)`", page("docs/telemetry.md")):
+    for word in re.findall(r"`((?:tfgrpo|gen_ai)\.[a-z_.]+)`", page("docs/observability.md")):
         assert word in known, word
 
 

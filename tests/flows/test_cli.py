@@ -202,8 +202,8 @@ def test_no_command_takes_a_simulated_world_for_the_items_of_a_real_model(capsys
     assert problem["source"] == "--dataset"
 
 
-def test_an_unreachable_endpoint_is_refused_before_the_run(capsys):
-    problems = refused(capsys, "run", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--world", "arithmetic")
+def test_an_unreachable_endpoint_is_a_problem_for_doctor(capsys):
+    problems = refused(capsys, "doctor", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--world", "arithmetic")
     assert "http://127.0.0.1:9/v1" in problems[0]["source"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
@@ -16,11 +16,10 @@ from tfgrpo.flows.report.attempts import (
     ItemView,
     item_views,
     overview,
-    tally_json,
     worst_items,
 )
-from tfgrpo.flows.report.figures import NOTHING, decimal, outcomes, reward, rewards, score, step, where
-from tfgrpo.flows.report.morning import place_options
+from tfgrpo.flows.report.figures import decimal, outcomes, reward, rewards, score, step, where
+from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -85,7 +84,7 @@ def _show_items(
     command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {place_options(task)}"
     if console.as_json:
         console.result(
-            {**about, "items": [{"item_id": each, **tally_json(tallies[each])} for each in ids], "next": command}
+            {**about, "items": [{"item_id": each, **tallies[each].as_json()} for each in ids], "next": command}
         )
         return
     if not ids:
@@ -96,18 +95,19 @@ def _show_items(
     shown = ids if every else ids[:_ROWS]
     console.table(
         ("item", "attempts", *(ARMS.get(arm, arm) for arm in arms), "ended"),
-        ([each, *_cells(tallies[each], arms)] for each in shown),
+        (
+            [
+                each,
+                str(tallies[each].outcomes.total()),
+                *(decimal(tallies[each].rewards.get(arm)) for arm in arms),
+                outcomes(tallies[each]).partition(": ")[2],
+            ]
+            for each in shown
+        ),
     )
     if more := len(ids) - len(shown):
         console.say(f"and {pluralize(more, 'more item')}; --all lists them")
     console.say(f"the attempts at one: {command}", wrap=False)
-
-
-def _cells(tally: ItemTally, arms: Sequence[str]) -> Iterator[str]:
-    counts, means = outcomes(tally).partition(": ")[2], tally.rewards
-    yield str(tally.outcomes.total())
-    yield from (decimal(means[arm]) if arm in means else NOTHING for arm in arms)
-    yield counts
 
 
 def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> None:

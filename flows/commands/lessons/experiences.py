@@ -13,7 +13,6 @@ from typing import Any
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
-from tfgrpo.flows.run.index import run_named
 from tfgrpo.flows.run.lessons import decided_library, in_force_problems, screened, verified
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
@@ -110,35 +109,6 @@ def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[st
         {"night": night + 1, "run_id": run, "source": source, "rows": len(each), "difference": fmean(each)}
         for (night, run, source), each in found.items()
     ]
-
-
-def diff(run: str, other: str | None, place: Place, packs_root: Path | None, console: Console) -> None:
-    """Print what a run changed in the library in force, or in what the libraries in force after two runs differ."""
-    experiences = open_experiences(place, packs_root, console)
-    decisions = list(read_decisions(experiences.paths.promotions))
-    places = {one.run_id: place for place, one in enumerate(decisions)}
-    asked = [run] if other is None else [run, other]
-    found = [(name, run_named(experiences.paths, name)) for name in asked]
-    names = [name if paths is None else paths.root.name for name, paths in found]
-    for name in names:
-        if name not in places:
-            accepted = ", ".join(places) or "none: no run of this task came to a decision"
-            raise SettingsError.one("RUN", repr(name), accepted)
-    last = decisions[places[names[-1]]]
-    earlier = decisions[: places[names[0]]]
-    before = decisions[places[names[0]]] if len(names) > 1 else in_force(earlier, simulated=last.simulated)
-    old, new = (experiences.entries(one.experience_ids if one else ()) for one in (before, last))
-    removed = {name: entry for name, entry in old.items() if name not in new}
-    added = {name: entry for name, entry in new.items() if name not in old}
-    lines = [
-        f"{sign} {name}  {entry.polarity}: {entry.summary32}"
-        for sign, entries in (("-", removed), ("+", added))
-        for name, entry in entries.items()
-    ]
-    if lines or console.as_json:
-        console.answer({"removed": list(removed), "added": list(added)}, "\n".join(lines))
-    else:
-        console.say("no change")
 
 
 def verify(place: Place, packs_root: Path | None, console: Console) -> int:

@@ -27,7 +27,6 @@ from tfgrpo.stores.experiences.decisions import (
     Decision,
     in_force,
     kept_out,
-    nights_before,
     read_decisions,
     record_decided,
 )
@@ -123,7 +122,7 @@ def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) 
         return None
     decision = persons_decision(store, wanted, "import", earlier, simulated=source.simulated, who=who, why=why)
     opposites = {record.experience_id: entry.opposite.experience_id for entry, record in taken if entry.opposite}
-    bring_in(source.paths, [record for _, record in taken], decision, nights_before(earlier), opposites)
+    bring_in(source.paths, [record for _, record in taken], decision, opposites)
     return decision
 
 
@@ -191,7 +190,7 @@ def _print_stored(source: _Import, stored: int, decided: Decision | None, consol
     if decided is None:
         console.say("Nothing changed: this file was taken in before.")
         return
-    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history --all` shows the file and the reviewer.")
+    console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history` shows the file and the reviewer.")
     if in_force:
         library = f"library {decided.library_id} of {pluralize(len(decided.experience_ids), 'lesson')}"
         console.say(f"In force now: {library}, until the evidence speaks against it.")

@@ -38,7 +38,7 @@ def measure(
         task["packs_root"] = str(packs_root)
     measuring = Measuring(rollouts=rollouts, lessons=named, control=control)
     request = RunRequest(settings={**assigned(assignments), **task}, measures=measuring)
-    prepared = prepare(request, os.environ)
+    prepared = prepare(request, os.environ, starts=True)
     runner = partial(groups_in_process, stop=Event())
     summary = execute_run(prepared, os.environ, Progress(console.people), runner, clock=utc_now)
     known = {} if control else experiences.figures(prepared.plan.simulated)

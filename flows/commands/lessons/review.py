@@ -1,4 +1,4 @@
-"""``tfgrpo experiences review``, ``retire`` and ``rollback``: what is known of each lesson, and what a person takes back.
+"""``tfgrpo experiences review``, ``retire``, ``approve`` and ``rollback``: what is known of lessons, and a person's word.
 
 Each correction is a line of ``promotions.jsonl``, written under its lock. A run that is under way keeps what it began
 with, and puts nothing into force over the change.
@@ -17,6 +17,7 @@ from tfgrpo.flows.commands.options import Place, checked_text
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
+from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, verified, write_view
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
@@ -26,7 +27,6 @@ from tfgrpo.stores.experiences.decisions import (
     Decision,
     in_force,
     kept_out,
-    nights_before,
     read_decisions,
     record_decided,
 )
@@ -112,7 +112,7 @@ def rollback(
             who=who,
             why=f"{to}: {why}" if why else to,
         )
-        bring_in(experiences.paths, library.entries, decision, nights_before(earlier))
+        bring_in(experiences.paths, library.entries, decision)
         return decision
 
     path = experiences.paths.promotions
@@ -142,6 +142,36 @@ def retire(name: str, why: str | None, by: str | None, place: Place, packs_root:
     _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is kept out already")
 
 
+def approve(
+    name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
+) -> None:
+    """Let a lesson in that was held for review or retired: it goes on trial. What is in force stays as it is."""
+    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    reason = checked_text("--why", why)
+    simulated, lesson = experiences.known(experiences.find(name).experience_id)
+    name = lesson.record.experience_id
+
+    def decide(earlier: Sequence[Decision]) -> Decision | None:
+        if not lesson.kept_out:
+            return None
+        now = in_force(earlier, simulated=simulated)
+        library = library_of(experiences.store, now.experience_ids, now.signatures) if now else Library(())
+        decision = persons_decision(
+            experiences.store,
+            library,
+            "approve",
+            earlier,
+            simulated=simulated,
+            who=who,
+            why=reason,
+            reasons=dict.fromkeys((name, *sorted(lesson.ids - {name})), reason),
+        )
+        bring_in(experiences.paths, [lesson.record], decision)
+        return decision
+
+    _finish(experiences, console, record_decided(experiences.paths.promotions, decide), f"{name} is not kept out")
+
+
 def persons_decision(
     store: ExperienceStore, library: Library, what: Correction, earlier: Sequence[Decision], **fields: Any
 ) -> Decision:
@@ -161,10 +191,10 @@ def bring_in(
     paths: TaskPaths,
     lessons: Iterable[ExperienceRecord],
     decision: Decision,
-    night: int,
     opposites: Mapping[str, str | None] | None = None,
 ) -> None:
     """Give lessons the support of a person's word. ``opposites``: a lesson that says the opposite, by id."""
+    night = nights_begun(paths, simulated=decision.simulated)
     words = [
         Word(
             run_id=decision.run_id,
@@ -184,15 +214,15 @@ def bring_in(
 
 def _target(name: str, earlier: Sequence[Decision]) -> Decision | None:
     """Return the decision that TO names, None for no lessons. Raise ``SettingsError``."""
-    changes = [each for each in changes_of(earlier) if each.decision.experience_ids]
+    changes = [each for each in changes_of(earlier) if each.lessons]
     if name == _NONE and changes:
         return None
-    named = {str(each.number): each.decision for each in changes} | {
-        each.decision.run_id: each.decision for each in changes
+    named = {
+        key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]
     }
     if name in named:
         return named[name]
-    libraries = [f"{each.number} ({each.decision.run_id})" for each in changes if each.added or each.removed]
+    libraries = [f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed]
     shown = ", ".join(libraries[-_SHOWN:])
     accepted = (
         f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"

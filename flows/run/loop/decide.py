@@ -19,12 +19,14 @@ from tfgrpo.stores.experiences.decisions import (
     record_decided,
 )
 from tfgrpo.stores.experiences.library import Library
+from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, gain_of, verdict_of
 from tfgrpo.tasks.learning.credit import credit_of
 
 if TYPE_CHECKING:
     from tfgrpo.flows.run.loop.learn import Swept
 
+ALARM: Final = "kept out for what replies do with it, whatever the reward"
 RETIRED: Final = "a lesson that was retired since this run began stays out"
 
 
@@ -69,6 +71,20 @@ def _by_person(session: Session, earlier: Sequence[Decision]) -> bool:
     return any(one.decision in {"rollback", "import"} for one in unbroken)
 
 
+def _without_suspects(
+    session: Session, verdict: Verdict, library: Library, follows: Library
+) -> tuple[Verdict, Library, str]:
+    """Return what stays in force after an alarm, and the lessons that it may be due to: those that were not in force before."""
+    before = {entry.experience_id for entry in session.serving.entries}
+    suspects = [each.experience_id for each in follows.entries if each.experience_id not in before]
+    if not suspects:  # then it is one of those in force
+        suspects = [each.experience_id for each in follows.entries]
+    rest = Library(tuple(each for each in library.entries if each.experience_id not in suspects))
+    if verdict == "in force" and not rest.entries:
+        verdict = "taken back" if before else "not yet"
+    return verdict, rest, f"one of {pluralize(len(suspects), 'lesson')}: {', '.join(suspects)}"
+
+
 def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
     memory, served = replace(session.learning.memory, swept=swept.lessons), bool(session.serving.entries)
     credit = credit_of(memory)
@@ -85,6 +101,9 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
     else:
         verdict = verdict_of(credit, served=served, by_person=_by_person(session, earlier))
         library = follows if verdict == "in force" else Library(())
+        if swept.alarms:
+            verdict, library, differ = _without_suspects(session, verdict, library, follows)
+            notes.append(f"{ALARM}: {'; '.join(swept.alarms)}; by {differ}")
     proven = credit.evidence.reaches(CONFIDENCE)
     return Decision(
         run_id=session.run_id,
@@ -101,5 +120,6 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
         proven=proven and verdict == "in force",
         attempts=credit.attempts,
         notes=(*credit.left_out, *notes),
+        night=session.night + 1,
         simulated=session.plan.simulated,
     )

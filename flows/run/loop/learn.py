@@ -36,6 +36,7 @@ from tfgrpo.stores.experiences.record import ExperienceRecord, Operation
 from tfgrpo.stores.outcomes import Arm, GroupKey, scored_rewards
 from tfgrpo.stores.telemetry.names import ExperienceOp
 from tfgrpo.stores.text import pluralize
+from tfgrpo.tasks.canaries import Canaries
 from tfgrpo.tasks.learning.curate import CurationInput, CurationResult, curate_batch
 from tfgrpo.tasks.runtime.host import call_blocking
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec
@@ -77,6 +78,8 @@ class Swept:
     items: int = 0
     lessons: tuple[str, ...] = ()
     """Ids of those in the prompt of the first side."""
+    alarms: tuple[str, ...] = ()
+    """What its replies do beyond chance more often than those without lessons (``tasks/canaries.py``)."""
 
     def differences(self, score_range: Range) -> list[float]:
         """Return mean reward with lessons minus without, of each item scored on both sides, as shares of the range."""
@@ -138,6 +141,7 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
     # Rewards alone, so that a sweep of any length fits into memory until it is decided on.
     rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
     lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
+    canaries = Canaries()
     with (
         open_epoch(session, epoch, "eval", 2 * len(items)) as sums,
         closing(accept_batches(session, batches)) as arriving,
@@ -148,7 +152,8 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
                 scored = scored_rewards(each.outcome for each in result.rollouts)
                 rewards[result.key.arm][result.key.item] = scored
                 lost[result.key.arm][result.key.item] = len(result.rollouts) - len(scored)
-    return Swept(rewards, lost, len(items), library.experience_ids)
+                canaries.add(result.key.arm, result.rollouts)
+    return Swept(rewards, lost, len(items), library.experience_ids, canaries.alarms())
 
 
 def measure(session: Session) -> None:

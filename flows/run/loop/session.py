@@ -72,6 +72,8 @@ class Session:
     """Held while the run is open, so that no other process writes its files."""
     timing: Callable[[], dict[str, float]]
     """Of this part of the run, so far."""
+    waits: bool = False
+    """Whether an endpoint did not answer when the run was prepared."""
     replay_of: TaskPaths | None = None
     """Task of the replayed run; None for an original run."""
     failures: Mapping[str, Mapping[str, Mapping[str, Abstained]]] = field(default_factory=dict)
@@ -104,5 +106,5 @@ class Session:
 
     @property
     def night(self) -> int:
-        """Nights that the task had ended before this run."""
+        """Nights of the task that had begun before this run."""
         return self.settings.tfgrpo.night or 0

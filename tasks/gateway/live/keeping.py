@@ -56,7 +56,13 @@ class KeptItems:
         def clean(given: str) -> str:
             return without_secrets(replace_surrogates(scrub(given)))
 
-        metadata = {"arm": arm, "model": reply.model, "tools": sorted(request.tools), "reply": clean(text)}
+        metadata = {
+            "foreign": True,
+            "arm": arm,
+            "model": reply.model,
+            "tools": sorted(request.tools),
+            "reply": clean(text),
+        }
         item = {"id": name, "prompt": clean(opening.prompt), "system_prompt": clean(opening.system)}
         try:
             problem = self._write(name, json.dumps({**item, "metadata": metadata}, ensure_ascii=False))

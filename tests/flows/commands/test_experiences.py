@@ -187,26 +187,6 @@ def test_blame_names_the_line_of_a_damaged_file(ask, in_force, own_run):
     assert said.count("\n") == 1
 
 
-def test_diff_shows_what_a_run_changed(ask, in_force):
-    said = ask("diff", "small").out.splitlines()
-    assert [line[:2] for line in said] == ["+ "] * len(in_force)
-    assert json.loads(ask("diff", "small", "--json").out) == {"removed": [], "added": list(in_force)}
-    same = ask("diff", "small", "small")
-    assert (same.out, same.err.strip()) == ("", "no change")
-
-
-def test_diff_compares_with_what_was_in_force_before_or_after_another_run(task):
-    first, second = task.ids
-    task.decide("in force", (second,), run_id="n1")
-    task.decide("in force", (), run_id="real", simulated=False)
-    task.decide("in force", (second, first), run_id="n2")
-    removed = task.tell("experiences", "diff", "n1").out
-    assert removed == f"- {first}  do: {UNITS}\n"
-    assert task.ask("experiences", "diff", "n2") == {"removed": [], "added": [first]}
-    assert task.ask("experiences", "diff", "n2", "n1") == {"removed": [first], "added": []}
-    assert "accepted: import-1, import-2, n1, real, n2" in task.tell("experiences", "diff", "other", code=2).err
-
-
 def test_an_intact_store_verifies(task):
     assert "in force: 2 lessons, of which 0 not verified" in task.tell("experiences", "verify").out
     answer = task.ask("experiences", "verify")
@@ -265,7 +245,6 @@ def test_before_any_decision_nothing_is_in_force(task):
     task.paths.state.unlink()
     assert "--all" in task.tell("experiences", "list").err
     assert task.tell("experiences", "export").out == ""
-    assert "none: no run" in task.tell("experiences", "diff", "small", code=2).err
     assert task.ask("experiences", "verify")["problems"] == []
 
 

@@ -185,6 +185,14 @@ def as_claude(prompt: str) -> list[tuple[str, dict[str, Any]]]:
     return [("/v1/messages", {**turns, "tools": [{"name": "calculate", "input_schema": {"type": "object"}}]})]
 
 
+def add_answers(file: Path, known: dict[str, Any]) -> list[str]:
+    """Add what is right to kept items, as a person would; return their prompts."""
+    kept = [json.loads(line) for line in file.read_text().splitlines()]
+    answered = [{**item, **{name: known[item["prompt"]][name] for name in ("answer", "metadata")}} for item in kept]
+    file.write_text("".join(json.dumps(item) + "\n" for item in answered))
+    return [item["prompt"] for item in kept]
+
+
 @pytest.mark.untraced
 async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -213,12 +221,8 @@ async def test_traffic_is_learned_from_overnight_and_its_outcomes_are_rows(
 
         for number, prompt in enumerate(asked):
             await session(f"s{number}", (as_codex if number % 2 else as_claude)(prompt))
-        kept = [json.loads(line) for line in file.read_text().splitlines()]
-        assert [item["prompt"] for item in kept] == list(asked)
+        assert add_answers(file, asked) == list(asked)
         assert "<lessons>" not in str([each.body for each in endpoint.asked])
-
-        answered = [{**item, **{name: asked[item["prompt"]][name] for name in ("answer", "metadata")}} for item in kept]
-        file.write_text("".join(json.dumps(item) + "\n" for item in answered))
         night = {"dataset__path": str(file), "sample_size": 20, "batch_size": 10, "seed": 1}
         await asyncio.to_thread(partial(run, tmp_path / "out", run_id="night", **night))
         *_, decision = read_decisions(TaskPaths.of(tmp_path / "out", TASK).promotions)

@@ -1,8 +1,10 @@
-"""Every change of the library is listed with its evidence, and every known lesson with what it is worth."""
+"""Every night and change of the library is listed, and every known lesson with what it is worth."""
 
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -25,55 +27,78 @@ def task(tmp_path, capsys):
     return task
 
 
+GAIN = "+6.2 (+2.9 … +9.5)"
+
+
 def reviewed(task):
     return {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
 
 
-def test_every_change_is_listed_with_figures_reasons_and_person_newest_last(task):
+def ended(task, run_id, *, day, learn=80, **fields):
+    """Write the manifest of a run of the simulated model."""
+    run = task.paths.run(run_id)
+    run.root.mkdir(parents=True)
+    dataset = {"learn": learn, "held_out_of": 20, "learn_digest": f"{learn:06}"}
+    known = {"schema_version": 1, "run_id": run_id, "status": "finished", "simulated": True, "model": "m"}
+    when = {"started_at": f"2026-01-{day:02}T00:00:00+00:00"}
+    run.manifest.write_text(json.dumps({**known, "dataset": dataset, **when, **fields}))
+
+
+def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(task):
     first, second = task.ids
-    figures = {"total": gain(6.2, 1.7), "held_out": gain(5.1, 2.0), "proven": True}
-    task.decide("in force", (first, second, "exp-new"), run_id="night-1", **figures)
-    task.decide("in force", (first, second, "exp-new"), run_id="night-2", **figures)
-    task.decide("taken back", run_id="night-3", total=gain(-0.4), held_out=gain(-1.0))
+    figures = {"total": gain(6.2, 1.7), "held_out": gain(5.1, 2.0)}
+    at = {f"n{day}": {"run_id": f"n{day}", "decided_at": datetime(2026, 1, day, tzinfo=UTC)} for day in range(2, 6)}
+    spent = {"calls": 400, "spent": "$1.5000"}
+    ended(task, "n2", day=2, ledger=spent)
+    task.decide("in force", (first, second, "exp-new"), proven=True, **at["n2"], **figures)
+    ended(task, "n3", day=3, model="other", ledger=spent)
+    task.decide("in force", (first, second, "exp-new"), **at["n3"], **figures)
+    ended(task, "capped", day=4, status="stopped", model="other", message="the budget is spent: max_calls 9 is reached")
+    ended(task, "killed", day=4, status="running", model="other", learn=90)
+    task.decide("taken back", **at["n5"], total=gain(-0.4), held_out=gain(-1.0))
     task.tell("experiences", "rollback", "1", "--why", "worse", "--by", "Bob")
     task.tell("experiences", "retire", second, "--why", "harms refunds", "--by", "Ann")
-    rows = task.tell("history").out.splitlines()
-    assert [row.split()[0] for row in rows] == ["no.", "1", "2", "4", "5", "6"]
-    changes = task.ask("history")["changes"]
-    assert [(each["decision"], each["added"], each["removed"]) for each in changes] == [
-        ("import", [first, second], []),
-        ("in force", ["exp-new"], []),
-        ("taken back", [], [first, second, "exp-new"]),
-        ("rollback", [first, second], []),
-        ("retire", [], [second]),
+    nights = [each for each in task.ask("history")["nights"] if each["number"] != 1]
+    assert [(each["number"], each["outcome"], each["lessons"], each["added"], each["removed"]) for each in nights] == [
+        (2, "in force", 3, ["exp-new"], []),
+        (3, "in force", 3, [], []),
+        (None, "stopped", None, [], []),
+        (None, "unfinished", None, [], []),
+        (4, "taken back", 0, [], [first, second, "exp-new"]),
+        (5, "rollback", 2, [first, second], []),
+        (6, "retire", 1, [], [second]),
     ]
-    sentences = [each["sentence"] for each in changes]
-    assert sentences[0].startswith("taken in from lessons.json (SHA-256 ")
-    assert sentences[0].endswith("; by Ann")
-    assert sentences[1] == (
+    assert [each["news"] for each in nights[:4]] == [[], ["model other"], [], ["dataset 90 + 20 items (000090)"]]
+    assert [(each["calls"], each["spent"]) for each in nights[1:3]] == [(400, "$1.5000"), (None, None)]
+    assert nights[0]["why"] == (
         "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; "
         "held-out tasks agree (+5.1); proven"
     )
-    assert sentences[2].startswith("Taken back: -0.4 points over no lessons")
-    assert sentences[3:] == ["back to import-1, decision 1: worse; by Bob", f"{second}: harms refunds; by Ann"]
-    assert all(row.endswith(sentence.partition(": ")[2]) for sentence, row in zip(sentences, rows[1:], strict=True))
-    assert (changes[1]["total"]["likely"], changes[1]["held_out"]["mean"]) == (figures["total"].likely, 5.1)
-    every = task.ask("history", "--all")["changes"]
-    assert [(each["number"], each["night"]) for each in every] == [
-        (1, None),
-        (2, 1),
-        (3, 2),
-        (4, 3),
-        (5, None),
-        (6, None),
+    assert [each["why"] for each in nights[5:]] == [
+        "back to import-1, decision 1: worse; by Bob",
+        f"{second}: harms refunds; by Ann",
     ]
-    assert (every[2]["added"], every[2]["removed"]) == ([], [])
+    assert nights[0]["decision"]["total"]["likely"] == figures["total"].likely
+    rows = [line for line in task.tell("history").out.splitlines() if "import-1 " not in line]
+    assert [re.split(r"\s{2,}", row.strip()) for row in rows[1:5]] == [
+        ["2", "2026-01-02 00:00", "in force, proven (SIMULATED)", GAIN, "3 (+1 −0)", "400", "$1.5000", "n2"],
+        ["3", "2026-01-03 00:00", "in force (SIMULATED)", GAIN, "3 (+0 −0)", "400", "$1.5000", "n3", "model other"],
+        ["2026-01-04 00:00", "stopped (SIMULATED)", *"––––", "capped", "the budget is spent: max_calls 9 is reached"],
+        ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "dataset 90 + 20 items (000090)"],
+    ]
+    assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
+
+
+def test_a_damaged_manifest_is_a_line_too(task):
+    ended(task, "n2", day=2)
+    task.paths.run("n2").manifest.write_text("{")
+    assert task.ask("history")["nights"][-1]["outcome"] == "unreadable"
 
 
 def test_simulated_and_real_libraries_change_apart(task):
     task.learn(("do", TWICE), simulated=False)
-    changes = task.ask("history")["changes"]
-    assert [(each["simulated"], len(each["added"]), each["removed"]) for each in changes] == [
+    nights = task.ask("history")["nights"]
+    assert [(each["simulated"], len(each["added"]), each["removed"]) for each in nights] == [
         (True, 2, []),
         (False, 1, []),
     ]
@@ -88,12 +113,11 @@ def test_a_broken_chain_is_said(task):
     assert task.ask("history")["problems"]
 
 
-def test_without_a_change_there_is_nothing_to_list(tmp_path, capsys):
+def test_before_any_night_there_is_nothing_to_list(tmp_path, capsys):
     task = Task(tmp_path / "out", "fresh", capsys)
-    task.learn(("do", UNITS), in_force=False)
-    assert "never changed" in task.tell("history").err
-    assert task.ask("history") == {"changes": [], "problems": []}
-    assert [each["decision"] for each in task.ask("history", "--all")["changes"]] == ["import"]
+    task.paths.root.mkdir(parents=True)
+    assert "no night yet" in task.tell("history").err
+    assert task.ask("history") == {"nights": [], "problems": []}
     gone = Task(tmp_path / "out", "gone", capsys)
     assert "--task-id" in gone.tell("history", code=2).err
 

@@ -215,7 +215,7 @@ def test_a_lesson_that_is_refused_by_now_leaves_by_no_door(task, lessons, monkey
     for command in (("export",), ("list",)):
         shown = task.tell("experiences", *command)
         assert hostile not in shown.out
-        assert "kept out by the screening: an order to the reader" in shown.err
+        assert "kept out by the screening: an order about lessons or prompts" in shown.err
     out = ("--out", str(task.paths.root.parent), "--task-id", kit.TASK)
     cli.main(["packs", "render", "arithmetic", *out])
     shown = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.records.line_files import seal
 from tests.support.records.tasks import CENTS, TWICE, UNITS, Task
 from tests.support.runs import running as kit
 from tests.support.runs.selections import plan as planned
-from tfgrpo.stores.experiences.credit import PERSON_GROUPS, Word, read_credit
+from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Word, read_credit
 from tfgrpo.stores.experiences.decisions import chain_problems, kept_out, nights_before, read_decisions
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -172,6 +173,7 @@ def test_a_rollback_that_was_cut_off_between_its_two_files_is_completed_by_the_s
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("approve", "ID"), "--why: got nothing; accepted: a text of 1 to 200"),
         (("retire", "ID"), "--why: got nothing; accepted: a text of 1 to 200"),
         (("retire", "ID", "--why", " "), "--why: got ' '"),
         (("retire", "ID", "--why", "x" * 201), "--why"),
@@ -181,7 +183,7 @@ def test_a_rollback_that_was_cut_off_between_its_two_files_is_completed_by_the_s
         (("rollback",), "TO: got nothing"),
         (("rollback", "1", "2"), "1 word too many"),
         (("rollback", "1", "--why", ""), "--why"),
-        (("review", "--why", "x"), "retire or rollback only"),
+        (("review", "--why", "x"), "retire or approve or rollback only"),
     ],
 )
 def test_bad_input_is_one_error_and_changes_nothing(task, arguments, says):
@@ -208,3 +210,30 @@ def test_what_people_take_in_or_back_is_no_night(task):
     task.decide("not yet")
     assert nights_before(read_decisions(task.paths.promotions)) == 1
     assert len(kept_out(read_decisions(task.paths.promotions), simulated=True)) == 1
+
+
+def test_a_lesson_that_only_traffic_of_strangers_speaks_for_goes_on_trial_once_a_person_approves_it(task):
+    before = task.ids
+    task.learn(("do", CURRENCY), in_force=False)
+    (name,) = (name for name, state in states(task).items() if state == "on trial")
+    seen = read_credit(task.paths.credit)
+    task.paths.credit.unlink()
+    CreditFile(task.paths.credit).append(
+        replace(line, foreign=True, said="taught") if isinstance(line, Word) and line.experience_id == name else line
+        for line in seen
+    )
+    (held,) = (each for each in task.ask("experiences", "review")["lessons"] if each["experience_id"] == name)
+    assert (held["state"], held["kept_out"].split(":")[0]) == ("kept out", "held")
+    change = task.ask("experiences", "approve", name, "--why", "read it")["change"]
+    assert (change["decision"], change["experience_ids"], change["reasons"]) == ("approve", before, {name: "read it"})
+    assert states(task)[name] == "on trial"
+    assert task.ask("experiences", "approve", name, "--why", "again") == {"change": None}
+
+
+def test_approving_a_retired_lesson_lets_it_in_again_and_changes_nothing_in_force(task):
+    name = task.ids[0]
+    task.tell("experiences", "retire", name, "--why", "harms refunds")
+    rest = task.ids
+    task.tell("experiences", "approve", name, "--why", "does not")
+    assert task.ids == rest
+    assert states(task)[name] == "on trial"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from concurrent.futures import CancelledError
 from uuid import uuid4
+from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
@@ -22,14 +24,15 @@ class Calls:
 
     def __init__(self, monkeypatch, answer=uuid4, error=None):
         self.made = []
+        self.error = error
         for name in ("create_markdown_artifact", "create_progress_artifact", "update_artifact"):
-            monkeypatch.setattr(artifacts, name, self._stand_in(name, answer, error))
+            monkeypatch.setattr(artifacts, name, self._stand_in(name, answer))
 
-    def _stand_in(self, name, answer, error):
+    def _stand_in(self, name, answer):
         def call(*arguments, **options):
             self.made.append((name, arguments, options))
-            if error is not None:
-                raise error
+            if self.error is not None:
+                raise self.error
             return answer()
 
         return call
@@ -47,25 +50,21 @@ def test_one_page_and_one_bar_are_written_and_kept_up_to_date(monkeypatch, small
     created = [call[2]["key"] for call in calls.made if call[0].startswith("create")]
     assert created == ["night", "progress"]
     contents = [call[1][-1] for call in calls.made]
-    shown = [each for each in contents if isinstance(each, float)][1:]
-    assert len(shown) == 32
+    shown = [each for each in contents if isinstance(each, float)]
     assert shown == sorted(shown)
     assert shown[-1] == 100.0
     pages = [each for each in contents if isinstance(each, str)]
-    assert len(pages) == 5
     assert all("SIMULATED" in page and "small" in page for page in pages)
-    assert "tfgrpo run --resume small" in pages[0]
 
 
 def test_the_page_of_a_run_says_what_was_decided_what_it_cost_and_where_the_rest_is(small_run):
     summary = small_run.summary
     page = night_page(summary.status, summary.message, summary.run_id, summary.details)
     assert page.startswith(f"# {summary.details['decision']['decision'].upper()}\n")
-    facts = dict(line.strip("| ").split(" | ") for line in page.splitlines() if line.count(" | ") == 1)
+    facts = dict(line[2:].split("**: ", 1) for line in page.splitlines() if line.startswith("**"))
     shown = {line["label"]: line["text"] for line in summary.details["morning"]["lines"]}
     assert {label: text.replace("\\", "") for label, text in facts.items()} == {
         **shown,
-        "---": "---",
         "directory": summary.details["run"],
         "report": summary.details["report"],
     }
@@ -127,7 +126,7 @@ def test_a_models_words_are_text_on_the_page_and_nothing_more(text):
 )
 def test_a_server_that_breaks_is_logged_and_the_run_goes_on(monkeypatch, small_run, caplog, error):
     calls = Calls(monkeypatch, error=error)
-    observer = PrefectArtifacts()
+    observer = PrefectArtifacts(patience_s=0.05)
     small_run.told.play_to(observer)
     observer.wait()
     assert calls.made
@@ -155,7 +154,7 @@ def test_a_page_that_cannot_be_made_does_not_end_the_flow(monkeypatch, caplog):
     assert "an artifact could not be written: KeyError" in caplog.text
 
 
-def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch, caplog):
+def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flow_for_long(monkeypatch):
     asked, answered = threading.Event(), threading.Event()
 
     def slow():
@@ -169,11 +168,46 @@ def test_a_server_that_does_not_answer_does_not_keep_a_run_from_ending_nor_a_flo
         observer.epoch_started(EpochStart(epoch=epoch, epochs=2, phase="learning", groups=1, temperature=0.7))
     assert asked.wait(60)
     observer.closed()
-    assert "longer than" not in caplog.text
-    observer.wait()
+    assert observer.wait() == "Prefect did not take the last of this run's page: progress (no reply within 0.05 s)"
     assert not answered.is_set()
-    assert "longer than 0.05 s" in caplog.text
     answered.set()
     with pytest.raises(CancelledError):
         observer._last.result(20)
     assert len(calls.of("create_progress_artifact")) == 1
+
+
+def test_what_a_server_that_comes_back_missed_is_written_at_the_end_and_only_the_last(monkeypatch, small_run):
+    calls = Calls(monkeypatch, error=httpx.ConnectError("no server"))
+    monkeypatch.setattr(artifacts, "_AGAIN_S", 0.01)
+    observer = PrefectArtifacts(patience_s=20.0)
+    small_run.told.play_to(observer)
+    observer.finish(small_run.summary)
+    observer._last.result(20)
+    missed = len(calls.made)
+    calls.error = None
+    assert observer.wait() is None
+    written = {call[2]["key"]: call[1][0] for call in calls.made[missed:]}
+    assert len(calls.made[missed:]) == len(written) == 2
+    assert written["night"].startswith(f"# {small_run.summary.details['decision']['decision'].upper()}")
+    assert written["progress"] == 100.0
+
+
+def test_progress_is_full_after_a_run_without_a_sweep(monkeypatch):
+    calls = Calls(monkeypatch)
+    observer = PrefectArtifacts()
+    observer.epoch_started(EpochStart(1, 2, "train", 1, 0.7))
+    observer.finish(RunSummary("failed", "mine", "it broke", {}))
+    observer.wait()
+    assert [call[1][-1] for call in calls.made if isinstance(call[1][-1], float)][-1] == 100.0
+
+
+def test_the_picture_shows_the_rewards_before_and_after(small_run):
+    page = night_page("finished", "done", "small", small_run.summary.details)
+    (picture,) = re.findall(r"\(data:image/svg\+xml;base64,([^)]*)\)", page)
+    drawn = ET.fromstring(base64.b64decode(picture))
+    means = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    rewards = small_run.summary.details["decision"]["rewards"]
+    shown = [f"{rewards[arm]['mean']:.3f}" for arm in ("none", "library")]
+    assert means == ["without lessons", shown[0], "with lessons", shown[1]]
+    widths = [float(bar.get("width")) for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+    assert widths[1::2] == [pytest.approx(400 * rewards[arm]["mean"], abs=0.1) for arm in ("none", "library")]

@@ -8,6 +8,7 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 
 from tfgrpo.flows.learning_flow import tfgrpo_learning
+from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.deployed import asked_of, in_parameters
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.selection.request import SelectRequest
@@ -38,6 +39,63 @@ def test_every_parameter_is_a_field_of_the_request_with_the_default_it_names(flo
         named = re.search(r"the pipeline's, or (\w+)\.$", shown["description"])
         if named is not None:
             assert str(fields_by_key()[kind.KEYS[name]].default) == named[1]
+
+
+CAPS = {"max_calls": 800, "settings": {"budget.max_usd": 5, "tfgrpo.epochs": 4}}
+
+
+@pytest.fixture
+def of_deployment(monkeypatch):
+    """What a flow run asks for of a deployment with these caps, as Prefect mixes the parameters."""
+    monkeypatch.setattr(deployed, "deployed_run", object)
+
+    def asked(parameters, own=CAPS):
+        monkeypatch.setattr(deployed, "_parameters_of_deployment", lambda _: own)
+        return asked_of(RunRequest, {**own, **parameters})
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refusal"),
+    [
+        ({"max_calls": 100_000}, "parameter max_calls: got 100000; accepted: at most 800: the deployment's cap is 800"),
+        ({"settings": {"budget.max_calls": 801}}, "settings budget.max_calls: got 801; .* cap is 800"),
+        ({"settings": {"budget.max_calls": " 100000 "}}, "settings budget.max_calls: got 100000; .* cap is 800"),
+        ({"settings": {"budget.max_calls": "none"}}, "settings budget.max_calls: got none; .* cap is 800"),
+        ({"settings": {"budget.max_calls": None}}, "settings budget.max_calls: got none; .* cap is 800"),
+        ({"settings": {"budget.max_usd": 100}}, "settings budget.max_usd: got 100.0; .* cap is 5.0"),
+        ({"settings": {"budget.max_usd": "5.01"}}, "settings budget.max_usd: got 5.01; .* cap is 5.0"),
+        ({"max_usd": 100.0}, "parameter max_usd: got 100.0; .* cap is 5.0"),
+        ({"pipeline": "general", "max_calls": 801}, "parameter max_calls: got 801; .* cap is 800"),
+    ],
+)
+def test_a_run_that_asks_for_more_than_a_cap_of_its_deployment_is_refused(of_deployment, parameters, refusal):
+    with pytest.raises(SettingsError, match=refusal):
+        of_deployment(parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "calls", "usd"),
+    [
+        ({}, 800, 5.0),
+        ({"max_calls": 100, "max_usd": 4.0}, 100, 4.0),
+        ({"settings": {"budget.max_calls": "100"}}, 100, 5.0),
+        ({"settings": {"budget.max_usd": "4"}, "max_calls": 800}, 800, 4.0),
+        ({"max_calls": None, "settings": {}}, 800, 5.0),
+        ({"pipeline": "general"}, 800, 5.0),
+    ],
+)
+def test_a_run_may_ask_for_less_and_keeps_the_rest_of_its_deployment(of_deployment, parameters, calls, usd):
+    settings = of_deployment(parameters).resolved({}).settings
+    assert (settings.budget.max_calls, settings.budget.max_usd, settings.tfgrpo.epochs) == (calls, usd, 4)
+
+
+def test_a_cap_in_the_pipeline_file_of_the_deployment_holds_under_another_file(of_deployment):
+    own = {"pipeline": "general"}
+    assert of_deployment({"pipeline": "tfgrpo-learning"}, own).settings == {"budget.max_calls": 10_000}
+    with pytest.raises(SettingsError, match=r"parameter max_calls: got 20000; .* the deployment's cap is 10000"):
+        of_deployment({"max_calls": 20_000}, own)
 
 
 def test_parameters_left_out_ask_for_nothing():

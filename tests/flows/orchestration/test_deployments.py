@@ -14,10 +14,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Failed
 
 from tests.support.runs.machine import ENDS, Machine, free_port, until
 from tests.support.runs.pages import ROOT, blocks, commands
+from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.cli import main
 from tfgrpo.flows.commands import planned
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -51,7 +55,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     home = tmp_path_factory.mktemp("bare")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     machine = Machine(
-        home, free_port(), {**kept, "PREFECT_HOME": str(home / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+        home,
+        free_port(),
+        {
+            **kept,
+            "PREFECT_HOME": str(home / "prefect"),
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "1",
+        },
     )
     try:
         for block in blocks("docs/deploy.md", "bash"):
@@ -148,24 +159,33 @@ def test_the_run_leaves_its_record_where_it_was_told_to(machine):
 def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
     run = finished(machine)
     assert run["name"] == "tfgrpo-learning night 1"
-    ours = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}
-    shown = machine.post("/artifacts/filter", ours).raise_for_status().json()
-    artifacts = {artifact["key"]: artifact["data"] for artifact in shown}
-    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
+    artifacts = machine.artifacts(run["id"])
+    assert sorted(artifacts) == ["night", "progress"]
     assert artifacts["progress"] == 100.0
     page = artifacts["night"].replace("\\", "")
     verdict = run["state"]["message"].partition(":")[0]
     assert page.startswith(f"# {verdict.upper()}")
-    assert f"| report | {machine.home}/out/tfgrpo-learning/runs/{run['id']}/report.html |" in page
+    assert f"**report**: {machine.home}/out/tfgrpo-learning/runs/{run['id']}/report.html\n" in page
+    # A cell wider than the page is cut off.
+    assert max(len(line) for line in page.splitlines() if line.startswith("|")) < 100
+    manifest = json.loads((machine.home / f"out/tfgrpo-learning/runs/{run['id']}/manifest.json").read_text())
+    assert manifest["warnings"] == []
+    assert set(run["tags"]) == {"tfgrpo", "tfgrpo-learning", "simulated", manifest["decision"]["decision"]}
+    ours = {"flow_runs": {"id": {"any_": [run["id"]]}}}
+    names = {task["name"] for task in machine.post("/task_runs/filter", ours).raise_for_status().json()}
+    items = {
+        json.loads(line)["item_id"]
+        for line in (machine.home / f"out/tfgrpo-learning/runs/{run['id']}/groups.jsonl").read_text().splitlines()
+    }
+    assert {name.partition(", epoch ")[0] for name in names} == items
 
 
 def test_the_log_of_the_flow_run_tells_its_progress(machine):
     run = finished(machine)
     assert run["name"] == "tfgrpo-learning night 1"
-    ours = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
 
     def lines() -> list[str]:
-        kept = [log["message"] for log in machine.post("/logs/filter", ours).raise_for_status().json()]
+        kept = machine.logs(run["id"])
         return kept if any(line.startswith(VERDICTS) for line in kept) else []
 
     told = until(lines, "the log to reach the server")
@@ -173,25 +193,66 @@ def test_the_log_of_the_flow_run_tells_its_progress(machine):
     assert any(line.startswith("epoch 1 train done: ") for line in told)
 
 
-def test_a_second_run_is_turned_away_a_cancelled_one_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
+def test_a_run_with_a_mistyped_parameter_and_one_above_a_cap_are_refused_in_a_sentence(machine):
+    finished(machine)
+    nightly, learning = (
+        machine.get(f"/deployments/name/tfgrpo-learning/{name}")["id"] for name in ("nightly", "tfgrpo-learning")
+    )
+    out = {"settings": {"out": str(machine.home / "refused")}}
+    runs = machine.ask(nightly, {**out, "max_calls": 100_000}), machine.ask(learning, {**out, "epoch": 3})
+    capped, mistyped = (machine.ended(run, "FAILED")["state"]["message"] for run in runs)
+    assert capped.startswith("parameter max_calls: got 100000; accepted: at most 5000: the deployment's cap is 5000;")
+    assert mistyped.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?)")
+    assert not (machine.home / "refused").exists()
+    for run, message in zip(runs, (capped, mistyped), strict=True):
+        until(
+            lambda run=run: any("Finished in state" in line for line in machine.logs(run)),
+            "the log to reach the server",
+        )
+        lines = machine.logs(run)
+        assert any(message in line for line in lines)
+        assert [line for line in lines if "Traceback" in line] == []
+
+
+def test_a_schedule_and_an_automation_that_were_paused_stay_paused_when_deployed_again(machine):
+    def deployment() -> dict[str, Any]:
+        return dict(machine.get("/deployments/name/tfgrpo-learning/nightly"))
+
+    def automation() -> dict[str, Any]:
+        (found,) = machine.post("/automations/filter", {}).raise_for_status().json()
+        return dict(found)
+
+    def paused(active: bool) -> None:
+        path = f"/deployments/{deployment()['id']}/schedules/{deployment()['schedules'][0]['id']}"
+        machine.send("PATCH", path, {"active": active}).raise_for_status()
+        machine.send("PATCH", f"/automations/{automation()['id']}", {"enabled": active}).raise_for_status()
+
+    ours = [
+        f"prefect.deployment.{machine.get(f'/deployments/name/{name}')['id']}"
+        for name in ("tfgrpo-learning/nightly", "tfgrpo-learning/tfgrpo-learning", "tfgrpo-select/tfgrpo-select")
+    ]
+    assert set(automation()["trigger"]["match_related"]["prefect.resource.id"]) == set(ours)
+    paused(False)
+    again = machine.call("tfgrpo", "deploy")
+    assert (again.returncode, deployment()["schedules"][0]["active"], automation()["enabled"]) == (0, False, False)
+    assert "nightly, 30 1 * * * Europe/Berlin (PAUSED); paused in the server and left so" in again.stderr
+    assert "machine (PAUSED)" in again.stderr
+    paused(True)
+    assert deployment()["schedules"][0]["active"] is True
+
+
+def test_a_second_run_waits_for_its_turn_a_cancelled_one_closes_its_books_quietly_and_a_retry_goes_on_with_it(machine):
     finished(machine)
     deployment = machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning")
     out = machine.home / "cancelled"
     slow = few(out, {"settings": {"simulated.latency_s": 2.0}})
 
-    def is_in(run: str, *states: str) -> bool:
-        return machine.state(run) in states
-
-    def admitted() -> str | None:
-        """A run that runs; the one before this test may hold its place a moment longer than it shows."""
-        run = machine.ask(deployment["id"], slow)
-        until(lambda: is_in(run, "RUNNING", "CANCELLED"), "a run to start or be turned away")
-        return None if is_in(run, "CANCELLED") else run
-
-    run = until(admitted, "the first run to start")
-    second = machine.ask(deployment["id"], slow)
-    until(lambda: is_in(second, "CANCELLED"), "the second run to be turned away")
-    assert is_in(run, "RUNNING"), "the first run goes on undisturbed"
+    run = machine.ask(deployment["id"], slow)
+    until(lambda: machine.state(run) == "RUNNING", "the first run to start")
+    second = machine.ask(deployment["id"], few(out, {"epochs": 0}))
+    waits = "AwaitingConcurrencySlot"
+    until(lambda: machine.get(f"/flow_runs/{second}")["state_name"] == waits, "the second run to wait")
+    assert machine.state(run) == "RUNNING", "the first run goes on undisturbed"
     files = out / "tfgrpo-learning" / "runs" / run
     journal = files / "journal.jsonl"
     until(lambda: journal.is_file() and journal.stat().st_size, "an answered call")
@@ -206,8 +267,8 @@ def test_a_second_run_is_turned_away_a_cancelled_one_closes_its_books_quietly_an
     assert (files / "report.html").is_file()
     said = log.read_text(encoding="utf-8", errors="replace")[before:]
     assert [line for line in said.splitlines() if "ERROR" in line or "Traceback" in line] == []
-    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
-    assert any("cancelled; every answered call" in str(artifact["data"]) for artifact in shown)
+    assert "cancelled; every answered call" in machine.artifacts(run)["night"]
+    assert "parameter epochs: got 0" in machine.ended(second, "FAILED")["state"]["message"]
     assert machine.retried(run, by="command")["state_type"] == "COMPLETED"
     assert json.loads((files / "manifest.json").read_text())["status"] == "finished"
 
@@ -242,8 +303,7 @@ def test_caps_of_the_deployment_hold_whatever_a_run_asks_for_and_a_retry_goes_on
     assert (settings["tfgrpo"]["epochs"], settings["tfgrpo"]["batch_size"]) == (2, 3)
     assert settings["pipeline"] == "tfgrpo-learning"
     assert journal.read_bytes().startswith(answered[: answered.rindex(b"\n") + 1])
-    shown = machine.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}}).raise_for_status().json()
-    assert sorted(artifact["key"] for artifact in shown) == ["night", "progress"]
+    assert sorted(machine.artifacts(run)) == ["night", "progress"]
     keys = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()]
     assert len(keys) == len(set(map(str, keys)))
 
@@ -280,3 +340,27 @@ def test_deployed_without_a_checkout_named_each_worker_has_its_own(machine):
     deployment = machine.get("/deployments/name/tfgrpo-learning/nightly")
     (step,) = deployment["pull_steps"]
     assert step["prefect.deployments.steps.set_working_directory"]["directory"] == "{{ $TFGRPO_HOME }}"
+
+
+def test_a_run_that_fails_notifies_by_the_block_that_deploy_was_given(machine):
+    with Webhook() as webhook, temporary_settings({PREFECT_API_URL: machine.url("")}):
+        block = CustomWebhookNotificationBlock(
+            name="nights", url=webhook.url, json_data={"text": "{{subject}}\n{{body}}"}
+        )
+        block.save("nights", overwrite=True)
+        refused = machine.call("tfgrpo", "deploy", "--notify", "nobody")
+        assert refused.returncode == 2
+        assert (
+            "--notify: got 'nobody'; accepted: a notification block of the server: custom-webhook/nights"
+            in refused.stderr
+        )
+        for name in ("nights", "custom-webhook/nights"):  # the second time nothing is made twice
+            done = machine.call("tfgrpo", "deploy", "--notify", name)
+            assert done.stderr.count(f": notifies {name}") == 3, done.stderr
+        with get_client(sync_client=True) as client:
+            assert len([each for each in client.read_automations() if "--notify" in each.description]) == 3
+            for name in ("tfgrpo-select/tfgrpo-select", "tfgrpo-learning/nightly"):
+                run = client.create_flow_run_from_deployment(client.read_deployment_by_name(name).id)
+                client.set_flow_run_state(run.id, Failed(message=f"{name} is down"), force=True)
+            until(lambda: webhook.bodies, "the notification")
+    assert [body["text"].splitlines()[1] for body in webhook.bodies] == ["tfgrpo-learning/nightly is down"]

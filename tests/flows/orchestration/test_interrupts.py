@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -28,3 +31,32 @@ def test_in_another_thread_it_does_nothing():
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+WRITES_TO_NOBODY = """
+import sys
+from pathlib import Path
+from prefect.logging.configuration import setup_logging
+from prefect.logging.loggers import get_logger
+from tfgrpo.flows.orchestration.interrupts import outlive_worker, worker_lost
+setup_logging()
+outlive_worker()
+sys.stdin.readline()
+get_logger("engine").error("a line into the broken pipe")
+assert worker_lost.wait(60)
+print("another", flush=True)
+Path(sys.argv[1]).write_text("alive")
+"""
+
+
+def test_a_log_line_to_a_worker_that_was_killed_does_not_end_the_process(tmp_path):
+    env = {**os.environ, "PREFECT_HOME": str(tmp_path), "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore"}
+    command = [sys.executable, "-c", WRITES_TO_NOBODY, tmp_path / "end"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        process.stdout.close()
+        process.stderr.close()
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert (tmp_path / "end").read_text() == "alive"

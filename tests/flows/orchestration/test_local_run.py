@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
 import threading
+import time
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
 from prefect.states import Failed
@@ -17,7 +20,7 @@ from tests.support.runs.running import PATIENCE_S, start
 from tfgrpo.flows import cli
 from tfgrpo.flows.console.console import PeopleConsole
 from tfgrpo.flows.console.progress import Progress, Screen
-from tfgrpo.flows.orchestration import local_run
+from tfgrpo.flows.orchestration import local_run, named_server
 from tfgrpo.flows.orchestration.local_run import run_locally
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
@@ -60,15 +63,31 @@ def test_a_server_that_is_starting_is_waited_for_where_none_is_named(flow, unnam
 
 
 @pytest.mark.parametrize("login", ["", "me:secret@"])
-def test_a_server_that_is_named_and_does_not_answer_is_refused_before_the_flow(flow, login):
+def test_a_server_that_is_named_and_does_not_answer_is_asked_until_the_limit_before_the_flow(flow, monkeypatch, login):
+    monkeypatch.setattr(local_run, "_ANSWER_S", 2.0)
     calls = flow(lambda: None)
     named = NOBODY.replace("//", f"//{login}")
-    with temporary_settings({PREFECT_API_URL: named}), pytest.raises(SettingsError) as refused:
+    began = time.monotonic()
+    with temporary_settings({PREFECT_API_URL: named}), pytest.raises(PrefectUnavailable) as failed:
         run_nothing()
-    (problem,) = refused.value.problems
-    assert (problem.source, problem.given) == ("PREFECT_API_URL", NOBODY)
-    assert "ConnectError" in problem.accepted
+    assert time.monotonic() - began >= 2.0
+    assert str(failed.value).startswith(
+        f"Prefect's server at {NOBODY}, of PREFECT_API_URL, does not answer: ConnectError"
+    )
     assert calls == []
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, SettingsError), (404, SettingsError), (503, PrefectUnavailable)])
+def test_a_server_that_refuses_is_a_wrong_setting_at_once(flow, monkeypatch, status, code):
+    reply = httpx.Response(status, request=httpx.Request("GET", NOBODY))
+    error = httpx.HTTPStatusError("no", request=reply.request, response=reply)
+    asked = []
+    monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(named_server, "_healthcheck", lambda: asked.append(status) or error)
+    flow(lambda: None)
+    with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(code):
+        run_nothing()
+    assert (len(asked) == 1) == (code is SettingsError)
 
 
 def test_a_machine_that_may_have_no_server_is_told_what_to_name(flow):
@@ -117,10 +136,13 @@ def test_a_setting_that_prefect_refuses_is_one_clear_message(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_refuses_a_server_that_does_not_answer(capsys, monkeypatch, tmp_path):
+def test_a_run_that_finds_no_server_is_listed(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(local_run, "_ANSWER_S", 1.0)
     monkeypatch.chdir(tmp_path)
     with temporary_settings({PREFECT_API_URL: NOBODY}):
         monkeypatch.setenv("PREFECT_API_URL", NOBODY)
-        assert cli.main(["run", "--dry-run"]) == 2
-    assert f"PREFECT_API_URL: got {NOBODY}" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+        assert cli.main(["run", "--dry-run"]) == 1
+    assert f"PrefectUnavailable: Prefect's server at {NOBODY}" in capsys.readouterr().err
+    assert cli.main(["runs", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (row["state"], row["message"].partition(",")[0]) == ("failed", f"Prefect's server at {NOBODY}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 import time
 
 import pytest
 
 from tests.support.runs.prefect_proxy import PrefectProxy
-from tests.support.runs.running import RUN, Server, finish, manifest, paths, prefect_server, start
+from tests.support.runs.running import RUN, TASK, Server, finish, manifest, paths, prefect_server, start
+from tfgrpo.flows.run.index import runs_of
+from tfgrpo.stores.files.layout import TaskPaths
 
 pytestmark = pytest.mark.xdist_group("prefect")
 WARNING = "Prefect was not informed of the end of the run"
@@ -75,13 +79,29 @@ def test_a_stop_ends_like_any_other_when_the_server_is_gone(tmp_path, proxy, mod
     assert paths(tmp_path).root.joinpath("report.html").is_file()
 
 
-def test_a_server_that_never_answers_is_refused_within_a_limit_that_the_screen_names(tmp_path, proxy, model):
+def test_a_server_that_never_answers_fails_the_run_within_a_limit_that_the_screen_names_and_it_is_listed(
+    tmp_path, proxy, model
+):
     proxy.become("silent")
     code, summary, said = ended(begin(tmp_path, proxy, model))
-    assert (code, summary["status"]) == (2, "refused")
+    assert (code, summary["status"]) == (1, "failed")
     assert f"connecting to Prefect at {proxy.url}, at most 20 s" in said
-    assert f"PREFECT_API_URL: got {proxy.url}; accepted: " in said
-    assert "no answer within 20 s" in said
+    why = f"Prefect's server at {proxy.url}, of PREFECT_API_URL, does not answer: TimeoutError: no answer within"
+    assert why in summary["message"]
     assert said.index("forecast: ") < said.index("starting Prefect …") < said.index("connecting to Prefect")
     assert model.bodies == []
-    assert list(tmp_path.iterdir()) == []
+    (entry,) = runs_of(TaskPaths.of(tmp_path, TASK))
+    assert (entry.run_id, entry.state, why in entry.message) == (RUN, "failed", True)
+
+
+def test_a_server_that_refuses_connections_is_asked_again_until_it_answers(tmp_path, model):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        proxy = PrefectProxy(prefect_server())
+        proxy._listener.close()
+        proxy._listener, proxy.url = listener, f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        process = begin(tmp_path, proxy, model)
+        threading.Timer(8.0, lambda: (listener.listen(), proxy._accept())).start()
+        code, summary, said = ended(process)
+        proxy.become("gone")
+    assert (code, summary["status"]) == (0, "finished"), said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from tests.support.runs.pages import ROOT
+from tfgrpo.flows.orchestration.automations import NO_HEARTBEAT_S
 from tfgrpo.flows.orchestration.environment import PREFECT_DEFAULTS
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.prepare import prepare
@@ -35,3 +36,11 @@ def test_a_night_is_within_a_budget_that_lets_it_end():
     plan = prepare(request, {}).plan
     cap = plan.settings.budget.max_calls
     assert plan.forecast.calls.high < cap <= 5_000
+
+
+def test_nights_wait_for_each_other_and_send_three_heartbeats_before_they_are_taken_for_dead():
+    declared = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    learning = [each for each in declared["deployments"] if each["name"] != "tfgrpo-select"]
+    assert [each["concurrency_limit"] for each in learning] == [{"limit": 1, "collision_strategy": "ENQUEUE"}] * 2
+    env = declared["definitions"]["work_pool"]["job_variables"]["env"]
+    assert 3 * int(env["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]) <= NO_HEARTBEAT_S

@@ -53,6 +53,19 @@ def test_a_field_and_its_key_with_two_values_are_refused():
     assert RunRequest(epochs=2, settings={"tfgrpo.epochs": 2}).settings == {"tfgrpo.epochs": 2}
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("epochs", " 3 ", 3), ("max_usd", "5", 5.0), ("dry_run", "off", False), ("max_calls", 7, 7.0)],
+)
+def test_a_setting_given_twice_as_text_and_as_a_value_is_one_value(name, text, value):
+    key = RunRequest.KEYS[name]
+    for one, other in ((text, value), (value, text)):
+        request = RunRequest.model_validate({name: one, "settings": {key: other}})
+        assert request.settings.keys() == {key}
+    with pytest.raises(SettingsError, match=f"settings {key}: got 4 beside {name}"):
+        RunRequest.model_validate({name: text, "settings": {key: "4"}})
+
+
 def test_a_request_over_another_replaces_what_it_says_and_nothing_else():
     below = RunRequest(pipeline="powl", max_calls=5000, settings={"tfgrpo.epochs": 4, "budget.max_tokens": 9})
     asked = RunRequest(epochs=2, max_calls=None, settings={"tfgrpo.min_spread": 0.1}).laid_over(below)

@@ -16,8 +16,9 @@ from tests.support.records.line_files import seal
 from tests.support.rewards.judges import CALIBRATION
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
-from tfgrpo.flows.report.attempts import item_views, overview, worst_items
+from tfgrpo.flows.report.attempts import overview, worst_items
 from tfgrpo.flows.report.files import STATES, learned
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.experiences.decisions import read_decisions, record_decided
 from tfgrpo.stores.files.lines import read_rows
@@ -25,20 +26,142 @@ from tfgrpo.stores.files.lines import read_rows
 HOSTILE = "</pre><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>\x1b[2J\u202e{{ 7 * 7 }}"
 
 
-def test_the_decision_comes_first_with_its_figures(own_run):
-    page = page_of(own_run)
-    decision = own_run.summary.details["decision"]
-    assert page.text.index(decision["sentence"]) < page.text.index("held out")
-    assert decision["sentence"] in page.text
+def cells(run, heading, tag="h2"):
+    """Return the texts of the cells of each row of the table below a heading."""
+    text = write_report(Night.of(run.task, run.paths)).read_text()
+    table = text.partition(f">{heading}</{tag}>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL)]
+    return [[re.sub("<[^>]+>", "", cell) for cell in row] for row in rows if row]
+
+
+def manifest(**fields):
+    """Return a change of the run's manifest; a dict is merged into the block of its name."""
+
+    def change(run):
+        def merge(value):
+            for name, new in fields.items():
+                value[name] = {**value[name], **new} if isinstance(new, dict) else new
+
+        edit(run.paths.manifest, merge)
+
+    return change
+
+
+def rows(name, **fields):
+    """Return a change of every line of a file of the run, or of the lessons of its task."""
+    return lambda run: edit_rows(getattr(run.paths, name, run.task.experiences), lambda row: row.update(fields))
+
+
+def lose_some(run):
+    def lose(row):
+        if row["index"] == 0:
+            reason = f"after {len(row['item_id'])} s"
+            row.update(outcome={"name": "failed", "error_type": "ModelTimeout", "reason": reason}, scores=[])
+
+    edit_rows(run.paths.rollouts, lose)
+
+
+def contradict(run):
+    def change(value):
+        lessons = value["tfgrpo"]["lessons"]
+        first, second = list(lessons)[:2]
+        lessons[first]["opposites"] = [second]
+        lessons["exp-elsewhere"] = lessons[first]
+
+    edit(run.paths.manifest, change)
+
+
+DAY = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T08:00:00+00:00", "timing": {"wall_s": 59.2}}
+STAGES = [
+    {"name": "learn", "epochs": 3},
+    {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
+    {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
+]
+FAILED = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (manifest(decision={"lost": {"library": [3, 96], "none": [0, 96]}}), ["3 of 96 attempts lost"]),
+        (manifest(**DAY), ["· took 59s ·"]),
+        (manifest(**DAY, resumed_at="2026-01-01T07:59:00+00:00"), ["· its last part took 59s ·"]),
+        (
+            manifest(ledger={"nano_usd": 144_500_000, "at_risk_nano": 41_500_000, "at_risk_tokens": 777}),
+            ["$0.1445, and up to $0.0415 of lost calls", "up to 777 of lost calls"],
+        ),
+        (manifest(settings={"packs_root": "my packs"}), ["experiences export --task-id", "--packs-root 'my packs'"]),
+        (lose_some, ["failed · ModelTimeout", "after 7 s", "no reward: failed", "ModelTimeout: after 7 s"]),
+        (
+            manifest(warnings=["a price is unknown"], stages=STAGES),
+            ["a price is unknown", "brokenbudgetover", "the disk is gone"],
+        ),
+        (manifest(tfgrpo={"rejected": [["", "merge: unknown L9"]]}), ["(without a text)", "merge: unknown L9"]),
+        (rows("groups", reflection_failure=FAILED), ["reflections without an answer: RepairExhausted"]),
+        (rows("lessons", cause="one attempt forgot the tip"), ["because: one attempt forgot the tip"]),
+        (rows("rollouts", output="x" * 5000), ["[… 3000 characters left out …]"]),
+        (contradict, ["contradicts exp-", "of the two only the better is on trial", "1 more are in another store"]),
+        (manifest(tfgrpo={"lessons": {}}), ["Lessons (0 known, 0 in force)"]),
+    ],
+)
+def test_what_the_records_say_is_on_the_page(own_run, change, said):
+    before = page_of(own_run).text
+    change(own_run)
+    after = page_of(own_run).text
+    assert [text for text in said if text not in after] == []
+    assert not all(text in before for text in said)
+
+
+TOOL = {"tool": "ledger", "calls": 2, "errors": 1, "tokens": 3, "cost_usd": None, "latency_ms": 3000.0}
+TABLES = [
+    (
+        manifest(tfgrpo={"per_tool_metrics": [TOOL, {**TOOL, "calls": 0, "cost_usd": 0.0}]}),
+        "Tools",
+        [["ledger", "2", "1", "3", "unknown", "1.5 s"], ["ledger", "0", "1", "3", "$0.0000", "–"]],
+    ),
+    (
+        manifest(tfgrpo={"calibration": CALIBRATION}),
+        "How far the judges can be believed",
+        [["judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–"]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "heading", "expected"), TABLES)
+def test_what_is_unknown_is_no_zero_and_every_share_names_its_base(own_run, change, heading, expected):
+    change(own_run)
+    assert cells(own_run, heading) == expected
+
+
+def test_every_rollout_without_a_reward_is_lost_however_it_ended(own_run):
+    outcomes = {"scored": 1, "failed": 1, "refused": 1, "ungraded": 3}
+    first = kit.lines(own_run.paths.metrics)[0]
+    own_run.paths.metrics.write_text(json.dumps({**first, "outcomes": outcomes}) + "\n")
+    seal(own_run.paths.metrics)
+    assert cells(own_run, "Epochs")[0][3:5] == ["1", "5"]
+
+
+@pytest.mark.parametrize("decision", ["not yet", "taken back"])
+def test_each_decision_has_its_own_colour_and_wide_parts_scroll_on_a_phone(own_run, decision):
+    manifest(decision={"decision": decision})(own_run)
+    text = write_report(Night.of(own_run.task, own_run.paths)).read_text()
+    assert f'class="verdict {decision.replace(" ", "-")}"' in text
+    assert text.count("<table") == text.count('<div class="wide"><table') > 0
+    assert ".wide { overflow-x:auto;" in text
+    assert re.search(r"td\.text \{[^}]*min-width:", text)
+
+
+def test_the_decision_comes_first_and_figures_are_those_of_the_files(own_run):
+    text, known = page_of(own_run).text, json.loads(own_run.paths.manifest.read_text())
+    assert "SIMULATED model" in text
+    assert text.index(known["decision"]["sentence"]) < text.index("held out")
     for arm, name in (("library", "with lessons"), ("none", "without")):
-        mean, low, high = (f"{decision['rewards'][arm][each]:.3f}" for each in ("mean", "low", "high"))
-        assert f"Held-out reward {name}: {mean} ({low} to {high})" in page.text
-    assert "SIMULATED model" in page.text
-
-
-def test_lost_attempts_of_the_sweep_stand_beside_its_rewards(own_run):
-    edit(own_run.paths.manifest, lambda it: it["decision"]["lost"].update(library=[3, 96]))
-    assert "3 of 96 attempts lost" in page_of(own_run).text
+        mean, low, high = (f"{known['decision']['rewards'][arm][each]:.3f}" for each in ("mean", "low", "high"))
+        assert f"Held-out reward {name}: {mean} ({low} to {high})" in text
+    assert f"{known['ledger']['calls']:,} calls" in text
+    assert f"{known['ledger']['tokens']:,} tokens" in text
+    for block in json.loads(own_run.paths.per_epoch.read_text())["epochs"].values():
+        assert all(f"{arm['reward_mean']['mean']:.3f}" in text for arm in block["arms"].values())
 
 
 def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
@@ -63,28 +186,6 @@ def test_what_two_attempts_reach_is_in_manifest_and_page(own_run):
     assert f"all have it for {reached['library'][1]} and {reached['none'][1]} (pass^2)" in text
 
 
-@pytest.mark.parametrize(
-    ("again", "said"),
-    [({}, "· took 59s ·"), ({"resumed_at": "2026-01-01T07:59:00+00:00"}, "· its last part took 59s ·")],
-)
-def test_hours_between_the_parts_of_a_resumed_run_are_no_time_it_took(own_run, again, said):
-    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T08:00:00+00:00"}
-    edit(own_run.paths.manifest, lambda it: it.update(times, timing={"wall_s": 59.2}, **again))
-    assert said in page_of(own_run).text
-    edit(own_run.paths.manifest, lambda it: it.update(timing=None))
-    assert "took 59s" not in page_of(own_run).text
-
-
-def test_whatever_is_wider_than_a_phone_scrolls_in_a_box_of_its_own(own_run):
-    text = write_report(own_run.task, own_run.paths).read_text()
-    assert text.count("<table") == text.count('<div class="wide"><table') > 0
-    assert ".wide { overflow-x:auto;" in text
-
-
-def test_on_a_phone_no_column_shrinks_to_letters(own_run):
-    assert re.search(r"td\.text \{[^}]*min-width:", write_report(own_run.task, own_run.paths).read_text())
-
-
 def test_every_part_an_engineer_looks_for_is_there(own_run):
     text = page_of(own_run).text
     for heading in (
@@ -104,7 +205,7 @@ def test_every_part_an_engineer_looks_for_is_there(own_run):
     for role in ("attempts", "reflection", "curation"):
         assert role in text
     assert "command line --sample-size" in text
-    assert "tfgrpo experiences diff small" in text
+    assert "tfgrpo compare small" in text
 
 
 def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
@@ -121,29 +222,6 @@ def test_every_lesson_is_shown_with_the_contrast_that_taught_it(own_run):
     assert "better" in text
     assert "worse" in text
     assert "euros" in text  # prompts of the items
-
-
-def test_figures_are_those_of_the_files(own_run):
-    text = page_of(own_run).text
-    ledger = json.loads(own_run.paths.manifest.read_text())["ledger"]
-    assert f"{ledger['calls']:,}" in text
-    assert f"{ledger['tokens']:,}" in text
-    epochs = json.loads(own_run.paths.per_epoch.read_text())["epochs"]
-    for block in epochs.values():
-        for arm in block["arms"].values():
-            assert f"{arm['reward_mean']['mean']:.3f}" in text
-
-
-def test_money_of_lost_calls_stands_below_what_was_spent(own_run):
-    edit(own_run.paths.manifest, lambda value: value["ledger"].update(nano_usd=144_500_000, at_risk_nano=41_500_000))
-    assert "$0.1445, and up to $0.0415 of lost calls" in page_of(own_run).text
-
-
-def test_the_commands_to_go_on_with_can_be_pasted_wherever_the_task_is(own_run):
-    edit(own_run.paths.manifest, lambda value: value["settings"].update(packs_root="my packs"))
-    text = page_of(own_run).text
-    assert f"tfgrpo experiences diff small --task-id tfgrpo-learning --out {own_run.out}" in text
-    assert f"experiences export --task-id tfgrpo-learning --out {own_run.out} --packs-root 'my packs'" in text
 
 
 def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
@@ -172,7 +250,7 @@ def test_what_a_model_wrote_is_text_and_nothing_else(own_run):
 
 def items_on_the_page(run):
     """The block of each item, by id, in their order."""
-    section = write_report(run.task, run.paths).read_text().partition("<h2>Items and their attempts")[2]
+    section = write_report(Night.of(run.task, run.paths)).read_text().partition("<h2>Items and their attempts")[2]
     blocks = section.partition("</section>")[0].split("<details>")[1:]
     return {html.unescape(block.split("<summary>")[1].split(" <span")[0]): html.unescape(block) for block in blocks}
 
@@ -201,73 +279,13 @@ def test_the_blocks_of_the_items_stay_small_whatever_was_written(own_run):
         row.update(output=f"{'x' * 20_000} end")
         row["scores"][0]["evidence"] = "y" * 20_000
 
-    before = len(write_report(own_run.task, own_run.paths).read_text())
+    before = len(write_report(Night.of(own_run.task, own_run.paths)).read_text())
     edit_rows(own_run.paths.rollouts, long)
     edit_rows(own_run.paths.items, lambda row: row.update(prompt="z" * 20_000, answer="z" * 20_000))
     blocks = items_on_the_page(own_run)
     assert max(map(len, blocks.values())) < 30_000
     assert all(" end</pre>" in block and "characters left out" in block for block in blocks.values())
-    assert len(write_report(own_run.task, own_run.paths).read_text()) < before + 500_000
-
-
-def test_attempts_that_lost_their_reward_are_shown_first_with_the_reason(own_run):
-    lost = kit.lines(own_run.paths.rollouts)[-1]
-
-    def lose(row):
-        if row["rollout_id"] == lost["rollout_id"]:
-            row.update(outcome={"name": "failed", "error_type": "ModelTimeout", "reason": "no answer"}, scores=[])
-
-    edit_rows(own_run.paths.rollouts, lose)
-    (view,) = item_views(own_run.task, own_run.paths, [lost["item_id"]])
-    assert (view.attempts[0].rollout_id, view.attempts[0].reason) == (lost["rollout_id"], "no answer")
-    rest = [attempt.reward for attempt in view.attempts[1:]]
-    assert rest == sorted(rest)
-
-
-def test_warnings_lost_evidence_and_broken_checks_are_shown(own_run):
-    def lose(row):
-        if row["index"] == 0:
-            row["outcome"] = {
-                "name": "failed",
-                "error_type": "ModelTimeout",
-                "reason": f"after {len(row['item_id'])} s",
-            }
-            row["scores"] = []
-
-    def manifest(value):
-        value["warnings"] = ["a price is unknown"]
-        value["stages"] = [
-            {"name": "spec-guard", "ok": False, "checks": [{"name": "budget", "ok": False, "evidence": "over"}]},
-            {"name": "spec-guard", "ok": False, "problems": ["the disk is gone"]},
-        ]
-        value["tfgrpo"]["rejected"].append(["", "merge: unknown L9"])
-        value["ledger"]["at_risk_tokens"] = 777
-
-    edit_rows(own_run.paths.rollouts, lose)
-    edit(own_run.paths.manifest, manifest)
-    text = page_of(own_run).text
-    for said in (
-        "a price is unknown",
-        "failed · ModelTimeout",
-        "the disk is gone",
-        "broken",
-        "(without a text)",
-        "no reward",
-        "up to 777 of lost calls",
-    ):
-        assert said in text, said
-
-
-def test_reflections_that_broke_are_counted(own_run):
-    failure = {"error_type": "RepairExhausted", "reason": "no JSON", "call_key": None}
-    edit_rows(own_run.paths.groups, lambda row: row.update(reflection_failure=failure))
-    assert "reflections without an answer: RepairExhausted" in page_of(own_run).text
-
-
-@pytest.mark.parametrize("decision", ["not yet", "taken back"])
-def test_each_decision_has_its_own_colour(own_run, decision):
-    edit(own_run.paths.manifest, lambda value: value["decision"].update(decision=decision))
-    assert f'class="verdict {decision.replace(" ", "-")}"' in write_report(own_run.task, own_run.paths).read_text()
+    assert len(write_report(Night.of(own_run.task, own_run.paths)).read_text()) < before + 500_000
 
 
 def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
@@ -300,23 +318,12 @@ def test_from_the_second_night_on_the_gain_is_drawn_over_nights_and_every_decisi
     assert f"night 2, again: not yet, {gain} points" in text
     assert "by ann" in text
     first_label = "in force, proven" if first.proven else "in force"
-    assert [row[2] for row in cells(again, "Every decision (3)", "summary")] == ["not yet", "retire", first_label]
+    assert [row[2] for row in cells(again, "Every night and change (3)", "summary")] == [
+        "not yet (SIMULATED)",
+        "retire (SIMULATED)",
+        f"{first_label} (SIMULATED)",
+    ]
     assert "The gain over nights" not in page_of(own_run).text
-
-
-def test_lessons_that_contradict_each_other_name_the_other(own_run):
-    first, second = own_run.summary.details["lessons"][:2]
-    edit(own_run.paths.manifest, lambda it: it["tfgrpo"]["lessons"][first["id"]].update(opposites=[second["id"]]))
-    assert f"contradicts {second['id']}, “{second['polarity']}: {second['text']}”" in page_of(own_run).text
-
-
-def test_lessons_that_another_store_holds_are_counted(own_run):
-    def elsewhere(value):
-        lessons = value["tfgrpo"]["lessons"]
-        lessons["exp-elsewhere"] = next(iter(lessons.values()))
-
-    edit(own_run.paths.manifest, elsewhere)
-    assert "1 more are in another store" in page_of(own_run).text
 
 
 def test_prompts_are_those_that_the_run_recorded_whatever_became_of_the_dataset(own_run):
@@ -329,37 +336,12 @@ def test_prompts_are_those_that_the_run_recorded_whatever_became_of_the_dataset(
     assert "better" in text
 
 
-def test_the_evidence_lost_is_a_share_of_all_rollouts(own_run):
-    manifest = json.loads(own_run.paths.manifest.read_text(encoding="utf-8"))
-    rows = manifest["tfgrpo"]["epochs"]
-    manifest["tfgrpo"]["epochs"] = [{**rows[0], "lost": 25, "scored": 75}]
-    own_run.paths.manifest.write_text(json.dumps(manifest), encoding="utf-8")
-    page = write_report(own_run.task, own_run.paths).read_text(encoding="utf-8")
-    assert "25 of 100 rollouts lost (25.0%)" in page
-
-
 def test_the_attempt_that_is_called_better_has_the_higher_reward(own_run):
-    lessons, _ = learned(own_run.task, own_run.paths, kit.manifest(own_run.out, "small"))
+    lessons, _ = learned(Night.of(own_run.task, own_run.paths))
     pairs = [contrast.attempts for lesson in (*lessons.known, *lessons.others) for contrast in lesson.contrasts]
     assert all(pair[0].reward >= pair[-1].reward for pair in pairs)
     differ = sum(pair[0].reward > pair[-1].reward for pair in pairs)
-    assert write_report(own_run.task, own_run.paths).read_text().count("<b>better</b>") == differ > 0
-
-
-def cells(run, heading, tag="h2"):
-    """Return the texts of the cells of each row of the table below a heading."""
-    text = write_report(run.task, run.paths).read_text()
-    table = text.partition(f">{heading}</{tag}>")[2].partition("</table>")[0]
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)]
-    return [[re.sub("<[^>]+>", "", cell) for cell in row] for row in rows if row]
-
-
-def test_tools_of_unknown_price_are_not_free(own_run):
-    tool = {"tool": "ledger", "calls": 2, "errors": 1, "tokens": 3, "cost_usd": None, "latency_ms": 3000.0}
-    idle = {**tool, "calls": 0, "cost_usd": 0.0}
-    edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(per_tool_metrics=[tool, idle]))
-    rows = cells(own_run, "Tools")
-    assert rows == [["ledger", "2", "1", "3", "unknown", "1.5 s"], ["ledger", "0", "1", "3", "$0.0000", "–"]]
+    assert write_report(Night.of(own_run.task, own_run.paths)).read_text().count("<b>better</b>") == differ > 0
 
 
 def test_roles_and_arms_without_a_name_of_their_own_come_last(own_run):
@@ -386,20 +368,6 @@ def test_items_that_got_worse_are_shown_before_those_that_got_better(own_run):
     assert len(rows) == min(12, len({row["item_id"] for row in sweep}))
 
 
-def test_every_rollout_without_a_reward_is_lost_however_it_ended(own_run):
-    outcomes = {"scored": 1, "failed": 1, "refused": 1, "ungraded": 3}
-    first = kit.lines(own_run.paths.metrics)[0]
-    own_run.paths.metrics.write_text(json.dumps({**first, "outcomes": outcomes}) + "\n")
-    seal(own_run.paths.metrics)
-    assert cells(own_run, "Epochs")[0][3:5] == ["1", "5"]
-
-
-def test_every_share_of_a_judge_names_its_base(own_run):
-    edit(own_run.paths.manifest, lambda it: it["tfgrpo"].update(calibration=CALIBRATION))
-    [row] = cells(own_run, "How far the judges can be believed")
-    assert row == ["judge", "10", "0", "81 % of 8", "–", "75 % of 4", "33 % of 3", "–"]
-
-
 def test_each_lesson_has_its_state_effect_attempts_groups_and_price_the_best_first(own_run):
     lessons = json.loads(own_run.paths.manifest.read_text())["tfgrpo"]["lessons"]
     name = list(lessons)[-1]
@@ -422,12 +390,7 @@ def order(known):
 
 def table_of_lessons(run):
     """Return the cells of the lessons' rows, of which the second holds the lesson."""
-    text = write_report(run.task, run.paths).read_text()
+    text = write_report(Night.of(run.task, run.paths)).read_text()
     table = text.partition("<h2>Lessons (")[2].partition("</section>")[0]
     found = re.findall(r'<tr><td class="key[^"]*">.*?</td></tr>\n', table, re.DOTALL)
     return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>([^<]*)</td>", row)] for row in found]
-
-
-def test_a_lesson_has_its_cause(own_run):
-    edit_rows(own_run.task.experiences, lambda row: row.update(cause="one attempt forgot the tip"))
-    assert "because: one attempt forgot the tip" in page_of(own_run).text

@@ -13,6 +13,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.runs import running as kit
 from tests.support.runs.report_pages import Elsewhere, edit, edit_rows, page_of
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.errors import CorruptFile
 
@@ -67,14 +68,9 @@ def test_no_key_but_the_version_is_needed(own_run, key):
     edit(own_run.paths.manifest, lambda value: value.pop(key) and None)
     if key == "schema_version":
         with pytest.raises(CorruptFile):
-            write_report(own_run.task, own_run.paths)
+            write_report(Night.of(own_run.task, own_run.paths))
     else:
         page_of(own_run)
-
-
-def test_long_outputs_are_cut_and_say_so(own_run):
-    edit_rows(own_run.paths.rollouts, lambda row: row.update(output="x" * 5000))
-    assert "3,000 more characters in the files" in page_of(own_run).text
 
 
 @pytest.mark.parametrize("name", ["groups", "rollouts", "metrics", "items"])
@@ -84,7 +80,7 @@ def test_a_damaged_file_is_named(own_run, name, damage):
     with path.open("a") as file:
         file.write(damage)
     with pytest.raises(CorruptFile, match=re.escape(str(path))):
-        write_report(own_run.task, own_run.paths)
+        write_report(Night.of(own_run.task, own_run.paths))
 
 
 @pytest.mark.parametrize("name", ["rollouts", "items"])
@@ -96,10 +92,10 @@ def test_a_damaged_file_of_an_earlier_run_is_one_warning_and_the_page_is_written
     for path in (own_run.paths.rollouts, own_run.paths.items):
         path.write_text("")
     path, warnings = getattr(earlier, name), []
-    assert "better</b>" in write_report(own_run.task, own_run.paths, warnings.append).read_text()
+    assert "better</b>" in write_report(Night.of(own_run.task, own_run.paths), warnings.append).read_text()
     assert warnings == []
     path.write_bytes(path.read_bytes() + damage)
-    page = write_report(own_run.task, own_run.paths, warnings.append).read_text()
+    page = write_report(Night.of(own_run.task, own_run.paths), warnings.append).read_text()
     (warning,) = warnings
     assert str(path) in warning
     assert html.unescape(page).count(str(path)) == 1
@@ -125,7 +121,7 @@ def test_a_line_of_an_earlier_run_with_values_of_another_type_is_one_warning(own
         path.write_text("")
     path, warnings = getattr(earlier, name), []
     edit_rows(path, lambda row: row.update(fields))
-    write_report(own_run.task, own_run.paths, warnings.append)
+    write_report(Night.of(own_run.task, own_run.paths), warnings.append)
     (warning,) = warnings
     assert str(path) in warning
 
@@ -140,7 +136,7 @@ def test_memory_does_not_grow_with_the_number_of_rollouts(own_run):
     assert own_run.paths.rollouts.stat().st_size > 24_000_000
     tracemalloc.start()
     try:
-        write_report(own_run.task, own_run.paths)
+        write_report(Night.of(own_run.task, own_run.paths))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -6,19 +6,26 @@ import json
 import math
 import re
 import socket
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
+from filelock import FileLock
 
-from tests.support.runs.running import RUN, SMALL, Server, manifest, on_server, paths, request, run
-from tfgrpo.flows.console.observer import Observers
+from tests.support.rewards.rewarder_examples import EXAMPLES
+from tests.support.runs.prefect_proxy import PrefectProxy
+from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, request, run
+from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution
 from tfgrpo.flows.run import open as opening
+from tfgrpo.flows.run.index import runs_of
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError, StoreError
 from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.runtime.host import close_runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
 
@@ -134,27 +141,12 @@ def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent
     assert run(tmp_path, resume=RUN).message == summary.message
 
 
-def raises(output, answer):
-    """A rewarder with a mistake in it."""
-    raise KeyError(output[:1])
-
-
-def generous(output, answer):
-    """A rewarder on a scale of its own."""
-    return 7.0 if answer in output else -3.0
-
-
-def none_known(output, answer):
-    """A rewarder that honestly cannot tell."""
-    return
-
-
 def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
-    rewarders = '[{"name": "tests.flows.run.test_execution:raises"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:raises"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "20 of 20 rollouts of a batch failed" in summary.message
-    assert summary.message.endswith("rewarder_broke: tests.flows.run.test_execution:raises: KeyError: 'S'")
+    assert summary.message.endswith(f"rewarder_broke: {EXAMPLES}:raises: KeyError: 'S'")
     assert summary.details["ledger"]["calls"] == 20
 
 
@@ -168,29 +160,21 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
 
 
 def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
-    rewarders = '[{"name": "tests.flows.run.test_execution:none_known"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:cannot_tell"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, allow_zero=True, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "not one of 40 rollouts of epoch 1 brought a reward" in summary.message
-    assert summary.message.endswith(
-        "most often 40 × ungraded: tests.flows.run.test_execution:none_known: returned None"
-    )
+    assert summary.message.endswith(f"most often 40 × ungraded: {EXAMPLES}:cannot_tell: returned None")
     assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
-
-
-def too_slow(output, answer):
-    """A rewarder that is never in time."""
-    time.sleep(0.3)
-    return 1.0
 
 
 @pytest.mark.parametrize("learning", ["on", "off"])
 def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_path, learning):
-    rewarders = '[{"name": "tests.flows.run.test_execution:too_slow", "timeout_s": 0.02}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:too_slow", "timeout_s": 0.02}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL, env={"FEATURE_TFGRPO_GROUP": learning})
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert re.match(r"RunAborted: (\d+) of \1 rollouts of a batch failed", summary.message)
-    assert "test_execution:too_slow: " in summary.message
+    assert f"{EXAMPLES}:too_slow: " in summary.message
     assert "no score within 0.02 s" in summary.message
     assert summary.details["decision"] is None
     assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
@@ -206,7 +190,7 @@ def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_pa
 
             return told
 
-    rewarders = '[{"name": "tests.flows.run.test_execution:generous"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:out_of_range"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=Stopping(), **SMALL)
     assert summary.status == "stopped"
     assert [text for text in summary.details["warnings"] if "outside 0 to 1, their declared range" in text]
@@ -272,3 +256,202 @@ def test_an_unexpected_error_shows_no_key(tmp_path, monkeypatch):
     assert "***" in manifest(tmp_path)["traceback"]
     assert secret not in paths(tmp_path).manifest.read_text() + summary.message + paths(tmp_path).report.read_text()
     assert "no ***" in summary.message
+
+
+class Waits(Observer):
+    """What a run waits for."""
+
+    def __init__(self, then):
+        self.said, self.then = [], [then]
+
+    def waiting(self, what):
+        self.said.append(what)
+        while self.then:
+            threading.Thread(target=self.then.pop(), daemon=True).start()
+
+
+@contextmanager
+def closed(server):
+    """The address of a server that refuses every connection, and what opens it."""
+    proxy, listener = PrefectProxy(server.url), socket.socket()
+    proxy._listener.close()
+    listener.bind(("127.0.0.1", 0))
+    proxy._listener = listener
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", lambda: (listener.listen(), proxy._accept())
+    proxy.become("gone")
+
+
+@pytest.mark.parametrize("role", ["", "reflection."])
+def test_a_run_waits_for_an_endpoint_that_refuses_connections_at_its_start(tmp_path, role):
+    with Server() as server, closed(server) as (address, opened):
+        waits = Waits(opened)
+        asked = on_server(server, **{f"model__{role}base_url".replace(".", "__"): address})
+        if not role:
+            del asked["base_url"]
+        summary = run(tmp_path, run_id=RUN, observer=waits, **asked)
+    assert (summary.status, summary.exit_code) == ("finished", 0), summary.message
+    assert waits.said[0].startswith(f"waiting for endpoint {address}, at most 20 s: no connection: ")
+    assert waits.said[-1] == "the endpoint answers"
+
+
+@pytest.mark.parametrize("deployed", [False, True])
+def test_a_run_whose_endpoint_stays_away_fails_with_the_reason_and_can_be_resumed(tmp_path, monkeypatch, deployed):
+    monkeypatch.setattr("tfgrpo.flows.run.prepare._DEPLOYED_WAIT_S", 3.0)
+    asked = {**SMALL, "model": "simulated", "base_url": "http://nowhere.invalid/v1", "world": "arithmetic"}
+    named = {"flow_run_id": "5e6f"} if deployed else {"model__wait_s": 1.0}
+    began = time.monotonic()
+    summary = run(tmp_path, run_id=RUN, **asked, **named)
+    limit = 3.0 if deployed else 1.0
+    assert limit <= time.monotonic() - began < limit + 5.0
+    assert (summary.status, summary.exit_code) == ("failed", 1)
+    reason = f"ModelUnreachable: endpoint http://nowhere.invalid/v1 was unavailable for {limit:g} s: no connection"
+    assert summary.message.startswith(reason)
+    (entry,) = runs_of(TaskPaths.of(tmp_path, TASK))
+    assert (entry.run_id, entry.state, entry.message, entry.night) == (RUN, "failed", summary.message, 1)
+    with Server() as server:
+        assert run(tmp_path, resume=RUN, base_url=server.url).exit_code == 0
+
+
+def test_a_wrong_key_is_refused_at_once_beside_another_endpoint_that_is_away(tmp_path):
+    def refusing(listener):
+        client, _ = listener.accept()
+        with client:
+            client.recv(65_536)
+            client.sendall(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=refusing, args=(listener,), daemon=True).start()
+        other = {"model__reflection__base_url": f"http://127.0.0.1:{listener.getsockname()[1]}/v1"}
+        asked = {**SMALL, "model": "m", "base_url": "http://nowhere.invalid/v1", "world": "arithmetic"}
+        summary = run(tmp_path, run_id=RUN, **asked, **other)
+    assert (summary.status, summary.exit_code) == ("refused", 2)
+    assert "401 from GET /models" in summary.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt(tmp_path):
+    with Server() as server:
+        until = []
+
+        def away(number):
+            if number == 30:
+                until.append(time.monotonic() + 3.0)
+            return 503 if until and time.monotonic() < until[0] else None
+
+        server.before_answer = away
+        summary = run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0))
+    assert (summary.status, summary.details["lost"]["rollouts"]) == ("finished", 0), summary.message
+    assert server.answered[503] > 0
+
+
+def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_path):
+    asked = {"flow_run_id": "5e6f", "run_id": "5e6f", "task_id": "mine", **SMALL}
+    summary = run(tmp_path, **asked, tfgrpo__group_size="many")
+    assert (summary.status, summary.exit_code) == ("refused", 2)
+    (entry,) = runs_of(TaskPaths.of(tmp_path, "mine"))
+    assert (entry.run_id, entry.state, entry.night) == ("5e6f", "refused", None)
+    assert entry.message == summary.message.replace("\n", "; ")
+    again = run(tmp_path, **asked)
+    assert again.exit_code == 0, again.message
+    (entry,) = runs_of(TaskPaths.of(tmp_path, "mine"))
+    assert (entry.state, entry.night, entry.message) == ("finished", 1, again.message)
+
+
+def killed(out, run_id, **asked):
+    """A run that was killed after a few calls."""
+    assert run(out, run_id=run_id, max_calls=20, allow_zero=True, **SMALL, **asked).status == "stopped"
+    path = paths(out, run_id).manifest
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running", "message": None}))
+
+
+def night(out, name, **asked):
+    """A night of a deployment, with its warnings about others."""
+    summary = run(out, flow_run_id=name, run_id=name, max_calls=100_000, **SMALL, **asked)
+    return summary, [text for text in manifest(out, name)["warnings"] if "was killed" in text]
+
+
+def test_a_night_of_a_deployment_resumes_one_that_was_killed_and_then_begins(tmp_path):
+    killed(tmp_path, "dead")
+    answered = paths(tmp_path, "dead").journal.read_bytes()
+    summary, said = night(tmp_path, "next")
+    assert (summary.status, summary.run_id) == ("finished", "next"), summary.message
+    states = {entry.run_id: (entry.state, entry.night) for entry in runs_of(TaskPaths.of(tmp_path, TASK))}
+    assert states == {"dead": ("finished", 1), "next": ("finished", 2)}
+    assert said == [
+        f"run dead was killed before its end, and was resumed first: {manifest(tmp_path, 'dead')['message']}"
+    ]
+    assert paths(tmp_path, "dead").journal.read_bytes().startswith(answered)
+    assert manifest(tmp_path, "dead")["ended_at"] < manifest(tmp_path, "next")["started_at"]
+    decided = [row["run_id"] for row in lines(TaskPaths.of(tmp_path, TASK).promotions)]
+    assert decided == ["dead", "next"]
+
+
+def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_again(tmp_path):
+    killed(tmp_path, "dead")
+    paths(tmp_path, "dead").journal.unlink()
+    summary, said = night(tmp_path, "next")
+    assert summary.status == "finished"
+    assert said[0].startswith(
+        "run dead was killed before its end, and was not resumed: --resume: got dead, whose journal"
+    )
+    assert manifest(tmp_path, "dead")["status"] == "failed"
+    assert night(tmp_path, "after")[1] == []
+
+
+def test_what_kills_each_night_that_resumes_a_run_is_met_once(tmp_path):
+    class Killed(Observer):
+        def run_started(self, plan, run_id, warnings):
+            raise KeyboardInterrupt
+
+    killed(tmp_path, "dead")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, flow_run_id="next", run_id="next", observer=Killed(), **SMALL)
+    (entry,) = (entry for entry in runs_of(TaskPaths.of(tmp_path, TASK)) if entry.run_id == "next")
+    assert (entry.state, entry.message) == ("failed", "ended while run dead was resumed, before it began")
+    summary, said = night(tmp_path, "after")
+    assert summary.status == "finished"
+    assert said[0].startswith("run dead was killed before its end: `tfgrpo run --resume dead` goes on with it")
+
+
+@pytest.mark.parametrize("other", [{"pipeline": "general"}, {"open": True}, {"terminal": True}])
+def test_a_run_of_another_pipeline_and_one_that_is_open_are_left_alone(tmp_path, other):
+    killed(tmp_path, "dead")
+    path = paths(tmp_path, "dead").manifest
+    if "pipeline" in other:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **other}))
+    with FileLock(path.parent / ".lock") if "open" in other else nullcontext():
+        named = {} if "terminal" in other else {"flow_run_id": "next"}
+        assert run(tmp_path, run_id="next", **named, **SMALL).exit_code == 0
+    assert manifest(tmp_path, "dead")["status"] == "running"
+
+
+def test_a_changed_dataset_is_a_warning_of_the_night(tmp_path):
+    items = [{"id": f"i{n}", "prompt": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(60)]
+    file = tmp_path / "items.jsonl"
+
+    def learn(name, some):
+        file.write_text("".join(json.dumps(each) + "\n" for each in some))
+        assert run(tmp_path, run_id=name, dataset=str(file), dry_run=True, max_calls=4, **SMALL).exit_code == 3
+        return [text for text in manifest(tmp_path, name)["warnings"] if "dataset" in text]
+
+    assert learn("one", items[:40]) == []
+    assert learn("two", list(reversed(items[:40]))) == []
+    said = learn("three", items[20:])
+    assert said == ["the dataset is not that of two, the night before: 20 items new, 20 gone"]
+    assert [entry.items_changed for entry in runs_of(TaskPaths.of(tmp_path, TASK))] == [
+        "20 items new, 20 gone",
+        None,
+        None,
+    ]
+
+
+def test_how_two_large_datasets_differ_is_estimated():
+    def sketch(numbers):
+        digests = [sha256_hex(str(number))[:10] for number in numbers]
+        total = sum(int(each, 16) for each in digests) % 16**10
+        return {"count": len(digests), "sum": f"{total:010x}", "smallest": "".join(sorted(digests)[:512])}
+
+    said = opening._items_changed(sketch(range(10_000)), sketch(range(3_000, 13_000)))
+    new, gone = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+\d", said))
+    assert said.startswith("about ")
+    assert 2_000 < new == gone < 4_000

@@ -8,12 +8,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import tfgrpo
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.index import record_unbegun
 from tfgrpo.flows.run.prepare import prepare
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -61,9 +64,36 @@ def test_runs_lists_what_there_is_newest_first(ask, own_run):
     assert (small["spent"], small["lessons"]) == (manifest["ledger"]["spent"], len(manifest_lessons(manifest)))
     text = ask("runs").out.splitlines()
     assert "lessons tested" in text[0]
-    assert len(text) == 4
+    assert len(text) == 5
     assert "unfinished" in text[1]
     assert manifest["message"] in text[2]
+    calls, spent = manifest["ledger"]["calls"], 3 * manifest["ledger"]["nano_usd"] / 1e9
+    assert text[4] == f"3 runs, {3 * calls:,} calls, ${spent:.4f} (SIMULATED)"
+    (total,) = json.loads(ask("runs", "--json").out)["totals"]
+    assert (total["runs"], total["calls"], total["simulated"]) == (3, 3 * calls, True)
+
+
+def test_what_a_killed_run_has_spent_is_what_its_ledger_says_and_one_that_is_open_is_running(ask, own_run):
+    root = copied(own_run, "killed", status="running", ledger=None, message=None)
+    (row,) = (row for row in listed(ask) if row["run_id"] == "killed")
+    manifest = json.loads(own_run.paths.manifest.read_text())
+    assert (row["state"], row["spent"], row["night"]) == ("unfinished", manifest["ledger"]["spent"], 1)
+    (root / "ledger.jsonl").write_bytes(bytes(64))
+    with FileLock(root / ".lock"):
+        (row,) = (row for row in listed(ask) if row["run_id"] == "killed")
+    assert (row["state"], row["spent"]) == ("running", None)
+
+
+def test_a_run_that_did_not_begin_is_listed_and_is_no_latest_run(ask, own_run):
+    run = TaskPaths.of(own_run.out, "tfgrpo-learning").run("refused")
+    record_unbegun(run, "refused", "--epochs: got x", clock=utc_now)
+    assert next((row["run_id"], row["state"], row["message"]) for row in listed(ask)) == (
+        "refused", "refused", "--epochs: got x",
+    )  # fmt: skip
+    assert "/small/report.html" in ask("report", "latest").out
+    assert prepare(RunRequest(run_id="refused", out=str(own_run.out), dry_run=True), {}).request.run_id == "refused"
+    record_unbegun(own_run.paths, "failed", "never written", clock=utc_now)
+    assert json.loads(own_run.paths.manifest.read_text())["status"] == "finished"
 
 
 def manifest_lessons(manifest):
@@ -90,11 +120,11 @@ def test_a_damaged_manifest_is_listed_as_unreadable(ask, own_run):
     assert {row["run_id"]: row["status"] for row in listed(ask)} == {"torn": "unreadable", "small": "finished"}
 
 
-def test_report_export_and_diff_take_the_latest_run(ask, own_run):
+def test_report_export_and_compare_take_the_latest_run(ask, own_run):
     copied(own_run, "a-older", started_at="1999-01-01T00:00:00+00:00")
     assert "/small/report.html" in ask("report", "latest").out
     assert "small" in ask("export", "latest", "--to", "jsonl").out
-    assert ask("experiences", "diff", "latest").out == ask("experiences", "diff", "small").out
+    assert ask("compare", "latest").out == ask("compare", "a-older", "small").out
 
 
 def test_latest_is_of_the_task_that_was_used_last_unless_one_is_named(ask, own_run, monkeypatch):
@@ -172,3 +202,55 @@ def test_a_run_that_is_called_latest_is_meant_by_that_name(ask, own_run):
 def test_no_new_run_is_called_latest(own_run):
     with pytest.raises(SettingsError, match="the newest run"):
         prepare(RunRequest(run_id="latest", out=str(own_run.out)), {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "since", "code", "why"),
+    [
+        ({}, "1d", 0, None),
+        ({}, "2020-01-01", 0, None),
+        ({}, "2020-01-01T00:00:00+02:00", 0, None),
+        ({"status": "stopped"}, "26h", 0, None),
+        ({"status": "failed"}, "26h", 1, "1 run failed since"),
+        ({"status": "running"}, "7d", 1, "a (killed)"),
+        ({}, "0m", 1, "no run has ended since"),
+        ({"started_at": "2020-01-01T00:00:00+00:00"}, "90m", 0, None),
+        ({"started_at": "2020-01-01T00:00:00+00:00", "ended_at": None}, "1w", 1, "no run has ended since"),
+        ({"status": "failed", "ended_at": "2020-01-01T00:00:00+00:00"}, "1w", 1, "no run has ended since"),
+    ],
+)
+def test_runs_since_says_by_its_exit_code_whether_all_is_well(tmp_path, own_run, capsys, changes, since, code, why):
+    root = TaskPaths.of(tmp_path, "t").run("a").root
+    shutil.copytree(own_run.paths.root, root)
+    now = utc_now().isoformat()
+    written = json.loads((root / "manifest.json").read_text()) | {"started_at": now, "ended_at": now, **changes}
+    (root / "manifest.json").write_text(json.dumps(written))
+    asked = ["runs", "--out", str(tmp_path), "--since", since]
+    assert cli.main([*asked, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], bool(answer["runs"])) == (code == 0, why is None or "no run" not in why)
+    assert why is None or why in answer["why"]
+    assert cli.main(asked) == code
+    assert why is None or why in capsys.readouterr().err
+
+
+def test_a_run_in_progress_neither_failed_nor_ended(tmp_path, own_run, capsys):
+    root = TaskPaths.of(tmp_path, "t").run("a").root
+    shutil.copytree(own_run.paths.root, root)
+    written = json.loads((root / "manifest.json").read_text()) | {"started_at": utc_now().isoformat()}
+    (root / "manifest.json").write_text(json.dumps(written | {"status": "running", "ended_at": None}))
+    with FileLock(root / ".lock"):
+        assert cli.main(["runs", "--out", str(tmp_path), "--since", "1d", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (len(answer["runs"]), answer["why"].partition(" since")[0]) == (1, "no run has ended")
+
+
+def test_runs_since_of_a_directory_without_runs_is_a_missing_night(tmp_path, capsys):
+    assert cli.main(["runs", "--out", str(tmp_path), "--since", "26h"]) == 1
+    assert "no run has ended since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("since", ["yesterday", "", "1", "-1d", "1.5h", "2999-01-01", "9999999d", "999999w"])
+def test_a_moment_that_is_none_or_to_come_is_refused(tmp_path, capsys, since):
+    assert cli.main(["runs", "--out", str(tmp_path), f"--since={since}"]) == 2
+    assert f"--since: got {since!r}; accepted: an age such as 1d, 26h" in capsys.readouterr().err

@@ -202,7 +202,7 @@ def test_a_resumed_run_records_its_start_and_its_resumption(earlier, tmp_path):
     assert later["started_at"] == began["started_at"] < later["resumed_at"]
 
 
-def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_once(tmp_path):
+def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_as_long_as_that_is_possible(tmp_path):
     def said():
         return [text for text in manifest(tmp_path, name)["warnings"] if "was killed" in text]
 
@@ -220,7 +220,12 @@ def test_the_night_after_a_killed_run_says_how_to_go_on_with_it_once(tmp_path):
     assert warning.startswith("run killed was killed before its end: `tfgrpo run --resume killed` goes on with it")
     name = "after"
     run(tmp_path, run_id=name, max_calls=8, **SMALL)
+    assert said() == [warning]
+    assert run(tmp_path, resume="killed").exit_code == 3
+    name = "last"
+    run(tmp_path, run_id=name, max_calls=8, **SMALL)
     assert said() == []
+    assert [manifest(tmp_path, each)["night"] for each in ("killed", "next", "after", "last")] == [1, 2, 3, 4]
 
 
 def zero(path):

@@ -88,7 +88,7 @@ def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
 def finished(tmp_path_factory):
     """A run that put lessons into force."""
     out = tmp_path_factory.mktemp("finished")
-    summary = run(out, run_id=RUN, sample_size=44, batch_size=22)
+    summary = run(out, run_id=RUN, sample_size=24, batch_size=12, seed=6)
     assert summary.details["decision"]["decision"] == "in force"
     return out
 

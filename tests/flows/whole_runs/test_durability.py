@@ -163,7 +163,10 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     assert store(out) == store(reference)
 
 
-@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.killpg, signal.SIGINT), pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow)],
+)
 def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled

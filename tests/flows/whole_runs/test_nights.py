@@ -60,7 +60,7 @@ def test_a_night_learns_and_is_measured_on_other_items(nights):
     assert set(one["1"] + one["2"]).isdisjoint(two["1"] + two["2"])
     assert one["3"] != two["3"]
     assert manifest(nights, "two")["settings"]["tfgrpo"]["night"] == 1
-    assert manifest(nights, "two")["sources"]["tfgrpo.night"] == "as many as the task has ended"
+    assert manifest(nights, "two")["sources"]["tfgrpo.night"] == "as many as the task has begun"
 
 
 def test_an_item_comes_again_only_when_every_other_has_come():

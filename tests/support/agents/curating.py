@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,13 @@ async def curate(
     before: Mapping[str, int] | None = None,
     items: Iterable[Any] = (),
     epoch: int = 1,
+    real: bool = False,
     **sections: Any,
 ) -> CurationResult:
-    """Return what becomes of the proposals of a batch; without ``items`` its items have neutral words."""
+    """Return what becomes of the proposals of a batch; without ``items`` its items have neutral words.
+
+    ``real``: the model counts as one at an endpoint.
+    """
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
     batch_groups = tuple(batch_groups)
     given = [*items] or [item(each.key.item, "7", f"3 + {n}?") for n, each in enumerate(batch_groups)]
@@ -120,7 +125,10 @@ async def curate(
         items={each.id: each for each in given},
         rejected_before=before or {},
     )
-    return await curate_batch(batch, runtime(model, tmp_path, loaded=loaded, **sections))
+    made = runtime(model, tmp_path, loaded=loaded, **sections)
+    if real:
+        made = replace(made, context=replace(made.context, models=replace(made.context.models, in_process=False)))
+    return await curate_batch(batch, made)
 
 
 def words(result: CurationResult) -> Counter[tuple[str, str, str | None]]:

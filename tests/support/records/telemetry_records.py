@@ -63,13 +63,29 @@ def record_everything(telemetry: Telemetry, *, epoch: int = 1, phase: Phase = "t
         llm_cost_usd=0.001,
     )
     telemetry.record("rollout", epoch=epoch, phase=phase, outcome="scored", duration_s=1.0, agent="chat", group_size=2)
-    telemetry.record("reward", epoch=epoch, phase=phase, rewarder="gt", score=1.0)
+    telemetry.record("reward", epoch=epoch, phase=phase, arm="library", rewarder="gt", score=1.0)
     telemetry.record("group", epoch=epoch, phase=phase, signal="mixed", spread=0.5, group_size=2)
     telemetry.record("experience", epoch=epoch, domain="arithmetic", op="added")
     telemetry.record("experience", epoch=epoch, domain="arithmetic", op="rejected", reason="over-long")
     telemetry.record("library", domain="arithmetic", active=3)
     telemetry.record("injected", epoch=epoch, domain="arithmetic", count=3)
     telemetry.record("epoch", epoch=epoch, phase=phase, duration_s=4.0, reward_mean=0.5, solve_rate=0.25)
+    telemetry.record(
+        "ended",
+        task_id="task-1",
+        simulated=False,
+        workflow="tfgrpo-learning",
+        run_status="finished",
+        run_decision="in force",
+        duration_s=60.0,
+        gain=6.2,
+        gain_low=2.9,
+        gain_high=9.5,
+        lost_share=0.25,
+        cost_usd=1.5,
+        nights_unchanged=1,
+    )
+    telemetry.record("budget", task_id="task-1", simulated=False, cap="max_usd", used=0.5)
     telemetry.record("guardrail", rule="fan-out")
     telemetry.record("grades", grader="math_exact", scored=3, ungraded=1)
     telemetry.record("samples", dataset="sums", count=2)

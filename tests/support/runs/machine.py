@@ -107,6 +107,18 @@ class Machine:
         asked = self.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
         return str(asked.raise_for_status().json()["id"])
 
+    def logs(self, run: str) -> list[str]:
+        """Lines of the flow run's log."""
+        asked = {"logs": {"flow_run_id": {"any_": [run]}}, "limit": 200}
+        return [log["message"] for log in self.post("/logs/filter", asked).raise_for_status().json()]
+
+    def artifacts(self, run: str) -> dict[str, Any]:
+        """Artifacts of the flow run by their keys."""
+        asked = {"artifacts": {"flow_run_id": {"any_": [run]}}}
+        shown = self.post("/artifacts/filter", asked).raise_for_status().json()
+        assert len({artifact["key"] for artifact in shown}) == len(shown), "one artifact a key"
+        return {artifact["key"]: artifact["data"] for artifact in shown}
+
     def state(self, run: str) -> str:
         return str((self.get(f"/flow_runs/{run}") or {}).get("state_type"))
 
@@ -126,16 +138,10 @@ class Machine:
             assert self.post(f"/flow_runs/{run}/set_state", again).raise_for_status().json()["status"] == "ACCEPT"
 
         def look() -> dict[str, Any] | None:
-            nonlocal before
             now = self.get(f"/flow_runs/{run}") or {}
             if now.get("state_type") not in ENDS or now["state_id"] == before["state_id"]:
                 return None
-            if now["run_count"] > before["run_count"]:
-                return now
-            if now["state_type"] == "CANCELLED":  # turned away: a run may hold its place a moment longer than it shows
-                before = now
-                retry()
-            return None
+            return now
 
         retry()
         return dict(until(look, "the retry to end"))

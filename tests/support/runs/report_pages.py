@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.records.line_files import seal
+from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.stores.files.layout import TaskPaths
 
@@ -48,7 +49,7 @@ class Page(HTMLParser):
 
 def page_of(run: Any) -> Page:
     """Return the page of a run, which loads nothing and holds no character that could hide another."""
-    text = write_report(run.task, run.paths).read_text()
+    text = write_report(Night.of(run.task, run.paths)).read_text()
     page = Page(text)
     assert "script" not in page.tags
     assert not {"link", "iframe", "object", "embed", "img"} & set(page.tags)

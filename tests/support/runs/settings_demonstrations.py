@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.pipelines.mixes import write_mix
+from tests.support.rewards.rewarder_examples import CALLS, EXAMPLES
 from tests.support.runs.settings_observations import (
     AGENTS,
     Observe,
@@ -16,6 +18,7 @@ from tests.support.runs.settings_observations import (
     exported,
     key_sent,
     largest_of_gateway,
+    notified,
     of_exchange,
     of_gateway,
     of_items,
@@ -31,7 +34,7 @@ from tests.support.runs.settings_observations import (
     sent_by,
     servers_asked,
 )
-from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
+from tests.support.runs.settings_probe import REAL, SettingsProbe
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
 from tfgrpo.stores.experiences.credit import share_of_range
 
@@ -63,6 +66,7 @@ OF_ROLES = {
     "max_tokens_field": "max_completion_tokens",
     "timeout_s": "0.03",
     "max_retries": "1",
+    "wait_s": "0.3",
     "structured": "none",
     "send_seed": "off",
     "send_temperature": "off",
@@ -182,7 +186,8 @@ DEMOS: dict[str, Demo] = {
     "model.max_tokens": Demo(of_exchange(lambda it: it.acting[0]["max_tokens"]), "77"),
     "model.max_tokens_field": Demo(of_exchange(lambda it: sorted(it.acting[0])), "max_completion_tokens"),
     "model.timeout_s": Demo(of_exchange(lambda it: it.outcomes, delay_s=0.1), "0.03"),
-    "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=503), "1"),
+    "model.max_retries": Demo(of_exchange(lambda it: len(it.requests), status=500), "1"),
+    "model.wait_s": Demo(of_exchange(lambda it: len(it.requests), status=503), "0.3"),
     "model.structured": Demo(of_exchange(lambda it: it.learning[0].get("response_format")), "none"),
     "model.send_seed": Demo(of_exchange(lambda it: "seed" in it.acting[0]), "off"),
     "model.send_temperature": Demo(of_exchange(lambda it: "temperature" in it.acting[0]), "off"),
@@ -204,6 +209,8 @@ DEMOS: dict[str, Demo] = {
     "budget.max_tokens": Demo(of_exchange(lambda it: it.outcomes), "100"),
     "budget.max_calls": Demo(of_exchange(lambda it: it.outcomes), "1"),
     "telemetry.content": Demo(exported, "on"),
+    "notify.url": Demo(notified, "env:NIGHT_HOOK", {"notify.on": '["finished"]'}),
+    "notify.on": Demo(notified, '["finished"]', {"notify.url": "env:NIGHT_HOOK"}),
     "simulated.world": Demo(of_plan(lambda plan: plan.learn_items[0].id), "unlearnable"),
     "simulated.seed": Demo(of_tiny(lambda run: run.outputs), "5"),
     "simulated.latency_s": Demo(answer_in_time, "0.6"),
@@ -232,7 +239,7 @@ DEMOS: dict[str, Demo] = {
     "selection.timeout_s": Demo(
         of_selection(
             lambda it, server: sorted(it.selection.outcomes),
-            lambda number, body: "7" if NEVER.wait(0.3) else "8",
+            lambda number, body: "8" if threading.Event().wait(0.3) is False else "7",
             rewarders=["json_valid"],
         ),
         "0.05",
@@ -259,8 +266,8 @@ PARTS: dict[str, tuple[str, Demo]] = {
         "rewarders",
         Demo(
             of_exchange(lambda it: it.outcomes),
-            f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
-            {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
+            f'[{{"name": "{EXAMPLES}:hesitant", "timeout_s": 0.02}}]',
+            {"rewarders": f'[{{"name": "{EXAMPLES}:hesitant"}}]'},
         ),
     ),
     "rewarders.score_range": (
@@ -275,8 +282,8 @@ PARTS: dict[str, tuple[str, Demo]] = {
         "rewarders",
         Demo(
             of_exchange(lambda _: len(CALLS)),
-            f'[{{"name": "{AGENTS}:noticed", "isolate": false}}]',
-            {"rewarders": f'[{{"name": "{AGENTS}:noticed"}}]'},
+            f'[{{"name": "{EXAMPLES}:noticed", "isolate": false}}]',
+            {"rewarders": f'[{{"name": "{EXAMPLES}:noticed"}}]'},
         ),
     ),
     "rewarders.options": (

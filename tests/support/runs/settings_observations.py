@@ -181,6 +181,14 @@ def exported(probe: SettingsProbe, options: Options) -> object:
     return names, attributes
 
 
+def notified(probe: SettingsProbe, options: Options) -> int:
+    """Return how often a run notifies the webhook of the variable NIGHT_HOOK."""
+    with ChatServer(lambda _number, _body: 200) as server:
+        probe.monkeypatch.setenv("NIGHT_HOOK", f"{server.url}/hook")
+        probe.tiny_run(options)
+        return len(server.bodies)
+
+
 def answer_in_time(probe: SettingsProbe, options: Options) -> bool:
     """Whether the simulated service answers at once."""
 
@@ -210,7 +218,7 @@ def key_sent(probe: SettingsProbe, options: Options, role: ModelRole = "actor") 
 
 def sent_by(role: ModelRole, name: str) -> Observe:
     """Observe the requests of one role: address, key, header and body, or their number where they fail or are late."""
-    faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 503}}
+    faults: dict[str, Any] = {"timeout_s": {"delay_s": 0.1}, "max_retries": {"status": 500}, "wait_s": {"status": 503}}
     behaviour = {"tool": "double"} if name == "send_reasoning" else {"troubles": [role], **faults.get(name, {})}
 
     def look(it: Exchange) -> object:

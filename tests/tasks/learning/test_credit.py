@@ -13,7 +13,7 @@ from tests.support.records.records import NOW, make_record
 from tfgrpo.rewarders.statistics.credit import RULES, HeldOut
 from tfgrpo.rewarders.statistics.sequential import Capital
 from tfgrpo.stores.experiences.credit import Row, Word
-from tfgrpo.tasks.learning.credit import MEMORY_NIGHTS, MOST_KNOWN, Memory, credit_of, random_halves
+from tfgrpo.tasks.learning.credit import HELD, MEMORY_NIGHTS, MOST_KNOWN, Memory, credit_of, random_halves
 
 NUMBERS = count()
 A, B, C, D = (make_record(name) for name in ("a", "b", "c", "d"))
@@ -369,3 +369,21 @@ def test_groups_without_lessons_say_only_how_unequal_attempts_are():
     assert credit_of(memory(*old, *[replace(one, night=2) for one in measured], night=2)) == credit_of(
         memory(*[replace(one, night=2) for one in measured], night=2)
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "held"),
+    [
+        ([word("a", foreign=True), word("a", said="confirmed", foreign=True)], True),
+        ([word("a", foreign=True), word("a", said="confirmed")], False),
+        ([word("a", foreign=True), word("a", -0.2, said="contradicted")], True),
+        ([word("a", foreign=True), word("a", said="brought in")], False),
+        ([word("a")], False),
+    ],
+)
+def test_a_lesson_that_only_strangers_speak_for_is_held_and_not_on_trial(words, held):
+    for serving in ((), ("a",)):
+        credit = credit_of(memory(*words, serving=serving))
+        kept = held and not serving
+        assert (credit.known["a"].kept_out == HELD) is kept
+        assert (A in credit.on_trial) is not kept

@@ -490,3 +490,51 @@ async def test_a_batch_names_at_most_as_many_recurring_lessons_as_a_group(tmp_pa
     assert [len(asked["proposals"]) for asked in model.asked("curate")] == [1]
     assert result.counts == {"useless": 2}
     assert all(isinstance(each, Proposal) for each in batch[0].proposals)
+
+
+def second_reading(refused):
+    def script(request, key):
+        if key.role != "second":
+            return answers(new("P1", text=CARRY), new("P2", text=GUESS))
+        return refused if isinstance(refused, Exception) else {"refused": refused}
+
+    return ScriptedModel(script)
+
+
+@pytest.mark.parametrize(
+    ("refused", "kept"),
+    [
+        ([], {CARRY, GUESS}),
+        (["N2"], {CARRY}),
+        (["N1", "N2", "N9"], set()),
+        (ModelServerFault("down"), {CARRY, GUESS}),
+    ],
+)
+async def test_what_a_second_reading_takes_for_no_advice_is_not_stored_with_all_that_speaks_for_it(
+    tmp_path, refused, kept
+):
+    model = second_reading(refused)
+    result = await curate(model, tmp_path, groups(CARRY, GUESS), real=True)
+    assert model.asked("second") == [
+        {
+            "work": "arithmetic",
+            "lessons": [{"id": "N1", "polarity": "do", "text": CARRY}, {"id": "N2", "polarity": "do", "text": GUESS}],
+        }
+    ]
+    assert {each.summary32 for each in result.records} == kept
+    assert {each.experience_id for each in result.words} == {each.experience_id for each in result.records}
+    assert {text for text, why in result.rejected if "second reading" in why} == {CARRY, GUESS} - kept
+    assert result.counts == {name: n for name, n in (("new", len(kept)), ("useless", 2 - len(kept))) if n}
+    assert (result.asked, result.lost) == (2, int(isinstance(refused, Exception)))
+
+
+async def test_a_simulated_model_reads_no_lesson_again(tmp_path):
+    model = second_reading([])
+    await curate(model, tmp_path, groups(CARRY, GUESS))
+    assert model.asked("second") == []
+
+
+async def test_a_word_of_an_item_that_strangers_wrote_is_marked(tmp_path):
+    items = [item("q1", metadata={"foreign": True}), item("q2")]
+    result = await curate(lambda *_: answers(new("P1", text=CARRY)), tmp_path, groups(CARRY, CARRY), items=items)
+    assert {each.item_id: each.foreign for each in result.words} == {"q1": True, "q2": False}

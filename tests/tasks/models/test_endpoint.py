@@ -202,7 +202,7 @@ SCOPES = f"You have insufficient permissions. Missing scopes: api.model.read. {S
 
 
 @pytest.mark.parametrize(("status", "body", "said"), [
-    *((status, b"nothing here", str(status)) for status in (405, 429, 500, 503)),
+    *((status, b"nothing here", str(status)) for status in (405, 500)), (429, {"error": {"code": "insufficient_quota"}}, "429"),
     (404, b"no", "404 .*is the base URL right"),
     *((200, body, "base URL") for body in (b"<html>", b"[]", b'{"data": 3}', b"[" * 100_000)),
     *((status, {"error": {"message": SCOPES}}, r"api\.model\.read.* was not checked") for status in (401, 403)),
@@ -227,6 +227,7 @@ async def test_a_base_url_without_a_path_gets_advice(server, status, body):
     (Act(401, {"error": {"message": f"Incorrect key: {SECRET}"}}), SECRET, "401 .*refused.*OPENAI_API_KEY"),
     (Act(403, b""), SECRET, "403 .*refused.*OPENAI_API_KEY"), (Act(401, b""), None, "no API key was sent"),
     (Act(308, b"", {"location": "https://u:p@new.example/v1/models"}), SECRET, r"moved to https://new\.example/"),
+    *((Act(status, b"busy"), SECRET, f"{status} from GET /models: busy") for status in (429, 502, 503, 504, 529)),
     (Act(ending="hang"), SECRET, r"no answer within 0\.1 s"), (None, SECRET, "no connection.*--base-url"),
 ])  # fmt: skip
 async def test_an_endpoint_that_can_answer_no_call_is_one_clear_error_without_the_key(

@@ -9,11 +9,12 @@ import pytest
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, lines, manifest, paths, request, run
 from tfgrpo.flows.run.credit import conditions_of
-from tfgrpo.flows.run.loop.decide import RETIRED
+from tfgrpo.flows.run.loop.decide import ALARM, RETIRED
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.experiences.credit import CreditFile, Row, read_credit
 from tfgrpo.stores.experiences.decisions import OVERTAKEN, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.tasks.canaries import Canaries
 from tfgrpo.tasks.decision import ENTER
 from tfgrpo.tasks.models.simulated.worlds.puzzle import open_world
 
@@ -134,7 +135,7 @@ def test_what_is_put_into_force_while_a_run_is_under_way_stays_and_the_run_repea
         if who == "a person":
             Task(own_run.out, TASK, capsys).tell("experiences", "rollback", "none")
         else:
-            assert run(own_run.out, run_id="other", **NIGHT, seed=7).exit_code == 0
+            assert run(own_run.out, run_id="other", **NIGHT, seed=7, tfgrpo__night=1).exit_code == 0
 
     summary = run(own_run.out, run_id="n2", observer=AtFirstEpochEnd(overtake), **NIGHT)
     *_, before, last = decisions(own_run.out)
@@ -171,3 +172,26 @@ def test_rows_hold_for_one_model_and_its_rewarders(tmp_path):
     others = [{"rewarders": '[{"name": "exact"}]'}, real, {**real, "model": "n"}]
     assert len({conditions(**each) for each in ({}, *others)}) == 4
     assert conditions(seed=7, group_size=6, pack="general") == conditions()
+
+
+def test_what_replies_do_beyond_chance_keeps_out_the_lessons_that_are_new(own_run, monkeypatch):
+    before = [*decisions(own_run.out)[-1].experience_ids]
+    monkeypatch.setattr(
+        Canaries, "alarms", lambda _: ("9 of 9 replies with lessons quote the instructions, 0 of 9 without",)
+    )
+    summary = run(own_run.out, run_id="n2", **NIGHT)
+    *_, last = decisions(own_run.out)
+    fresh = [name for name in last.considered if name not in before]
+    assert [*last.experience_ids] == ([name for name in last.considered if name in before] if fresh else [])
+    assert any(note.startswith(ALARM) and all(name in note for name in fresh or before) for note in last.notes)
+    assert "9 of 9 replies" in summary.message
+
+
+def test_an_alarm_of_the_first_night_leaves_nothing_in_force(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        Canaries, "alarms", lambda _: ("9 of 9 replies with lessons quote the instructions, 0 of 9 without",)
+    )
+    run(tmp_path, run_id="n1", sample_size=20, batch_size=10)
+    (only,) = decisions(tmp_path)
+    assert (only.decision, only.experience_ids) == ("not yet", ())
+    assert only.considered

@@ -272,7 +272,13 @@ async def test_a_conversation_is_kept_once_with_its_last_answer_and_without_secr
     await client.post("/v1/messages", json={**ask("4 + 5?"), "system": [{"type": "text", "text": "Short."}]})
     first, second = map(json.loads, file.read_text().splitlines())
     assert (first["prompt"], first["system_prompt"]) == ("use *** and ***", "Be brief.")
-    assert first["metadata"] == {"arm": "lessons", "model": "m", "tools": ["add"], "reply": "seven, by ***"}
+    assert first["metadata"] == {
+        "foreign": True,
+        "arm": "lessons",
+        "model": "m",
+        "tools": ["add"],
+        "reply": "seven, by ***",
+    }
     assert (second["prompt"], second["system_prompt"], second["metadata"]["reply"]) == ("4 + 5?", "Short.", "neuf")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (await client.get("/meta")).json()["kept"]["items"] == 2
@@ -290,7 +296,7 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     serving: Serving, tmp_path: Path
 ) -> None:
     file, said = tmp_path / "live.jsonl", list[str]()
-    kept = KeptItems(file, 300, said.append)
+    kept = KeptItems(file, 340, said.append)
     client = await serving.client(kept=kept)
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}
     shown = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.records.line_files import seal
 from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
-from tfgrpo.flows.report.morning import MOST_LINES, morning_page
+from tfgrpo.flows.report.night import MOST_LINES, Night
 from tfgrpo.flows.report.nights import changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
 from tfgrpo.stores.experiences.decisions import Decision, read_decisions, record_decided
@@ -72,7 +72,7 @@ class Records:
 
     def lines(self, run_id):
         """Return the page by label; every page keeps its promises."""
-        morning = morning_page(self.task, self.task.run(run_id))
+        morning = Night.of(self.task, self.task.run(run_id))
         assert len(morning.lines) <= MOST_LINES
         assert {line.label for line in morning.lines} <= LABELS
         assert morning.as_json()["lines"] == [{"label": line.label, "text": line.text} for line in morning.lines]
@@ -103,7 +103,7 @@ def test_a_night_says_what_is_in_force_how_sure_that_is_and_what_came_and_left(r
         "report": str(records.task.run("n2").report),
         "next": f"tfgrpo experiences export {records.place}",
     }
-    first = morning_page(records.task, records.task.run("n1"))
+    first = Night.of(records.task, records.task.run("n1"))
     assert (first.added, first.removed, first.in_force, first.since) == (("a", "b"), (), ("a", "b"), "n1")
     assert first.verdict == "in force"
 
@@ -136,7 +136,7 @@ def test_lessons_that_are_taken_back_are_named_and_a_later_night_says_since_when
     assert lines["night"].startswith("Not yet: no lesson is likely to help so far (night 3 of mine")
     assert lines["held out"] == "no item was compared"
     assert lines["since"] == f"the night of {NOW:%Y-%m-%d}, run n2"
-    assert morning_page(records.task, records.task.run("n3")).since is None
+    assert Night.of(records.task, records.task.run("n3")).since is None
 
 
 @pytest.mark.parametrize(("items", "said"), [(80, True), (199, True), (200, False), (None, False)])
@@ -149,7 +149,7 @@ def test_what_the_night_left_out_and_reflections_that_confirm_nothing_deserve_a_
     counts = {"confirmed": 1, "new": 8, "useless": 1}
     left_out = {"notes": ("rows of the sweep count for nothing",)}
     records.night("n1", "not yet", decided=left_out, tfgrpo={"proposals": counts})
-    few, note = morning_page(records.task, records.task.run("n1")).look
+    few, note = Night.of(records.task, records.task.run("n1")).look
     assert few.startswith("only 1 of 10 proposals confirmed a known lesson: reflections may see little in the attempts")
     assert note == "rows of the sweep count for nothing"
     for run_id, enough in (("n2", {**counts, "confirmed": 2, "new": 7}), ("n3", {**counts, "new": 7})):
@@ -163,7 +163,7 @@ def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
     saturated = {"nights": 3, "calls": 400, "explanation": "saturated: a pause saves 400"}
     records.night("n4", "in force", "a", saturated=saturated)
     assert records.lines("n4")["since"] == f"the night of {NOW:%Y-%m-%d}, run n1; saturated: a pause saves 400"
-    assert morning_page(records.task, records.task.run("n4")).nights_unchanged == 3
+    assert Night.of(records.task, records.task.run("n4")).nights_unchanged == 3
     assert records.lines("n3")["since"].endswith("unchanged for 2 nights")
 
 
@@ -180,45 +180,59 @@ def test_what_people_put_into_force_is_named_as_what_it_is(records):
         assert records.lines(run_id)["since"] == said
 
 
-def test_a_run_that_stopped_at_its_cap_says_how_to_go_on_and_what_share_is_spent(records):
-    caps = {"budget": {"max_calls": 500, "max_usd": 2.0, "max_tokens": None}}
-    ledger = {**SPENT, "at_risk_tokens": 777, "at_risk_nano": 100_000_000}
-    records.ended("n1", "stopped", message="the budget is spent: calls", settings=caps, ledger=ledger)
+CAPS = {"budget": {"max_calls": 500, "max_usd": 2.0, "max_tokens": None}}
+UNMEASURED = {"calls": 3, "tokens": 50, "unknown_price_calls": 3, "unmeasured_attempts": 2}
+UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the run has not closed its books"}
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (
+            {
+                "status": "stopped",
+                "message": "the budget is spent: calls",
+                "settings": CAPS,
+                "ledger": {**SPENT, "at_risk_tokens": 777, "at_risk_nano": 100_000_000},
+            },
+            {
+                "night": "Stopped: the budget is spent: calls (mine, run n1)",
+                "held out": "unknown: the sweep did not end",
+                "cost": "400 calls, 90,000 tokens and up to 777 of lost calls, $1.5000, and up to $0.1000 of lost calls, "
+                "80% of budget.max_calls, 80% of budget.max_usd",
+                "next": "tfgrpo run --resume n1",
+            },
+        ),
+        (
+            {"message": "measured 3 lessons in 20 groups"},
+            {"night": "Finished: measured 3 lessons in 20 groups (mine, run n1)", "held out": ""},
+        ),
+        (
+            {"status": "failed", "message": "StoreError: the disk is full"},
+            {
+                "night": "Failed: StoreError: the disk is full (mine, run n1)",
+                **UNENDED,
+                "next": "tfgrpo run --resume n1",
+            },
+        ),
+        (
+            {"status": "running"},
+            {"night": "Running: under way, or its process was killed (mine, run n1)", **UNENDED},
+        ),
+        (
+            {"ledger": UNMEASURED, "settings": {"budget": {"max_calls": 4}}},
+            {
+                "cost": "3 calls + unknown, price unknown (50 tokens + unknown); set model.prices (2 attempts by an agent "
+                "whose calls are not seen), at least 75% of budget.max_calls"
+            },
+        ),
+    ],
+)
+def test_a_run_that_decided_nothing_has_a_page_and_what_is_unknown_is_no_zero(records, ended, expected):
+    records.ended("n1", **ended)
     lines = records.lines("n1")
-    assert lines["night"] == "Stopped: the budget is spent: calls (mine, run n1)"
-    assert lines["held out"] == "unknown: the sweep did not end"
-    money = "$1.5000, and up to $0.1000 of lost calls"
-    shares = "80% of budget.max_calls, 80% of budget.max_usd"
-    assert lines["cost"] == f"400 calls, 90,000 tokens and up to 777 of lost calls, {money}, {shares}"
-    assert lines["next"] == f"tfgrpo run --resume n1 {records.place}"
-
-
-def test_a_run_that_only_measured_has_a_page_without_a_decision(records):
-    records.ended("n1", message="measured 3 lessons in 20 groups; nothing was learned")
-    lines = records.lines("n1")
-    assert lines["night"] == "Finished: measured 3 lessons in 20 groups; nothing was learned (mine, run n1)"
-    assert "held out" not in lines
-
-
-def test_a_failed_run_and_one_that_was_killed_have_a_page_too(records):
-    records.ended("n1", "failed", message="StoreError: the disk is full")
-    records.task.run("n2").root.mkdir()
-    records.task.run("n2").manifest.write_text('{"schema_version": 1}')
-    assert records.lines("n1")["night"] == "Failed: StoreError: the disk is full (mine, run n1)"
-    killed = records.lines("n2")
-    assert killed["night"] == "Running: under way, or its process was killed (mine, run n2)"
-    assert killed["cost"] == "unknown: the run has not closed its books"
-
-
-def test_unknown_cost_is_no_zero(records):
-    records.ended(
-        "n1",
-        ledger={"calls": 3, "tokens": 50, "unknown_price_calls": 3, "unmeasured_attempts": 2},
-        settings={"budget": {"max_calls": 4}},
-    )
-    cost = records.lines("n1")["cost"]
-    assert cost.startswith("3 calls + unknown, price unknown (50 tokens + unknown); set model.prices (2 attempts by an")
-    assert cost.endswith("at least 75% of budget.max_calls")
+    lines["next"] = lines["next"].removesuffix(f" {records.place}")
+    assert {label: lines.get(label, "") for label in expected} == expected
 
 
 def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
@@ -230,7 +244,7 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     said = "epoch 1: 10 of 100 rollouts brought no reward and count nowhere; most often 10 × timeout"
     warnings = [said, *(f"warning {number}" for number in range(5))]
     records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs})
-    morning = morning_page(records.task, records.task.run("n1"))
+    morning = Night.of(records.task, records.task.run("n1"))
     assert morning.look[:3] == (
         "10 of 200 rollouts lost (5.0%), most often 10 × timeout",
         "1 of 20 learning steps lost (5.0%)",
@@ -259,44 +273,24 @@ def test_later_nights_do_not_change_the_page_of_an_earlier_one(records):
     assert records.lines("n1") == before
 
 
-def test_a_replay_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records):
-    records.night("n1", "in force", "a")
-    replay = Records(records.task.root.parent)
-    replay.task = records.task.replay("n1-1")
-    decision = records.lines("n1")["night"].partition(" (night")[0]
-    replay.night("n1", "in force", "a", message=f"the replay came to the same store, 1 records; {decision}; a note")
-    replay.ended("n2", "failed", message="the replay differs from its run")
-    assert replay.lines("n1")["night"].startswith(f"{decision}; the replay came to the same store, 1 records (")
-    assert replay.lines("n2")["next"] == f"tfgrpo run --replay n2 {records.place}"
-
-
-def test_a_replay_shows_the_lessons_and_the_library_of_the_task_that_it_replays(records):
+def test_a_replay_shows_the_library_of_its_task_says_that_it_agrees_and_is_begun_anew_when_it_does_not(records):
     records.lessons(a="Old.", b="New.")
     records.night("n1", "in force", "a")
     records.night("n2", "in force", "a", "b")
     replay = Records(records.task.root.parent)
     replay.task = records.task.replay("n2-1")
-    replay.night("n2", "in force", "a", "b")
-    said, then = replay.lines("n2"), records.lines("n2")
-    assert said["night"].endswith("(night 2 of mine, run n2, replayed)")
-    assert {name: said[name] for name in ("changed", "since", "next")} == {
-        name: then[name] for name in ("changed", "since", "next")
-    }
-    assert "“do: New.”" in said["changed"]
-
-
-@pytest.mark.parametrize(
-    ("message", "budget", "option"),
-    [
-        ("the budget is spent: max_calls 200 is reached: …", {"max_calls": 200}, " --set budget.max_calls=400"),
-        ("the budget is spent: task_max_usd 1.5 is …", {"task_max_usd": 1.5}, " --set budget.task_max_usd=3"),
-        ("the budget is spent: max_usd 1.5 is …", {"max_usd": 1.5, "max_calls": None}, " --set budget.max_usd=3.0"),
-        ("interrupted", {"max_calls": 200}, ""),
-    ],
-)
-def test_what_to_type_after_a_cap_goes_on_under_a_higher_one(records, message, budget, option):
-    records.ended("n1", "stopped", message=message, settings={"budget": budget})
-    assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
+    then = records.lines("n2")
+    decision = then["night"].partition(" (night")[0]
+    replay.night(
+        "n2", "in force", "a", "b", message=f"the replay came to the same store, 1 records; {decision}; a note"
+    )
+    replay.ended("n3", "failed", message="the replay differs from its run")
+    now = replay.lines("n2")
+    agrees = "the replay came to the same store, 1 records"
+    assert now["night"] == f"{decision}; {agrees} (night 2 of mine, run n2, replayed)"
+    assert [now[name] for name in ("changed", "since", "next")] == [then[name] for name in ("changed", "since", "next")]
+    assert "“do: New.”" in now["changed"]
+    assert replay.lines("n3")["next"] == f"tfgrpo run --replay n3 {records.place}"
 
 
 FORECAST = {
@@ -307,68 +301,48 @@ FORECAST = {
 }
 
 
+RISK = {**SPENT, "lost_calls": 3, "at_risk_tokens": 777, "at_risk_nano": 100_000_000}
+PLANNED = {"forecast": FORECAST, "ledger": RISK}
+
+
 @pytest.mark.parametrize(
-    ("reached", "budget", "option"),
+    ("reached", "budget", "known", "option"),
     [
-        ("max_calls 200", {"max_calls": 200}, " --set budget.max_calls=903"),
-        ("max_calls 2000", {"max_calls": 2000}, " --set budget.max_calls=4000"),
-        ("max_tokens 700", {"max_tokens": 700}, " --set budget.max_tokens=80777"),
-        ("max_usd 1.5", {"max_usd": 1.5}, " --set budget.max_usd=7.36"),
-        ("task_max_usd 20", {"task_max_usd": 20.0}, " --set budget.task_max_usd=40"),
-        ("task_max_usd 2", {"task_max_usd": 2.0}, " --set budget.task_max_usd=9.36"),
+        ("max_calls 200", {"max_calls": 200}, {}, " --set budget.max_calls=400"),
+        ("task_max_usd 1.5", {"task_max_usd": 1.5}, {}, " --set budget.task_max_usd=3"),
+        ("max_usd 1.5", {"max_usd": 1.5, "max_calls": None}, {}, " --set budget.max_usd=3.0"),
+        ("", {"max_calls": 200}, {}, ""),
+        ("max_calls 200", {"max_calls": 200}, PLANNED, " --set budget.max_calls=903"),
+        ("max_calls 2000", {"max_calls": 2000}, PLANNED, " --set budget.max_calls=4000"),
+        ("max_tokens 700", {"max_tokens": 700}, PLANNED, " --set budget.max_tokens=80777"),
+        ("max_usd 1.5", {"max_usd": 1.5}, PLANNED, " --set budget.max_usd=7.36"),
+        ("task_max_usd 20", {"task_max_usd": 20.0}, PLANNED, " --set budget.task_max_usd=40"),
+        ("task_max_usd 2", {"task_max_usd": 2.0}, PLANNED, " --set budget.task_max_usd=9.36"),
         (
             "max_calls 200",
             {"max_usd": 1.5, "max_tokens": 10**6, "max_calls": 200},
+            PLANNED,
             " --set budget.max_usd=7.36 --set budget.max_calls=903",
         ),
     ],
 )
-def test_a_proposed_cap_is_at_least_what_the_run_may_need(records, reached, budget, option):
-    ledger = {**SPENT, "lost_calls": 3, "at_risk_tokens": 777, "at_risk_nano": 100_000_000}
-    message = f"the budget is spent: {reached} is reached: …"
-    records.ended("n1", "stopped", message=message, settings={"budget": budget}, forecast=FORECAST, ledger=ledger)
+def test_what_to_type_after_a_cap_goes_on_under_one_that_is_at_least_what_the_run_may_need(
+    records, reached, budget, known, option
+):
+    message = f"the budget is spent: {reached} is reached: …" if reached else "interrupted"
+    records.ended("n1", "stopped", message=message, settings={"budget": budget}, **known)
     assert records.lines("n1")["next"] == f"tfgrpo run --resume n1 {records.place}{option}"
 
 
 def test_every_line_of_the_page_on_reports_can_be_there_and_no_other(records):
     tfgrpo = {
         "proposals": {"confirmed": 1, "contradicted": 0, "new": 0, "useless": 0},
-        "calibration": {
-            "truth": None,
-            "rewarders": {
-                "judge": {
-                    "attempts": 3,
-                    "abstained": 3,
-                    "agreement": None,
-                    "swap_consistency": None,
-                    "intransitive_share": None,
-                    "vote_difference": None,
-                }
-            },
-        },
     }
     records.night("n1", "not yet", tfgrpo=tfgrpo)
     lines = records.lines("n1")
-    assert lines["judging"] == "judge: abstained on 3 of 3 attempts"
-    fields = morning_page(records.task, records.task.run("n1")).as_json()
+    fields = Night.of(records.task, records.task.run("n1")).as_json()
     assert [name for name in fields if f"`{name}`" not in page("docs/report.md")] == []
     assert set(lines) == LABELS
-
-
-def test_every_decision_is_shown_with_its_night_and_what_it_changed(records):
-    records.decided("import-1", "import", "a")
-    records.night("n1", "in force", "a", "b")
-    records.decided("rehearsal", "in force", "x", simulated=True)
-    records.decided("retire-4", "retire", "b", reasons={"a": "harm"})
-    records.night("n2", "in force", "b", "c")
-    changes = list(changes_of(read_decisions(records.task.promotions)))
-    assert [(one.number, one.night, one.lessons, one.added, one.removed) for one in changes] == [
-        (1, None, 1, ("a",), ()),
-        (2, 1, 2, ("b",), ()),
-        (3, 1, 1, ("x",), ()),
-        (4, None, 1, (), ("a",)),
-        (5, 2, 2, ("c",), ()),
-    ]
 
 
 def drawn(records):

@@ -1,0 +1,383 @@
+"""One night of a task, read once from its files: what is in force and why, what changed, the cost, what to look at.
+
+Terminal, report, Prefect, Python and ``--json`` render this one value. A field of a record that all of them show is one line of
+``facts``. Lessons and messages may hold a model's words: whoever shows a line treats it as text.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cached_property
+from itertools import takewhile
+from textwrap import shorten
+from typing import Any, Final, NamedTuple, Self
+
+from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending, used_shares
+from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
+from tfgrpo.flows.report.nights import Entry, history_of
+from tfgrpo.flows.run.credit import effect_text
+from tfgrpo.pipelines.plan.forecast import Counts
+from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.experiences.tests import sealed_tests
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
+from tfgrpo.stores.ledger.state import NANO, Totals
+from tfgrpo.stores.numeric import two_digits
+from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
+from tfgrpo.stores.text import pluralize
+
+MOST_LINES: Final = 10
+_EXCERPT_CHARS: Final = 60
+_FEW_ITEMS: Final = 200
+"""Below it the same items come every night."""
+_FEW_CONFIRM: Final = 0.2
+_ENOUGH_PROPOSALS: Final = 10
+_EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
+_JSON: Final = (
+    "verdict",
+    "headline",
+    "about",
+    "added",
+    "removed",
+    "in_force",
+    "since",
+    "nights_unchanged",
+    "look",
+    "next",
+)
+
+Json = Mapping[str, Any]
+
+
+class Line(NamedTuple):
+    """One line of the morning page."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Night:
+    """A run, and the history of its task up to it."""
+
+    task: TaskPaths
+    run: RunPaths
+    manifest: Json
+    decisions: Sequence[Decision]
+    """About this kind of model, up to the run's own; of a run without one, up to its end."""
+    before: tuple[str, ...]
+    in_force: tuple[str, ...]
+    """Ids of the lessons in force before the run, and after it."""
+    texts: Mapping[str, str]
+    """Words of these lessons and of those on trial, by id."""
+
+    @classmethod
+    def of(cls, task: TaskPaths, run: RunPaths, store: ExperienceStore | None = None) -> Self:
+        """Return the night of a run. ``store`` finds lessons faster, by its index. Raise ``CorruptFile``."""
+        with expected_shape(run.root):
+            unwritten = {"run_id": run.root.name, "task_id": task.root.name, "status": "running"}
+            manifest = {**unwritten, **ManifestFile(run.manifest).read()}
+            simulated, ended = bool(manifest.get("simulated")), manifest.get("ended_at")
+            every = [one for one in read_decisions(task.original().promotions) if one.simulated == simulated]
+            earlier = [*takewhile(lambda one: one.run_id != manifest["run_id"], every)]
+            decisions = every[: len(earlier) + 1]
+            if len(earlier) == len(every) and ended is not None:  # it decided nothing
+                decisions = earlier = [one for one in every if one.decided_at <= datetime.fromisoformat(ended)]
+            before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
+            wanted = {*before, *now, *(manifest.get("tfgrpo") or {}).get("on_trial", ())}
+            known = (store or ExperienceStore(task.experiences, approved={})).find(wanted)
+            if task.original() is not task:
+                known += ExperienceStore(task.original().experiences, approved={}).find(wanted)
+            texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(known)}
+            night = cls(task, run, manifest, decisions, before, now, texts)
+            night.as_json()  # values of another shape fail here, where their file is known
+            return night
+
+    def block(self, *path: str) -> Json:
+        """Return a part of the manifest; empty where an unfinished one lacks it."""
+        part = self.manifest
+        for name in path:
+            part = part.get(name) or {}
+        return part
+
+    @cached_property
+    def history(self) -> list[Entry]:
+        """The nights of this kind of model and the changes by people, up to this one."""
+        simulated = bool(self.manifest.get("simulated"))
+        every = [each for each in history_of(self.task.original()) if each.simulated == simulated]
+        return every[: len([*takewhile(lambda each: each.run_id != self.run_id, every)]) + 1]
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return str(self.manifest["run_id"])
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it is a replay of a run."""
+        return self.task.original() is not self.task
+
+    @property
+    def decision(self) -> Json:
+        """The decision with its figures; empty for a run that decided nothing."""
+        return self.block("decision")
+
+    @property
+    def verdict(self) -> str:
+        """What was decided, or the status of a run that ended otherwise."""
+        status = str(self.manifest["status"])
+        return str(self.decision["decision"]) if self.decision and status == "finished" else status
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Ids of the lessons that came into force."""
+        return tuple(name for name in self.in_force if name not in self.before)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Ids of the lessons that left."""
+        return tuple(name for name in self.before if name not in self.in_force)
+
+    @property
+    def since(self) -> str | None:
+        """Run of the decision since which these lessons are in force; None for no lessons."""
+        return self._origin.run_id if self._origin and self.in_force else None
+
+    @property
+    def nights_unchanged(self) -> int:
+        """Nights up to this one that left what is in force as it was."""
+        return 0 if self.added or self.removed else nights_unchanged(self.decisions)
+
+    @cached_property
+    def facts(self) -> tuple[Line, ...]:
+        """What the page says between its headline and what to look at."""
+        facts = {
+            "changed": self._changed(),
+            "held out": self._held_out(),
+            "since": self._since(),
+            "cost": self._cost(),
+            "learned": self._learned(),
+        }
+        return tuple(Line(label, text) for label, text in facts.items() if text)
+
+    @cached_property
+    def look(self) -> tuple[str, ...]:
+        """Everything to look at, the most important first."""
+        return tuple(self._look())
+
+    @property
+    def shown(self) -> int:
+        """How much of ``look`` is among the lines."""
+        return MOST_LINES - len(self.facts) - 3
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The morning page, at most ten lines."""
+        shown = list(self.look[: self.shown]) or ["nothing out of the ordinary"]
+        if more := len(self.look[self.shown :]):
+            shown[-1] += f" (and {more} more in the report)"
+        look = [Line("look at", text) for text in shown]
+        ends = (Line("report", str(self.run.report)), Line("next", self.next))
+        return (Line("night", f"{self.headline} ({self.about})"), *self.facts, *look, *ends)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the page as JSON, with its lines."""
+        lines = [line._asdict() for line in self.lines]
+        return {name: getattr(self, name) for name in _JSON} | {"report": str(self.run.report), "lines": lines}
+
+    @property
+    def _origin(self) -> Decision | None:
+        """The decision since which the same lessons are in force, or none."""
+        same = [*takewhile(lambda one: one.experience_ids == self.in_force, reversed(self.decisions))]
+        return same[-1] if same else None
+
+    @property
+    def _tested(self) -> bool:
+        """Whether the lessons in force were tested on sealed items."""
+        mine = self.in_force, bool(self.manifest.get("simulated"))
+        return any((one.experience_ids, one.simulated) == mine for one in sealed_tests(self.task.original().tests))
+
+    @property
+    def _sealed(self) -> int:
+        """Sealed items that the lessons in force were not tested on yet."""
+        return int(self.block("dataset").get("sealed", 0)) if self.in_force and not self._tested else 0
+
+    def _named(self, ids: Sequence[str], few: int) -> str:
+        """Return the beginnings of the best lessons with their effects, and how many more there are."""
+        lessons = self.block("tfgrpo", "lessons")
+        ids = sorted(ids, key=lambda name: -lessons[name]["effect"]["mean"] if name in lessons else 0.0)
+        texts = (
+            f"“{shorten(self.texts.get(name, name), _EXCERPT_CHARS, placeholder=' …')}”"
+            + (f", {lessons[name].get('kept_out') or effect_text(lessons[name]['effect'])}" if name in lessons else "")
+            for name in ids[:few]
+        )
+        return "; ".join([*texts, *([f"and {len(ids) - few} more"] if len(ids) > few else [])])
+
+    @cached_property
+    def headline(self) -> str:
+        """The decision with its figures, or how the run ended."""
+        message = self.manifest.get("message") or "under way, or its process was killed"
+        if self.verdict == self.manifest["status"]:
+            return f"{self.verdict.capitalize()}: {message}"
+        sentence: str = self.decision["sentence"]
+        # What a message says before the decision, such as that a replay agrees.
+        beyond, decided, _ = message.partition(f"; {sentence}")
+        return f"{sentence}; {beyond}" if decided else sentence
+
+    @cached_property
+    def about(self) -> str:
+        """Which night, task, run and model."""
+        run_id, task_id = self.run_id, self.task.original().root.name
+        number = self.manifest.get("night")
+        which = f"night {number} of {task_id}" if number else task_id
+        marks = (
+            ("replayed", self.replayed),
+            ("SIMULATED model", self.manifest.get("simulated")),
+        )
+        return ", ".join([which, f"run {run_id}", *(text for text, marked in marks if marked)])
+
+    def _changed(self) -> str:
+        on_trial = tuple(name for name in self.block("tfgrpo").get("on_trial", ()) if name not in self.in_force)
+        parts = ((self.added, "new"), (self.removed, "left"), (on_trial, "on trial"))
+        # A single kind of change has room for two texts.
+        few = 2 if sum(bool(ids) for ids, _ in parts) == 1 else 1
+        said = [f"{len(ids)} {what}: {self._named(ids, few)}" for ids, what in parts if ids]
+        force = f"{pluralize(len(self.in_force), 'lesson')} in force"
+        return ". ".join([force if self.added or self.removed else f"nothing, {force}", *said])
+
+    def _held_out(self) -> str:
+        """Return the rewards of the sweep, and of few items that they are what the decision is about."""
+        decision = self.decision
+        if not decision:
+            return "" if self.verdict == "finished" else "unknown: the sweep did not end"
+        lessons, none = (decision["rewards"].get(arm) for arm in ("library", "none"))
+        if not lessons or not none:
+            return "no item was compared"
+        over = pluralize(decision["pairs"], "item")
+        said = f"reward {lessons['mean']:.3f} with lessons, {none['mean']:.3f} without, over {over}"
+        learned = self.block("dataset").get("learn", _FEW_ITEMS)
+        if learned < _FEW_ITEMS and not self._tested:
+            said += "; the same items come every night, so this is about them: "
+            said += "for others `tfgrpo test` on a sealed share is the proof"
+        return said
+
+    def _since(self) -> str:
+        origin, still = self._origin, self.block("saturated").get("explanation")
+        if origin is None or (not self.in_force and origin is self.decisions[0]):
+            said = f"nothing was in force yet: prompts carry no lessons{self._wanted()}"
+        elif origin.run_id == self.run_id:
+            said = "this night"
+        else:
+            what = "night" if origin.ends_night else origin.decision
+            said = f"the {what} of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
+        if self.nights_unchanged and self.in_force and not still:
+            still = f"unchanged for {pluralize(self.nights_unchanged, 'night')}"
+        return f"{said}; {still}" if still else said
+
+    def _wanted(self) -> str:
+        """Return the gain that nights like this one put into force, as the run's forecast has it."""
+        bounds = self.block("forecast", "gain").get("five_nights")
+        if not bounds:
+            return ""
+        ends = ("over 100" if each is None else two_digits(each) for each in bounds)
+        return f". A gain of {' to '.join(dict.fromkeys(ends))} points would be in force within five nights (80 % probability)"
+
+    def _cost(self) -> str:
+        if not self.block("ledger"):
+            return "unknown: the run has not closed its books"
+        totals = Totals.from_json(self.manifest["ledger"])
+        ahead, caps = self.block("forecast", "calls"), self.block("settings", "budget")
+        foreseen = f" (forecast {Counts(**ahead).phrase()})" if ahead else ""
+        at_risk = f" and up to {totals.at_risk_tokens:,} of lost calls" if totals.at_risk_tokens else ""
+        parts = [plus_unknown(pluralize(totals.calls, "call"), totals) + foreseen]
+        if at_risk or not price_unknown(totals):  # else the price names them
+            parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
+        least = "at least " if totals.unmeasured_attempts else ""
+        shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used_shares(totals, caps).items()]
+        return ", ".join([*parts, spending(totals), *shares])
+
+    def _learned(self) -> str:
+        counts = self.block("tfgrpo", "proposals")
+        if not (total := sum(counts.values())):
+            return ""
+        known, rest = (
+            [f"{counts.get(name, 0)} {name}" for name in names]
+            for names in (("confirmed", "contradicted"), ("new", "useless"))
+        )
+        return f"{pluralize(total, 'proposal')}: {' and '.join(known)} a known lesson, {', '.join(rest)}"
+
+    def _look(self) -> Iterator[str]:
+        """Yield a first batch that teaches nothing, losses, what the night noted, sealed items, warnings."""
+        if first := self.block("first_batch"):
+            yield str(FirstBatch.from_json(first))
+        rows = self.block("tfgrpo").get("epochs", ())
+        ends = [EpochEnd(**{name: row[name] for name in _EPOCH_FIELDS if name in row}) for row in rows]
+        lost, made = sum(end.lost for end in ends), sum(end.lost + end.scored for end in ends)
+        asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
+        if lost:
+            mostly = max(ends, key=lambda end: end.lost).lost_mostly
+            yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {mostly}"
+        if broken:
+            yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
+        counts = self.block("tfgrpo", "proposals")
+        total, confirmed = sum(counts.values()), counts.get("confirmed", 0)
+        if total >= _ENOUGH_PROPOSALS and confirmed < _FEW_CONFIRM * total:
+            few = f"only {confirmed}" if confirmed else "none"
+            yield (
+                f"{few} of {total} proposals confirmed a known lesson: reflections may see little in the attempts; "
+                "a stronger model.reflection.name may see more"
+            )
+        yield from self.decision.get("notes", ())
+        if self._sealed:
+            yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
+        # What is said above is not said twice.
+        known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
+        yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
+
+    @cached_property
+    def next(self) -> str:
+        """Command to type next."""
+        place, run_id = place_options(self.task.original()), self.run_id
+        if self.block("first_batch").get("stops"):
+            return f"tfgrpo report {run_id} {place}"  # the same run would stop there again
+        if self.verdict in {"stopped", "failed", "running"}:
+            if self.replayed:  # a replay is made anew
+                return f"tfgrpo run --replay {run_id} {place}"
+            message = self.manifest.get("message") or ""
+            higher = "".join(self._higher_caps(message)) if "the budget is spent: " in message else ""
+            return f"tfgrpo run --resume {run_id} {place}{higher}"
+        if self._sealed:
+            return f"tfgrpo test {place}"
+        if self.in_force:
+            return f"tfgrpo experiences export {place}"
+        return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
+
+    def _higher_caps(self, message: str) -> Iterator[str]:
+        """Yield an option for each cap under which the run cannot end: at least the most that its forecast needs.
+
+        What lost calls may have used comes on top. Where the forecast does not exceed the cap that was reached, twice that cap.
+        """
+        ahead, lost = self.block("forecast"), Totals.from_json(self.manifest.get("ledger") or {})
+        usd = ahead["usd"]["high"] + lost.at_risk_nano / NANO if ahead.get("usd") else 0.0
+        tokens = sum(ahead[kind]["high"] for kind in ("prompt_tokens", "completion_tokens") if kind in ahead)
+        needed = {
+            "max_calls": ahead["calls"]["high"] + lost.lost_calls if ahead else 0,
+            "max_tokens": tokens + lost.at_risk_tokens,
+            "max_usd": math.ceil(100.0 * usd) / 100.0,
+        }
+        for name, cap in self.block("settings", "budget").items():
+            reached = f"the budget is spent: {name} " in message
+            if name == "task_max_usd" and reached:  # what other runs of the task have spent is below it
+                yield f" --set budget.{name}={cap + max(cap, needed['max_usd']):g}"
+            elif cap is not None and (reached or cap < needed.get(name, 0)):
+                yield f" --set budget.{name}={needed[name] if needed[name] > cap else 2 * cap}"
+
+
+def place_options(task: TaskPaths) -> str:
+    """Return the options that name a task on the command line."""
+    out = str(task.root.parent)
+    return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")

@@ -1,0 +1,229 @@
+"""Somebody is notified of the end of a run: by the webhook of the settings, and by the metrics that leave at the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.runs.running import RUN, SMALL, TASK, manifest, run
+from tests.support.runs.webhook import Webhook
+from tfgrpo.flows import cli
+from tfgrpo.flows.console.observer import Observers
+from tfgrpo.flows.run import notify as notifying
+from tfgrpo.flows.run.exit_status import RunSummary
+from tfgrpo.flows.run.notify import events_of
+from tfgrpo.stores.errors import RunAborted
+
+URL = "env:NIGHT_HOOK"
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    with Webhook() as hook:
+        monkeypatch.setenv("NIGHT_HOOK", hook.url)
+        yield hook
+
+
+class Ends(Observers):
+    """Ends a run in its first epoch."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def epoch_started(self, start: object) -> None:
+        raise self._error
+
+
+class Cancelled(BaseException):
+    """As Prefect cancels a run."""
+
+
+ENDS = {
+    "finished": (None, {}),
+    "capped": (None, {"max_calls": 40}),
+    "failed": (RunAborted("broken"), {}),
+    "interrupted": (KeyboardInterrupt(), {}),
+    "cancelled": (Cancelled(), {}),
+}
+STATUS = {"finished": "finished", "failed": "failed"}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_each_end_leaves_once_in_the_metrics_and_is_posted_once(tmp_path, monkeypatch, otlp_receiver, hook, end):
+    for name, value in otlp_receiver.environment().items():
+        monkeypatch.setenv(name, value)
+    error, asked = ENDS[end]
+    every = '["finished", "stopped", "failed"]'
+    options = {**SMALL, "max_calls": 1000, **asked, "notify__url": URL, "notify__on": every}
+    summary = run(tmp_path, run_id=RUN, observer=error and Ends(error), **options)
+    status = STATUS.get(end, "stopped")
+    (point,) = otlp_receiver.points("tfgrpo.run.ended")
+    assert (summary.status, point.value) == (status, 1)
+    decision = {"tfgrpo.run.decision": "in force"} if end == "finished" else {}
+    task = {"tfgrpo.task.id": TASK, "tfgrpo.simulated": True}
+    assert point.attributes == {**task, "tfgrpo.run.status": status, **decision}
+    (used,) = otlp_receiver.points("tfgrpo.budget.used")
+    assert used.attributes == {**task, "tfgrpo.budget.cap": "max_calls"}
+    assert used.value == pytest.approx(summary.details["ledger"]["calls"] / options["max_calls"])
+    (body,) = hook.bodies
+    assert (body["status"], body["run_id"], body["task_id"]) == (status, RUN, TASK)
+    assert body["lines"] == summary.details["morning"]["lines"]
+    assert body["exit_code"] == summary.exit_code
+    assert [line.partition(":")[0] for line in body["text"].splitlines()] == [line["label"] for line in body["lines"]]
+
+
+def test_the_gain_and_its_interval_are_those_of_the_decision(tmp_path, monkeypatch, otlp_receiver):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    summary = run(tmp_path, run_id=RUN, **SMALL)
+    total = summary.details["decision"]["total"]
+    sent = {name: otlp_receiver.points(f"tfgrpo.gain{name}")[0].value for name in ("", ".low", ".high")}
+    assert sent == {"": total["mean"], ".low": total["low"], ".high": total["high"]}
+    rewards = {
+        point.attributes["tfgrpo.arm"]: point.value / point.count
+        for point in otlp_receiver.points("tfgrpo.reward")
+        if (point.attributes["tfgrpo.phase"], point.attributes["tfgrpo.rewarder"]) == ("eval", "gt")
+    }
+    assert rewards == pytest.approx(
+        {arm: summary.details["decision"]["rewards"][arm]["mean"] for arm in ("none", "library")}
+    )
+    (cost,) = otlp_receiver.points("tfgrpo.run.cost")
+    assert cost.value == pytest.approx(summary.details["ledger"]["nano_usd"] / 1e9)
+    runs = [point.metric for point in otlp_receiver.points() if "tfgrpo.run.id" in point.attributes]
+    assert runs == ["tfgrpo.run.info"]
+
+
+def test_what_could_not_be_known_is_not_sent(tmp_path, monkeypatch, otlp_receiver):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    run(tmp_path, run_id=RUN, observer=Ends(RunAborted("broken")), **SMALL)
+    known = {point.metric for point in otlp_receiver.points()}
+    assert not known & {"tfgrpo.gain", "tfgrpo.gain.low", "tfgrpo.lost.share", "tfgrpo.nights.unchanged"}
+
+
+def test_a_replay_is_no_end_of_its_task(tmp_path, monkeypatch, otlp_receiver, hook):
+    run(tmp_path, run_id=RUN, **SMALL)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    asked = {"notify__url": URL, "notify__on": '["finished", "failed"]'}
+    assert run(tmp_path, replay=RUN, **asked).status == "finished"
+    assert otlp_receiver.points("tfgrpo.run.ended") == hook.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("details", "status", "events"),
+    [
+        ({"decision": {"decision": "in force"}, "morning": {"added": ["a"]}}, "finished", {"finished", "in force"}),
+        ({"decision": {"decision": "in force"}, "morning": {"removed": ["a"]}}, "finished", {"finished", "in force"}),
+        ({"decision": {"decision": "in force"}, "morning": {"added": []}}, "finished", {"finished"}),
+        ({"decision": {"decision": "taken back"}}, "finished", {"finished", "taken back"}),
+        ({"decision": {"decision": "not yet"}, "saturated": {"nights": 3}}, "finished", {"finished", "saturated"}),
+        ({}, "stopped", {"stopped"}),
+        ({}, "failed", {"failed"}),
+        ({}, "refused", {"failed"}),
+    ],
+)
+def test_what_happened_is_said_in_the_words_of_the_setting(details, status, events):
+    assert events_of(RunSummary(status, RUN, "", details)) == events
+
+
+def test_an_end_that_nobody_asked_for_is_not_posted(tmp_path, hook):
+    run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["taken back", "saturated"]', **SMALL)
+    assert hook.bodies == []
+
+
+def test_a_text_that_slack_would_read_as_an_order_is_escaped(hook, tmp_path):
+    error = RunAborted("<!channel> & more")
+    run(tmp_path, run_id=RUN, observer=Ends(error), notify__url="${NIGHT_HOOK}", **SMALL)
+    (body,) = hook.bodies
+    assert "&lt;!channel&gt; &amp; more" in body["text"]
+    assert "<!channel> & more" in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "posts", "why"),
+    [
+        ([500, 429], 3, None),
+        ([503, 503, 503], 3, "HTTP 503"),
+        ([404], 1, "HTTP 404"),
+        ([301], 1, "HTTP 301"),
+        ([None, None, None], 3, "ReadTimeout"),
+    ],
+)
+def test_a_webhook_that_fails_is_asked_again_and_is_a_warning(tmp_path, monkeypatch, hook, codes, posts, why):
+    monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(notifying, "_ATTEMPT_S", 0.3)
+    hook.codes = codes
+    summary = run(
+        tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', env={"NIGHT_HOOK": hook.url}, **SMALL
+    )
+    assert (summary.exit_code, len(hook.bodies)) == (0, posts)
+    warned = [text for text in manifest(tmp_path)["warnings"] if "notify.url" in text]
+    assert warned == ([] if why is None else [f"{notifying_of('NIGHT_HOOK')}: {why}"])
+    assert [text for text in summary.details["warnings"] if "notify.url" in text] == warned
+    shown = json.dumps(summary.as_json()) + json.dumps(manifest(tmp_path))
+    assert "xyzzy" not in shown
+    assert not warned or warned[0] in [*summary.details["morning"]["look"]]
+
+
+def notifying_of(variable: str) -> str:
+    return f"the end of the run was not reported to the webhook of notify.url ({variable})"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("", "is not set"), ("http://127.0.0.1:9/x", "ConnectError"), ("no address", "UnsupportedProtocol"),
+     ("http://[::1", "InvalidURL")],
+)  # fmt: skip
+def test_a_webhook_that_is_none_ends_no_run(tmp_path, monkeypatch, value, why):
+    monkeypatch.setenv("NIGHT_HOOK", value)
+    monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
+    summary = run(tmp_path, run_id=RUN, notify__url=URL, notify__on='["finished"]', **SMALL)
+    assert summary.exit_code == 0
+    warned = next(text for text in manifest(tmp_path)["warnings"] if text.startswith("the end of the run"))
+    assert warned.startswith(notifying_of("NIGHT_HOOK"))
+    assert why in warned
+
+
+def test_a_webhook_that_answers_for_ever_is_left_after_the_limit(tmp_path, monkeypatch, hook):
+    monkeypatch.setattr(notifying, "_LIMIT_S", 0.3)
+    hook.codes = [None]
+    began = time.monotonic()
+    summary = run(tmp_path, run_id=RUN, observer=Ends(RunAborted("x")), notify__url=URL, **SMALL)
+    assert time.monotonic() - began < 2.5
+    assert f"{notifying_of('NIGHT_HOOK')}: no answer within 0.3 s" in summary.details["warnings"]
+
+
+def test_a_run_that_never_began_is_counted_and_posted(tmp_path, monkeypatch, hook, otlp_receiver, capsys):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp_receiver.url)
+    summary = run(tmp_path, run_id=RUN, dataset=str(tmp_path / "gone.jsonl"), notify__url=URL, **SMALL)
+    assert (summary.status, len(hook.bodies)) == ("refused", 1)
+    assert cli.main(["run", "--out", str(tmp_path), "--dataset", "gone.jsonl", "--set", f"notify.url={URL}"]) == 2
+    for body in hook.bodies:
+        assert (body["status"], body["events"], body["exit_code"]) == ("refused", ["failed"], 2)
+        assert f"refused before it began (task {TASK})" in body["text"]
+        assert "gone.jsonl" in body["text"]
+    assert len(hook.bodies) == 2
+    (point,) = otlp_receiver.points("tfgrpo.run.ended")
+    assert point.attributes["tfgrpo.run.status"] == "refused"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://hooks.slack.com/services/T0/B0/xyzzy", "${NIGHT_HOOK", "$NIGHT_HOOK", "env:", "env:a b", "xyzzy"]
+)
+def test_an_address_in_the_settings_is_refused_beside_all_other_problems_and_not_shown(tmp_path, url):
+    summary = run(tmp_path, notify__url=url, notify__on='["promoted"]', group_size=0)
+    assert summary.status == "refused"
+    sources = {problem["source"] for problem in summary.details["problems"]}
+    assert sources == {"--set notify.url", "--set notify.on.0", "--group-size"}
+    assert "env:NAME" in summary.message
+    assert "xyzzy" not in summary.message
+    assert "finished, stopped, failed, in force, taken back or saturated" in summary.message
+
+
+def test_a_pipeline_file_names_webhook_and_ends(tmp_path, hook):
+    pipeline = tmp_path / "night.yaml"
+    pipeline.write_text("tfgrpo: {enabled: true}\nnotify: {url: env:NIGHT_HOOK, on: [finished]}\n")
+    summary = run(tmp_path, pipeline=str(pipeline), run_id=RUN, **SMALL)
+    assert [body["events"] for body in hook.bodies] == [["finished"]], summary.message
