@@ -40,6 +40,8 @@ SPECIAL = {
     "stages": ({"name": "learn"},),
     "tfgrpo.experience_max_words": 16,
     "simulated.latency_s": 2.5,
+    "notify.url": "env:NIGHT_HOOK",
+    "notify.on": ("finished",),
 }
 
 
