@@ -6,7 +6,7 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -36,6 +36,7 @@ from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, 
 from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
@@ -50,10 +51,6 @@ class GatewayRefusal(Exception):
         self.status, self.kind, self.retry = status, kind, retry
 
 
-class _KeyRefused(Exception):
-    """The endpoint takes no header ``Idempotency-Key``."""
-
-
 @dataclass(slots=True)
 class Call:
     """One request of an agent on its way."""
@@ -63,6 +60,10 @@ class Call:
     out: Outgoing
     upstream: Upstream | None
     """None: the journal alone answers."""
+    rewrite: Callable[[Collection[str]], Outgoing]
+    """Returns the request without additions that the endpoint refuses."""
+    _left_out: tuple[str, ...] = ()
+    """Additions that the endpoint has refused for this call."""
     _place: int = 0
     _key: AnswerKey = field(init=False)
     _answered: bool = False
@@ -74,6 +75,8 @@ class Call:
     _reservation: Reservation | None = None
     """Until the call is charged for."""
     _began: float = 0.0
+    _call: str | None = None
+    """Its idempotency key."""
 
     async def respond(self) -> web.StreamResponse:
         """Answer the agent. Raises ``GatewayRefusal``, ``TfgrpoError`` or ``ClientGone``."""
@@ -113,30 +116,27 @@ class Call:
         client, most = upstream.client, (self.out.max_tokens or self.session.max_tokens) * self.out.completions
         self._bound = bound = client.bound(self.out.model, self.out.size, most)
         async with client.limiter.slot() as started:
-            with self.session.idempotency_key(self._key) as call:
-                while True:
-                    self._reservation = await client.ledger.reserve(1, bound.tokens, bound.nano_usd)
-                    try:
-                        return await self._exchange(upstream, started, call)
-                    except _KeyRefused:
-                        client.sends_key = False
-                    finally:
-                        self._charge(Reservation.lose)  # a call without a known end
+            self._reservation = await client.ledger.reserve(calls=1, tokens=bound.tokens, nano_usd=bound.nano_usd)
+            try:
+                with self.session.idempotency_key(self._key) as self._call:
+                    return await self._exchange(upstream, started)
+            finally:
+                self._charge(Reservation.lose)  # a call without a known end
 
-    async def _exchange(self, upstream: Upstream, started: int, call: str) -> web.StreamResponse:
+    async def _exchange(self, upstream: Upstream, started: int) -> web.StreamResponse:
         """Forward the request, and pass the reply on."""
         client, endpoint = upstream.client, upstream.client.endpoint
         self._began = perf_counter()
         try:
             async with asyncio.timeout(endpoint.timeout_s) as timer:
-                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, call)
+                request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
                 reply = await client.http.send(request, stream=True)
                 try:
                     if reply.status_code in OVERLOADED:
                         client.limiter.pushed_back(started)
                     else:
                         client.limiter.served()
-                    return await self._passed_on(client, reply, timer)
+                    return await self._passed_on(upstream, reply, timer)
                 finally:
                     await close(reply)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
@@ -149,17 +149,36 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+    async def _once_more(self, upstream: Upstream, name: str | None, timer: asyncio.Timeout) -> web.StreamResponse:
+        """Ask again without what the gateway has added and the endpoint refuses; None: its header."""
+        if name is not None:
+            self._left_out = (*self._left_out, name)
+            self.out = self.rewrite(self._left_out)
+        request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw, self._call)
+        reply = await upstream.client.http.send(request, stream=True)
+        try:
+            return await self._passed_on(upstream, reply, timer)
+        finally:
+            await close(reply)
+
+    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+        client = upstream.client
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), client.endpoint
         unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
-            refusal = Received(reply.request.url, reply.status_code, reply.headers, content)
-            return self._refused(client, refusal, reply.request)
+            if IDEMPOTENCY_KEY in reply.request.headers and read_refusal(reply.status_code, content).refuses_key:
+                client.sends_key = False
+                return await self._once_more(upstream, None, timer)
+            named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
+            if named is not None:
+                return await self._once_more(upstream, named, timer)
+            return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
+        upstream.refused.update((self.out.model, name) for name in self._left_out)
         if unreadable:
             raise ModelReplyMalformed(unreadable)
-        headers, finished = self._headers(received), partial(self._finished, client, kind)
+        headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
@@ -180,13 +199,10 @@ class Call:
             await response.write_eof()
         return response
 
-    def _refused(self, client: ChatClient, received: Received, sent: httpx.Request) -> web.Response:
+    def _refused(self, client: ChatClient, received: Received) -> web.Response:
         """Pass a refusal on as it is; one that concerns the whole run ends the attempt."""
         refusal = read_refusal(received.status, received.content)
         failed, charge = client.refused(self.out.model, received, refusal)
-        if failed.refuses_key and IDEMPOTENCY_KEY in sent.headers:
-            self._charge(charge)
-            raise _KeyRefused
         error = failed.error
         # A key that is good for one model may not be for another one that the agent tries.
         other_model = received.status == 403 and bool(client.answering)
@@ -197,10 +213,12 @@ class Call:
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub(received.content)
-        return web.Response(status=received.status, body=body, headers=self._headers(received.headers))
+        return web.Response(
+            status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub)
+        )
 
-    def _headers(self, received: Mapping[str, str]) -> dict[str, str]:
-        return {**returned_headers(received), **self.session.headers}
+    def _headers(self, received: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
+        return {**returned_headers(received, scrub), **self.session.headers}
 
     def _finished(self, client: ChatClient, content_type: str, body: bytes) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""
@@ -259,9 +277,10 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
     """Return what an answer says; None for none, and for what cannot be read."""
     try:
         if is_events(content_type):
-            datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
+            datas = [data_of(event) for event in events_in(body)]
             # As one array: many small texts take twice the time to parse.
-            return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+            events = json_of(b"[%b]" % b",".join(data for data in datas if data.startswith(b"{"))) or ()
+            return dialect.read(dialect.fold(events, ended=any(map(dialect.ends, datas[-1:]))))
         value = mapping_of(json_of(body))
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send

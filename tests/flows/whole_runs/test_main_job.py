@@ -189,7 +189,8 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
 
     monkeypatch.setattr(ask, "ask", cannot_shorten)  # reflection and curation have it by name
     monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
-    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "tfgrpo__experience_max_words": 12}
+    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "max_calls": 9_000}
+    asked |= {"tfgrpo__experience_max_words": 12}
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
     summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)
