@@ -55,7 +55,7 @@ GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
 RunWork: TypeAlias = Callable[[RunContext, GroupWork, Callable[[], object]], Awaitable[GroupResult]]
 """Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
 _MOST_TASK_RUNS: Final = 50
-"""Task runs of a night. Each adds 37 kB to Prefect's database and takes 4 ms of CPU, so that a group is none of its own."""
+"""Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own."""
 _PATIENCE_S = 150.0
 """Seconds that the end of a deployed run waits for a server that is down, to show the end on its page: as Prefect's client does
 for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already."""
