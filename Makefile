@@ -7,7 +7,7 @@ PIP := pip install --quiet --no-compile --disable-pip-version-check
 # Where this is set, each of the hundreds of processes that the tests start would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types imports lint-types-imports pytest quick docs test-peers test-agents test-model test-metrics bench bench-peers chaos fuzz clean
+.PHONY: run test check lint types imports lint-types-imports pytest slow quick docs test-peers test-agents test-model test-metrics bench bench-peers chaos fuzz clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m flows.tfgrpo --dry-run
@@ -28,16 +28,22 @@ types: $(VENV)/.tested
 imports: $(VENV)/.tested
 	$(BIN)/lint-imports --no-cache
 
-# Four workers on two cores: some wait for processes and servers.
+# Four workers on two cores: some wait for processes and servers. What they all import is compiled by one process before.
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 pytest: $(VENV)/.tested
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term
+	$(BIN)/python -m pytest --collect-only -qq >/dev/null
+	$(PYTEST) -n 4 -m "not slow" --cov --cov-report=term
+
+# What is slow by nature: each holds, at scale, a promise of which `make test` has a case.
+slow: $(VENV)/.tested
+	$(PYTEST) -n 2 -m slow
 
 # For daily work: less than a minute.
 check: lint types imports quick
 
 quick: $(VENV)/.tested
-	$(BIN)/python -m pytest -n 3 -m "not untraced" --hypothesis-profile quick \
+	$(BIN)/python -m pytest -n 3 -m "not untraced and not slow" --hypothesis-profile quick \
 		--ignore tests/pipelines/server tests/stores tests/prompt_packs tests/pipelines tests/rewarders tests/test_doors.py
 
 # The pages as a site, in build/site.

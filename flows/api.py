@@ -35,7 +35,7 @@ from tfgrpo.flows.result import Result
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.exit_status import RunSummary
 from tfgrpo.flows.run.index import known_tasks, run_named, task_named
-from tfgrpo.flows.run.lessons import lessons_of, pack_of_lessons
+from tfgrpo.flows.run.lessons import decision_in_force, lessons_of, pack_of_lessons
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.flows.selection.select import Selected
 from tfgrpo.flows.selection.select import select as select_best
@@ -45,7 +45,6 @@ from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.importing import handed_over
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, Problem, RunAborted, SettingsError
-from tfgrpo.stores.experiences.decisions import in_force, read_decisions
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
@@ -159,7 +158,7 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
         settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read().get("settings")))
     except ValidationError as error:
         raise CorruptFile(f"{newest.manifest}: has no settings that this version knows") from error
-    decision = in_force(read_decisions(task.promotions))
+    decision = decision_in_force(task)
     simulated = decision is not None and decision.simulated
     pack = load_pack(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)
     text, _ = lessons_of(task, pack, simulated=simulated)

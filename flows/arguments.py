@@ -67,6 +67,7 @@ _RUN: Final[Mapping[str, Any]] = {
     "pipeline": str,
     "run_id": str,
     "resume": str,
+    "pay_again": bool,
     "replay": str,
 }
 _SELECT: Final[Mapping[str, Any]] = {
@@ -118,6 +119,7 @@ class RunOptions(_SharedOptions, total=False):
     rewarders: Sequence[Rewarder] | None
     run_id: str
     resume: str
+    pay_again: bool
     replay: str
     eval_dataset: str
     data_config: str

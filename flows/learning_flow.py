@@ -232,6 +232,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
     pipeline: Optional[str] = None,
     settings: dict[str, Scalar] = {},  # noqa: B006 - never changed; Prefect's form shows it
     resume: Optional[str] = None,
+    pay_again: bool = False,
     request: SkipJsonSchema[RunRequest | None] = None,
     **options: Any,
 ) -> State[dict[str, object]]:
@@ -244,12 +245,13 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         settings: Any other setting by its dotted key, such as `{"tfgrpo.min_spread": 0.1}`; those of the deployment
             hold beside it. `tfgrpo config` lists all.
         resume: Run to go on with where it ended. A retry of a flow run goes on without it.
+        pay_again: With `resume`: also pay again for the answered calls that a damaged journal has lost.
         request: All of it as one value, from a command.
     """
     run = deployed_run()
     artifacts = PrefectArtifacts() if run is None else PrefectArtifacts(_PATIENCE_S)
     summary = RunSummary("failed", None, "unexpected error", {})
-    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, **options}
+    fields = {"pipeline": pipeline, "settings": settings, "resume": resume, "pay_again": pay_again, **options}
     if request is not None and run is not None:
         fields["request"] = Unknown()  # it would evade the caps
     try:

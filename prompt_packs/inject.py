@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tfgrpo.prompt_packs.models import LEADS, LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
-from tfgrpo.prompt_packs.stamps import in_force, pack_stamp
+from tfgrpo.prompt_packs.stamps import is_approved, pack_stamp
 from tfgrpo.stores.experiences.record import ExperienceRecord, PackStamp, signature_holds
 
 STALE_STAMP = "stamp of another pack version"
@@ -49,7 +49,7 @@ def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord])
 
 def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) -> list[MergedPrompt]:
     """Merge the lessons of each prompt as ``merge_experiences`` does; pack and lessons are verified once for all."""
-    stamp = pack_stamp(pack) if in_force(pack) else None
+    stamp = pack_stamp(pack) if is_approved(pack) else None
     # By identity: what two records have in common says nothing of the signature of the other.
     records = {id(record): record for experiences in prompts for record in experiences}
     checked = {

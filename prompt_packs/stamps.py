@@ -165,7 +165,7 @@ def approved_stamps(packs: Iterable[LoadedPack]) -> dict[str, PackStamp]:
     return {pack.manifest.id: pack_stamp(pack) for pack in packs}
 
 
-def in_force(pack: LoadedPack) -> bool:
+def is_approved(pack: LoadedPack) -> bool:
     """Verify a loaded pack again: its texts by its stamp, and its directory by the pack.
 
     Raise ``PackError`` if the texts in memory do not match the stamp: such a pack must not reach a model. Return False

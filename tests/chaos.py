@@ -218,7 +218,7 @@ def fault_schedules(rng: random.Random, count: int, tally: Tally) -> None:
 def command(folder: str, *arguments: str, stderr: object = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start a command."""
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.tfgrpo", *arguments],
+        [sys.executable, "-m", "tfgrpo", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TFGRPO_GATEWAY_TOKEN": "chaos", "TFGRPO_OUT": f"{folder}/out"},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,

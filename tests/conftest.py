@@ -59,6 +59,7 @@ UNTRACED_GROUPS = {"deployments", "install", "prefect"}
 UNTRACED_PATHS = (
     "tests/benchmarks/",
     "tests/docs/",
+    "tests/flows/commands/test_perfect_agent.py",
     "tests/flows/run/test_close.py",
     "tests/flows/run/test_execution.py",
     "tests/flows/run/test_index.py",

@@ -57,12 +57,6 @@ def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @pytest.fixture(scope="module")
-def server_home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where Prefect keeps the database of its temporary servers, which takes seconds to make."""
-    return str(tmp_path_factory.mktemp("prefect"))
-
-
-@pytest.fixture(scope="module")
 def fresh(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Programs of an environment into which the wheel was installed, without constraints."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
@@ -89,15 +83,6 @@ def run(command: list[str | Path], cwd: Path, seconds: float, **env: str) -> sub
 def test_an_install_without_constraints_is_consistent(fresh, tmp_path):
     checked = run([sys.executable, "-m", "pip", "--python", fresh / "python", "check"], tmp_path, 60)
     assert checked.returncode == 0, checked.stdout
-
-
-def test_an_install_without_constraints_runs_the_main_job(fresh, server_home, tmp_path):
-    line = [fresh / "tfgrpo", "run", "--dry-run", "--json", "--sample-size", "6", "--batch-size", "3"]
-    done = run(line, tmp_path, 240, PREFECT_HOME=server_home)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answer = json.loads(done.stdout)
-    assert (answer["status"], answer["simulated"]) == ("finished", True)
-    assert (tmp_path / answer["report"]).is_file()
 
 
 def test_the_installed_packs_verify(fresh, tmp_path):
@@ -151,11 +136,14 @@ def users_folder(tmp_path) -> Path:
     return tmp_path
 
 
-def test_the_command_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, server_home, users_folder):
+def test_an_install_without_constraints_runs_the_main_job_beside_modules_that_are_called_like_ours(fresh, users_folder):
     asked = ["--pipeline", "own.yaml", "--actor", "tasks.py:solve"]
-    done = run([fresh / "tfgrpo", "run", "--dry-run", "--json", *asked], users_folder, 240, PREFECT_HOME=server_home)
+    home = str(users_folder / "prefect")
+    done = run([fresh / "tfgrpo", "run", "--dry-run", "--json", *asked], users_folder, 240, PREFECT_HOME=home)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout)["status"] == "finished"
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["simulated"]) == ("finished", True)
+    assert (users_folder / answer["report"]).is_file()
 
 
 def test_python_works_beside_modules_of_the_users_that_are_called_like_ours(fresh, users_folder):
@@ -185,6 +173,20 @@ print(result.decision, [lesson.text for lesson in result.lessons])
 """
 
 
+MISTAKES = """
+import tfgrpo
+result = tfgrpo.learn("items.jsonl", agent=lambda prompt: prompt, epochs=3, model="m", rewarders=["gt"])
+tfgrpo.learn("items.jsonl", epoch=3)
+tfgrpo.learn("items.jsonl", epochs="three")
+result.reward
+result.interval.low
+tfgrpo.select("?", k="8")
+tfgrpo.train()
+async def agent(chat: tfgrpo.Chat) -> str: return await chat(7, [])
+"""
+"""A wrong keyword, a wrong value, two wrong attributes, a wrong type, a wrong name and a wrong call, from line 4 on."""
+
+
 @pytest.fixture(scope="module")
 def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with this checkout alone, as README installs it."""
@@ -198,14 +200,13 @@ def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_type_checkers_find_an_editable_install_and_its_types(editable, tmp_path):
-    (tmp_path / "mine.py").write_text(TYPED)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", editable, "mine.py"]
+    (tmp_path / "right.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text(MISTAKES)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", editable, "right.py", "wrong.py"]
     checked = run(command, tmp_path, 300)
-    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
-    (tmp_path / "mine.py").write_text(TYPED.replace("chat([", "chat(7, [").replace("result.decision", "result.reward"))
-    found = run(command, tmp_path, 300).stdout
-    assert 'Too many arguments for "__call__" of "Chat"' in found
-    assert '"Result" has no attribute "reward"' in found
+    assert (checked.returncode, checked.stderr) == (1, ""), checked.stdout
+    found = {tuple(line.split(":")[:2]) for line in checked.stdout.splitlines() if ": error: " in line}
+    assert found == {("wrong.py", str(number)) for number in range(4, 11)}, checked.stdout
 
 
 def test_an_editable_install_is_one_import_name_without_a_hook(editable, source, tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.support.models.faults import broken_calls
+from tests.support.rewards.rewarder_examples import EXAMPLES, KEY
 from tests.support.runs.settings_probe import TINY, SettingsProbe, TinyRun, lines
 from tfgrpo.flows.console.observer import Observers
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -29,7 +30,6 @@ from tfgrpo.tasks.shapes import Frame, Trajectory
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("flows", "tasks", "stores", "prompt_packs", "rewarders", "pipelines")
-KEY = "sk-test-0123456789abcdef"
 KNOWN = {
     "experiences.jsonl", "batches.jsonl", "credit.jsonl", "promotions.jsonl", "state.json",
     "manifest.json", "journal.jsonl",
@@ -195,11 +195,6 @@ def leaking_tool(number: int) -> str:
     raise ConnectionError(f"no {number} for {KEY}")
 
 
-def leaking_rewarder(output: str, answer: str) -> float:
-    """A rewarder that fails, and tells the key."""
-    raise ConnectionError(f"no {output}, no {answer} for {KEY}")
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -209,7 +204,7 @@ def leaking_rewarder(output: str, answer: str) -> float:
             "actor.kind": "tools",
             "actor.tools": '["tests.support.runs.settings_probe:double", "tests.test_promises:leaking_tool"]',
         },
-        {"rewarders": '[{"name": "tests.test_promises:leaking_rewarder"}]'},
+        {"rewarders": f'[{{"name": "{EXAMPLES}:leaking"}}]'},
     ],
     ids=["agent", "answer", "tool", "rewarder"],
 )
@@ -235,14 +230,9 @@ def test_a_truncated_attempt_is_no_wrong_answer(probe: SettingsProbe) -> None:
 
 
 def test_rewards_beyond_one_are_recorded_and_put_nothing_into_force(probe: SettingsProbe) -> None:
-    run = probe.tiny_run({"rewarders": '[{"name": "tests.test_promises:generous"}]', "tfgrpo.sample_size": "4"})
+    run = probe.tiny_run({"rewarders": f'[{{"name": "{EXAMPLES}:lengths"}}]', "tfgrpo.sample_size": "4"})
     assert run.manifest["decision"]["decision"] == "not yet"
     assert max(row["reward_mean"] for row in run.metrics) > 1.0
-
-
-def generous(output: str, answer: str) -> float:
-    """A rewarder on a scale of its own."""
-    return float(len(output) + len(answer))
 
 
 def test_randomness_is_drawn_from_passed_sources_alone(sources: Sources) -> None:

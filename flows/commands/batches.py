@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
+from tfgrpo.flows.run.damage import refuse_changed
 from tfgrpo.stores.batch.lines import read_groups
 from tfgrpo.stores.batch.shapes import RolloutGroup
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -103,6 +104,7 @@ def _source(name: str, place: Place, console: Console, *, bare: bool) -> _Source
             raise SettingsError.one("RUN", name, "a .jsonl file of groups")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
     run = place.run(name, console)
+    refuse_changed(run)
     facts = facts_of_run(run)
     notes = []
     if facts.status != "finished":

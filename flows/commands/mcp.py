@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tfgrpo.flows.commands.options import with_used_task
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.run.lessons import decision_in_force
 from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.experiences.decisions import in_force, read_decisions
 from tfgrpo.stores.files.layout import TaskPaths
 
 
@@ -32,7 +32,7 @@ def mcp(settings: Mapping[str, str], console: Console) -> None:
 
     def lessons() -> str:
         """Return what earlier attempts at tasks like this taught. Call it first, and follow each lesson where it fits."""
-        decision = in_force(read_decisions(paths.promotions))
+        decision = decision_in_force(paths)
         simulated = decision is not None and decision.simulated
         return ServedLessons(paths, packs_root, say, simulated=simulated).block() or "There are no lessons yet."
 

@@ -32,9 +32,11 @@ def run(
     resume: str | None,
     replay: str | None,
     console: Console,
+    *,
+    pay_again: bool,
 ) -> int:
     """Check everything cheap first, then start Prefect and learn."""
-    return _execute(console, pipeline, settings, run_id=run_id, resume=resume, replay=replay)
+    return _execute(console, pipeline, settings, run_id=run_id, resume=resume, replay=replay, pay_again=pay_again)
 
 
 def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:

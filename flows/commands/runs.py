@@ -1,21 +1,27 @@
-"""``tfgrpo runs`` lists the runs of a task, or of every task, newest first; ``tfgrpo report`` writes the page of one again."""
+"""``tfgrpo runs`` lists runs, newest first; ``tfgrpo report`` writes the page of one again; ``tfgrpo verify`` checks files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.run.index import RunEntry, known_tasks, runs_of
+from tfgrpo.flows.run.damage import record_file, refuse_changed, run_problems, task_problems
+from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
+from tfgrpo.flows.run.lessons import library_in_force, screened
+from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import SettingsError
-from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.errors import SettingsError, StoreError
+from tfgrpo.stores.experiences.store import ExperienceStore
+from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.text import pluralize
 
@@ -92,11 +98,51 @@ def report(run: str, place: Place, console: Console) -> None:
     from tfgrpo.flows.report.night import Night  # noqa: PLC0415
     from tfgrpo.flows.report.page import write_report  # noqa: PLC0415
 
+    refuse_changed(paths)
     night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown
         console.labelled([line for line in night.lines if line.label != "report"], whole=("next",))
-    page = str(write_report(night, console.say))
-    console.answer({"report": page, "morning": night.as_json()}, page)
+    page = write_report(night, console.say)
+    record_file(paths, page)
+    console.answer({"report": str(page), "morning": night.as_json()}, str(page))
+
+
+def verify(name: str, place: Place, packs_root: Path | None, console: Console) -> int:
+    """Print what is damaged, missing or changed of a task or of a run and its task; exit code 1 if anything is."""
+    task, runs = _asked(name, place)
+    store = ExperienceStore(task.experiences, approved=stamps_in_force(packs_root), task_id=task.root.name)
+    problems = [*task_problems(store, task), *(each for run in runs for each in run_problems(run))]
+    with suppress(StoreError):  # among the problems
+        library = library_in_force(store, task)
+        outdated = [entry.experience_id for entry in library.entries if not store.verify_stamp(entry)]
+        problems += [f"lesson {each} in force is not stamped for the version of its pack in force" for each in outdated]
+        problems += screened(library)[1]
+    checked = f"the task and {pluralize(len(runs), 'run')}"
+    answer = {
+        "ok": not problems,
+        "task_id": task.root.name,
+        "runs": [run.root.name for run in runs],
+        "problems": problems,
+    }
+    console.answer(answer, "\n".join(problems) or f"{task.root}: all files of {checked} verify")
+    return 1 if problems else 0
+
+
+def _asked(name: str, place: Place) -> tuple[TaskPaths, list[RunPaths]]:
+    """Return a task with the runs to check: one, or all of them. Raise ``SettingsError`` for an unknown name."""
+    here = RunPaths(Path(name).resolve())
+    run = here if here.manifest.is_file() else find_run(place.task, name, everywhere=not place.is_named)
+    with suppress(ValueError):  # a name that none can have
+        task = TaskPaths.of(place.task.root.parent, name)
+        if run is None and task.root.is_dir() and (task.root == place.task.root or not place.is_named):
+            return task, [RunPaths(each) for each in sorted(task.root.glob("runs/*")) if any(each.glob("*.json*"))]
+        if run is None and place.task.run(name).root.is_dir():  # its manifest is missing
+            run = place.task.run(name)
+    if run is None:
+        known = ", ".join(known_tasks(place.task.root.parent)) or "none"
+        accepted = f"a run of {place.task.root.name} ({known_runs(place.task)}), or a task: {known}"
+        raise SettingsError.one("RUN|TASK", repr(name), accepted)
+    return TaskPaths(run.root.parent.parent), [run]
 
 
 def _row(entry: RunEntry) -> list[str]:

@@ -60,7 +60,6 @@ _LESSONS: Final[Mapping[str, Command]] = {
         _id,
         *_own_packs,
     ),
-    "verify": Command("lessons.experiences:verify", "check the records and their stamps", *_own_packs),
     "review": Command(
         "lessons.review:review",
         "show the lessons in force, on trial and known: effect, support, opposites, origin",
@@ -168,6 +167,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         _planned,
         _run_id,
         option("--resume", metavar="RUN", help="continue a run, or the latest; no answered call is sent again"),
+        flag(
+            "--pay-again", help="with --resume: also pay again for the answered calls that a damaged journal has lost"
+        ),
         option("--replay", metavar="RUN", help="repeat a run, or the latest, from its journal, into another store"),
         settings="flows.orchestration.request:RunRequest",
         epilog=f"{_DEFAULTS} Ctrl-C and SIGTERM stop a run, to be resumed; it continues when its terminal is closed.",
@@ -255,6 +257,13 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     ),
     "packs": Commands("tfgrpo packs", "stamp, verify or render prompt packs", _PACKS),
     "report": Command("runs:report", "write a run's report again from its files", argument("run", help=_RUN), *_task),
+    "verify": Command(
+        "runs:verify",
+        "check all files of a task, or of one run and its task: checksums, and what each says of the others",
+        argument("name", metavar="RUN|TASK", help=f"{_RUN}; or a task"),
+        *_own_packs,
+        epilog="Exit codes: 0 all is well; 1 with a list of what is damaged, missing or changed; 2 an unknown name.",
+    ),
     "show": Command(
         "attempts.show:show",
         "look at attempts: the items of a run, the lowest first, or one with all that each attempt at it did",

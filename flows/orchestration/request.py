@@ -83,6 +83,8 @@ class RunRequest(FlowRequest):
     """Name of the run; made from the time when absent."""
     resume: str | None = None
     """Run id to continue where it ended, or ``latest``."""
+    pay_again: bool = False
+    """With ``resume``: also ask the calls again whose answers are lost."""
     replay: str | None = None
     """Run id to run again from its journal, without an endpoint, into a separate store, or ``latest``."""
     measures: Measuring | None = None

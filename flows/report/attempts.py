@@ -31,7 +31,7 @@ Ended: TypeAlias = OutcomeName | Literal["unfinished"]
 Row: TypeAlias = Mapping[str, Any]
 
 
-class Limits(NamedTuple):
+class ViewLimits(NamedTuple):
     """How much is kept of an item; None: everything."""
 
     attempts: int | None = None
@@ -47,11 +47,11 @@ class Limits(NamedTuple):
         return text if self.chars is None else shorten_middle(text, self.chars)
 
 
-_EVERYTHING: Final = Limits()
+_EVERYTHING: Final = ViewLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class CarriedLesson:
     """A lesson in the prompt of an attempt."""
 
     experience_id: str
@@ -79,7 +79,7 @@ class AttemptView:
     output: str
     scores: tuple[RewardScore, ...] = ()
     summary: str = ""
-    lessons: tuple[Lesson, ...] | None = None
+    lessons: tuple[CarriedLesson, ...] | None = None
     """None: the prompt was not recorded."""
     steps: tuple[Frame, ...] | None = None
     """Calls of the model and of tools in their order; None: there is no journal. Without a journal, the tools alone."""
@@ -261,7 +261,9 @@ class _Item:
         self.kept = self.kept[:limit]
 
 
-def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Limits = _EVERYTHING) -> list[ItemView]:
+def item_views(
+    task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: ViewLimits = _EVERYTHING
+) -> list[ItemView]:
     """Return these items of a run in their order. Raise ``CorruptFile`` for files of another shape.
 
     Memory has what ``limits`` keep of these items, and no more of the run.
@@ -297,7 +299,7 @@ def item_views(task: TaskPaths, run: RunPaths, wanted: Sequence[str], limits: Li
 
 
 def _read_attempts(
-    task: TaskPaths, run: RunPaths, items: Mapping[str, _Item], limits: Limits
+    task: TaskPaths, run: RunPaths, items: Mapping[str, _Item], limits: ViewLimits
 ) -> Collection[str] | None:
     """Add the recorded attempts to their items; return their places, None if there can be no others."""
     may_lack, draws, recorded = _may_lack_attempts(task, run), _draws(run), set[str]()
@@ -338,7 +340,7 @@ def _journal(
         return names, LineIndex(path, key_of) if path.is_file() else None
 
 
-def _with_steps(view: AttemptView, did: Steps, limits: Limits) -> AttemptView:
+def _with_steps(view: AttemptView, did: Steps, limits: ViewLimits) -> AttemptView:
     frames, most = did.frames, limits.steps
     if most is not None and len(frames) > most:
         frames = (*frames[: most // 2], *frames[len(frames) - most + most // 2 :])
@@ -353,7 +355,7 @@ def _unfinished(item_id: str, name: str) -> AttemptView:
     return AttemptView(name, item_id, int(epoch), "", arm, index, UNFINISHED, None, None, _UNFINISHED_WHY, "")
 
 
-def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Lesson, ...]]:
+def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[CarriedLesson, ...]]:
     """Return the lessons in each prompt, with their words there."""
     found = {}
     with expected_shape(run.prompts):
@@ -361,7 +363,7 @@ def _lessons(run: RunPaths, digests: Collection[str]) -> dict[str, tuple[Lesson,
             if row["digest"] in digests:
                 ids, texts = row["experience_ids"], lessons_in(row["system"])
                 known: Sequence[str | None] = texts if len(texts) == len(ids) else [None] * len(ids)
-                found[row["digest"]] = tuple(map(Lesson, ids, known))
+                found[row["digest"]] = tuple(map(CarriedLesson, ids, known))
     return found
 
 

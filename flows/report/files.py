@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tfgrpo.flows.console.figures import shown_arm
-from tfgrpo.flows.report.attempts import AttemptView, ItemTally, Limits
+from tfgrpo.flows.report.attempts import AttemptView, ItemTally, ViewLimits
 from tfgrpo.flows.report.night import Night
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.record import ExperienceRecord
@@ -34,7 +34,7 @@ Json: TypeAlias = Mapping[str, Any]
 _REFUSED_SHOWN = 60
 _REASONS_SHOWN = 3
 _CONTRASTS_SHOWN = 2
-_EVIDENCE: Final = Limits(chars=2_000)
+_EVIDENCE: Final = ViewLimits(chars=2_000)
 STATES: Final = ("in force", "on trial", "known", "kept out")
 """Of a lesson, in the order in which the page shows them."""
 
@@ -154,7 +154,7 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
     return roles
 
 
-class Contrast(NamedTuple):
+class ContrastView(NamedTuple):
     """Best and worst attempt of one group; a single one if the others are lost."""
 
     prompt: str
@@ -162,13 +162,13 @@ class Contrast(NamedTuple):
     attempts: tuple[AttemptView, ...]
 
 
-class Lesson(NamedTuple):
+class LessonView(NamedTuple):
     """One record of the store with its evidence."""
 
     record: ExperienceRecord
     groups: int
     """Groups it was drawn from, of which the page shows the first contrasts."""
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[ContrastView, ...]
     known: Json
     """State, effect, groups for and against and tokens, as of the end of the run; empty if it is not known any more."""
 
@@ -176,9 +176,9 @@ class Lesson(NamedTuple):
 class Learned(NamedTuple):
     """Lessons for the page."""
 
-    known: tuple[Lesson, ...]
+    known: tuple[LessonView, ...]
     """What is in force first, then what is on trial; of equal state the better first."""
-    others: tuple[Lesson, ...]
+    others: tuple[LessonView, ...]
     """Stored by this run, and not known at its end: reworded, merged or forgotten."""
     missing: int
     """Known lessons that are not in the store."""
@@ -213,7 +213,7 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
                 row["item_id"]: _EVIDENCE.cut(row["prompt"]) for row in read_rows(each.items) if row["item_id"] in items
             }
     lessons = [
-        Lesson(
+        LessonView(
             record,
             len(groups[name]),
             tuple(_contrasts(groups[name][:_CONTRASTS_SHOWN], found, prompts)),
@@ -246,10 +246,10 @@ def _groups(evidence: Sequence[str]) -> list[list[str]]:
 
 def _contrasts(
     groups: Iterable[Sequence[str]], found: Mapping[str, AttemptView], prompts: Mapping[str, str]
-) -> Iterable[Contrast]:
+) -> Iterable[ContrastView]:
     """Yield the best and the worst of the found attempts of each group."""
     for members in groups:
         attempts = [found[name] for name in members if name in found]
         attempts.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
         if attempts:
-            yield Contrast(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))
+            yield ContrastView(prompts.get(attempts[0].item_id, ""), (attempts[0], *attempts[1:][-1:]))

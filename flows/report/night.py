@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from tfgrpo.flows.console.figures import plus_unknown, price_unknown, spending, used_shares
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
-from tfgrpo.flows.report.nights import Entry, history_of
+from tfgrpo.flows.report.nights import HistoryEntry, history_of
 from tfgrpo.flows.run.credit import effect_text
 from tfgrpo.pipelines.plan.forecast import Counts
 from tfgrpo.stores.experiences.decisions import Decision, in_force, nights_unchanged, read_decisions
@@ -53,7 +53,7 @@ _JSON: Final = (
 Json = Mapping[str, Any]
 
 
-class Line(NamedTuple):
+class PageLine(NamedTuple):
     """One line of the morning page."""
 
     label: str
@@ -105,7 +105,7 @@ class Night:
         return part
 
     @cached_property
-    def history(self) -> list[Entry]:
+    def history(self) -> list[HistoryEntry]:
         """The nights of this kind of model and the changes by people, up to this one."""
         simulated = bool(self.manifest.get("simulated"))
         every = [each for each in history_of(self.task.original()) if each.simulated == simulated]
@@ -153,7 +153,7 @@ class Night:
         return 0 if self.added or self.removed else nights_unchanged(self.decisions)
 
     @cached_property
-    def facts(self) -> tuple[Line, ...]:
+    def facts(self) -> tuple[PageLine, ...]:
         """What the page says between its headline and what to look at."""
         facts = {
             "changed": self._changed(),
@@ -162,7 +162,7 @@ class Night:
             "cost": self._cost(),
             "learned": self._learned(),
         }
-        return tuple(Line(label, text) for label, text in facts.items() if text)
+        return tuple(PageLine(label, text) for label, text in facts.items() if text)
 
     @cached_property
     def look(self) -> tuple[str, ...]:
@@ -175,14 +175,14 @@ class Night:
         return MOST_LINES - len(self.facts) - 3
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[PageLine, ...]:
         """The morning page, at most ten lines."""
         shown = list(self.look[: self.shown]) or ["nothing out of the ordinary"]
         if more := len(self.look[self.shown :]):
             shown[-1] += f" (and {more} more in the report)"
-        look = [Line("look at", text) for text in shown]
-        ends = (Line("report", str(self.run.report)), Line("next", self.next))
-        return (Line("night", f"{self.headline} ({self.about})"), *self.facts, *look, *ends)
+        look = [PageLine("look at", text) for text in shown]
+        ends = (PageLine("report", str(self.run.report)), PageLine("next", self.next))
+        return (PageLine("night", f"{self.headline} ({self.about})"), *self.facts, *look, *ends)
 
     def as_json(self) -> dict[str, Any]:
         """Return the page as JSON, with its lines."""

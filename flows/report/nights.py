@@ -27,7 +27,7 @@ _LINES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One line of the history: a night, or what a person changed."""
 
     run_id: str
@@ -76,7 +76,7 @@ class Entry:
         )
 
 
-def changes_of(decisions: Iterable[Decision]) -> Iterator[Entry]:
+def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
     """Yield what each decision changed in what was in force before, for simulated and real models apart."""
     before: dict[bool, tuple[str, ...]] = {}
     nights = {True: 0, False: 0}
@@ -84,7 +84,7 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[Entry]:
         old, new = before.get(one.simulated, ()), one.experience_ids
         before[one.simulated] = new
         nights[one.simulated] = one.night or nights[one.simulated] + one.ends_night
-        yield Entry(
+        yield HistoryEntry(
             one.run_id,
             one.decided_at,
             one.decision,
@@ -105,7 +105,7 @@ def _reasons(one: Decision) -> str:
     return "; ".join(filter(None, (*reasons, one.why, one.who and f"by {one.who}"))) or "without a reason"
 
 
-def history_of(task: TaskPaths) -> list[Entry]:
+def history_of(task: TaskPaths) -> list[HistoryEntry]:
     """Return every run of a task and every person's change of its library, the oldest first. Raise ``CorruptFile``."""
     runs = {run.run_id: run for run in reversed(runs_of(task))}
     news, models = dict[str, tuple[str, ...]](), dict[bool, str]()
@@ -117,7 +117,7 @@ def history_of(task: TaskPaths) -> list[Entry]:
     entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
     for run in runs.values():
         about = (run.message or "", bool(run.simulated), None, run.night)
-        entries.append(Entry(run.run_id, run.started_at, run.state, *about, run=run))
+        entries.append(HistoryEntry(run.run_id, run.started_at, run.state, *about, run=run))
     return sorted((replace(each, news=news.get(each.run_id, ())) for each in entries), key=lambda each: each.at)
 
 
@@ -142,7 +142,7 @@ class Scale:
         return [self.low + self.step * number for number in range(round((self.high - self.low) / self.step) + 1)]
 
 
-def picture(entries: Iterable[Entry]) -> dict[str, Any] | None:
+def picture(entries: Iterable[HistoryEntry]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from; None for fewer than two nights with a gain."""
     nights = [each for each in entries if each.decision is not None and each.decision.ends_night]
     shown = nights[-_MOST:]

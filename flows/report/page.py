@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import ARMS, duration
 from tfgrpo.flows.report import figures
-from tfgrpo.flows.report.attempts import PHASES, Limits, count_unfinished, item_views, worst_items
+from tfgrpo.flows.report.attempts import PHASES, ViewLimits, count_unfinished, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.night import Night, place_options
@@ -42,7 +42,7 @@ _ROLES = {
 }
 _FLIPS = 12
 _ITEMS_SHOWN = 50
-_ITEM_LIMITS = Limits(attempts=6, steps=6, chars=400)
+_ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
 """Of each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 

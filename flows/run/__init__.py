@@ -2,6 +2,7 @@
 
 __all__ = [
     "credit",
+    "damage",
     "execution",
     "exit_status",
     "index",

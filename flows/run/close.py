@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tfgrpo.flows.console.figures import spending, used_shares
 from tfgrpo.flows.report.night import Night
@@ -39,6 +39,8 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import explanation_of, sentence_of
 
 T = TypeVar("T")
+_OF_THE_LINE: Final = {"schema_version", "signatures", "accepted", "credit_lines", "credit_sha256", "previous"}
+"""Fields of a decision that are about its record."""
 
 
 def close_books(session: Session, status: Status, message: str) -> RunSummary:
@@ -143,7 +145,7 @@ def _decision(session: Session) -> dict[str, Any] | None:
     both = [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
     k = min((len(rewards) for pair in both for rewards in pair), default=0)
     return {
-        **decision.model_dump(mode="json", exclude={"schema_version", "signatures", "previous"}),
+        **decision.model_dump(mode="json", exclude=_OF_THE_LINE),
         "sentence": sentence_of(decision),
         "explanation": explanation_of(decision),
         "rewards": {

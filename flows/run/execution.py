@@ -25,6 +25,7 @@ from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.close import close_books
+from tfgrpo.flows.run.damage import record_files
 from tfgrpo.flows.run.exit_status import RunSummary, Status
 from tfgrpo.flows.run.index import close_killed, killed_nights, new_run_id, record_unbegun
 from tfgrpo.flows.run.loop.learn import learn, measure
@@ -87,9 +88,10 @@ def execute(
                 raise
             except (TfgrpoError, OSError) as error:
                 return list_unbegun(request, env, report_unbegun(request, error, env), clock)
-            after_workers.callback(_clear_owners, session.context)
             # Callbacks run in reverse: the lock is released last, also when another fails.
-            leaving.callback(session.lock.release)
+            after_workers.callback(session.lock.release)
+            after_workers.callback(_close, session, "the record of its files", partial(record_files, session.paths))
+            after_workers.callback(_clear_owners, session.context)
             leaving.callback(_close, session, "the runtime", partial(close_runtime, session.context))
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tfgrpo.flows.run.index import runs_of
 from tfgrpo.prompt_packs.inject import merge_each
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.safety import Rejection, screen_lesson
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
-from tfgrpo.stores.experiences.decisions import Decision, chain_problems, in_force, read_decisions
+from tfgrpo.stores.errors import StoreError
+from tfgrpo.stores.experiences.decisions import (
+    WAY_OUT,
+    Decision,
+    chain_problems,
+    in_force,
+    lost_decision,
+    newest_line,
+    read_decisions,
+)
 from tfgrpo.stores.experiences.library import Library, read_state, write_state
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
@@ -27,11 +38,18 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> Library:
-    """Return the library in force, from the store's records; empty before any.
+    """Return the library in force, from the store's records; empty before any, and where the newest decisions are lost.
 
     ``simulated`` selects the decisions on simulated or on real models; None: on real ones, else on simulated ones.
     """
-    return decided_library(store, in_force(read_decisions(paths.promotions), simulated=simulated))
+    return decided_library(store, decision_in_force(paths, simulated=simulated))
+
+
+def decision_in_force(paths: TaskPaths, *, simulated: bool | None = None) -> Decision | None:
+    """Return the decision that says what is in force; None where it may be lost: it may have taken all lessons back."""
+    if lost_decision(paths.promotions):
+        return None
+    return in_force(read_decisions(paths.promotions), simulated=simulated)
 
 
 def decided_library(store: ExperienceStore, decision: Decision | None) -> Library:
@@ -56,18 +74,14 @@ def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
     return {entry.experience_id: entry.stamp_signature for entry in (*library.entries, *stored.entries)}
 
 
-def in_force_problems(
-    store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None, every: bool = False
-) -> list[str]:
-    """Return a warning for each reason why less is in force than was decided.
-
-    With ``every``, the records of all decisions are checked, else those of the last one.
-    """
-    decisions = list(read_decisions(paths.promotions))
-    latest = in_force(decisions, simulated=simulated)
-    looked_at = decisions if every else [latest] if latest is not None else []
-    named = [pair for one in looked_at for pair in ((name, one.signatures.get(name)) for name in one.experience_ids)]
-    return [*chain_problems(paths.promotions), *missing(store, named), *_view_problems(paths)]
+def in_force_problems(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> list[str]:
+    """Return a warning for each reason why less is in force than was decided; write a damaged view again."""
+    view = _written_again(store, paths)
+    if lost := lost_decision(paths.promotions):
+        return [*view, f"nothing is in force: {lost}; accepted: {WAY_OUT}"]
+    latest = in_force(read_decisions(paths.promotions), simulated=simulated)
+    named = [(name, latest.signatures.get(name)) for name in latest.experience_ids] if latest is not None else []
+    return [*view, *chain_problems(paths.promotions), *missing(store, named)]
 
 
 def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
@@ -79,14 +93,14 @@ def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -
     return [f"{what}: {', '.join(lost)}"] if lost else []
 
 
-def _view_problems(paths: TaskPaths) -> list[str]:
-    """Warn of lessons in ``state.json`` that no decision names: the decision was lost, or removed by hand."""
-    shown = ((read_state(paths.state) or {}).get("in_force") or {}).get("experiences") or ()
-    ids = {lesson["experience_id"] for lesson in shown}
-    if not ids or any(ids <= set(one.experience_ids) for one in read_decisions(paths.promotions)):
+def _written_again(store: ExperienceStore, paths: TaskPaths) -> list[str]:
+    """Write ``state.json`` again where it is damaged, and return a warning; a view is made of other files."""
+    if not paths.state.is_file() or read_state(paths.state) is not None:
         return []
-    lessons = pluralize(len(ids), "lesson")
-    return [f"{paths.state.name} shows {lessons} in force that no line of {paths.promotions.name} names"]
+    with suppress(StoreError):  # a directory that is only readable, or decisions that are damaged, too
+        write_view(store, paths, paths.root.name, last_run=next((one.run_id for one in runs_of(paths)), None))
+        return [f"{paths.state.name} was damaged, and is written again"]
+    return [f"{paths.state.name} is damaged"]
 
 
 def store_of(plan: Plan, task: TaskPaths | None = None, *, clock: Clock = utc_now) -> ExperienceStore:
@@ -136,10 +150,10 @@ def write_view(
 
     ``last_run`` None: as it was.
     """
-    decision = in_force(read_decisions(paths.promotions))
+    newest, decision = newest_line(paths.promotions), in_force(read_decisions(paths.promotions))
     library, simulated = decided_library(store, decision), decision is not None and decision.simulated
     last_run = last_run or (read_state(paths.state) or {}).get("last_run")
-    write_state(paths.state, task_id, library, last_run=last_run, simulated=simulated, clock=clock)
+    write_state(paths.state, task_id, library, last_run=last_run, newest=newest, simulated=simulated, clock=clock)
 
 
 def verified(library: Library, store: ExperienceStore) -> Library:

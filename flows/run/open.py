@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from heapq import nsmallest
@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.credit import conditions_of, memory_of
+from tfgrpo.flows.run.damage import refuse_damage
 from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, recorded_failures
@@ -36,7 +37,6 @@ from tfgrpo.stores.experiences.credit import count_credit, read_credit
 from tfgrpo.stores.experiences.decisions import kept_out, read_decisions
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import lines_of, read_rows
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.shared import totals_in
 from tfgrpo.stores.ledger.state import Budget, Totals
@@ -63,11 +63,11 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     identity = _identity(plan)
     if prepared.earlier is not None:
         _refuse_other_world(prepared.earlier, identity)
-    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
-    serving, outdated = starting_library(plan, ids)
     context = run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
-    damage = _refuse_damage(context, prepared)
+    known = refuse_damage(context, prepared)
+    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
+    serving, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id))
     with ExitStack() as undo:
@@ -78,11 +78,13 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)
+        if request.resume is not None:
+            runtime.ledger.start_at_least(known.spent)
         books = Books(context.paths, run_id, task.credit, plan.rewarders)
         fields = _opening_fields(prepared, context, serving, clock)
-        books.manifest.update(**fields, **identity)
+        books.manifest.update(**fields, **identity, files={}, task_files={})
         began: dict[str, Any] = fields["began_with"]
-        happened = (*prepared.happened, *outdated, *damage, *_lost_before(runtime.journal, fields))
+        happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
@@ -208,51 +210,6 @@ def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator
         yield f"the dataset is not that of {fields['night_before']}, the night before: {changed}"
 
 
-def _refuse_damage(context: RunContext, prepared: Prepared) -> Sequence[str]:
-    """Raise ``SettingsError`` for a run whose files do not allow what is asked, and return warnings.
-
-    A replay answers from the journal alone. A run whose answers are paid for goes on only with its journal, and under a cap
-    only if it knows what its calls cost.
-    """
-    request, run, run_id = prepared.request, context.paths, context.run_id
-    if request.replay is not None:
-        with Journal(run.journal, repair=False) as journal:
-            damaged = journal.damaged
-        if damaged:
-            accepted = f"a whole journal; `--resume {run_id}` sets damaged lines aside and asks those calls again"
-            raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
-    if request.resume is None:
-        return ()
-    try:
-        spent = totals_in(run.ledger) if run.ledger.is_file() else None
-        answered = any(line.length for line in lines_of(run.journal))
-        attempted = any(row["outcome"]["name"] in {"scored", "ungraded"} for row in read_rows(run.rollouts))
-    except CorruptFile as error:
-        accepted = "a run with a whole journal and ledger: restore the file, or begin a new run"
-        raise SettingsError.one("--resume", f"{run_id}: {error}", accepted) from error
-    if not answered:
-        closed = (prepared.earlier or {}).get("ledger") or {}
-        sums = spent or Totals()
-        paid = max(sums.calls - sums.lost_calls, closed.get("calls", 0) - closed.get("lost_calls", 0))
-        # Opening a run makes both files, so that only one that was lost is missing.
-        if paid or attempted or spent is None:
-            calls = (
-                f"{pluralize(paid, 'answered call')} would be paid again" if paid else "its calls would be paid again"
-            )
-            given = f"{run_id}, whose journal {run.journal} is missing, empty or damaged: {calls}"
-            raise SettingsError.one("--resume", given, "a run with its journal: restore the file, or begin a new run")
-    if not answered or spent not in {None, Totals()}:
-        return ()
-    budget = context.settings.budget
-    caps = [name for name in ("max_usd", "max_tokens", "max_calls") if getattr(budget, name) is not None]
-    unknown = f"what it has spent is unknown: {run.ledger} is missing or empty"
-    if caps:
-        without = " ".join(f"--set budget.{name}=none" for name in caps)
-        accepted = f"a run with its ledger, or one without caps ({without})"
-        raise SettingsError.one("--resume", f"{run_id} under a cap, and {unknown}", accepted)
-    return (f"of the run before it was resumed, {unknown}",)
-
-
 async def _itself(runtime: Runtime) -> Runtime:
     return runtime
 
@@ -338,7 +295,7 @@ def _spent_before(task: TaskPaths, *, simulated: bool) -> Totals:
         run = RunPaths(path.parent)
         if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
             total = total.plus(totals_in(run.ledger))
-    return total
+    return replace(total, journalled=0)
 
 
 def _context(context: RunContext, prepared: Prepared, run: RunPaths) -> RunContext:
@@ -390,6 +347,7 @@ def _opening_fields(prepared: Prepared, context: RunContext, serving: Library, c
         "forecast": earlier.get("forecast") or asdict(plan.forecast),
         "tools": [encode_tool(tool.spec) for tool in tools_of(plan.settings.actor, prepared.mcp_tools)],
         **({"mcp_tools": [asdict(tool) for tool in prepared.mcp_tools]} if prepared.mcp_tools else {}),
+        "cohorts": resumed.get("cohorts", {}),
         "control": None,
         "measures": None if request.measures is None else request.measures.model_dump(),
         "began_with": _began_with(prepared),

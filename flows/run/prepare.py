@@ -29,6 +29,7 @@ from tfgrpo.pipelines.settings.model import ModelSettings
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import CorruptFile, EndpointUnavailable, Problem, SettingsError, StoreError
+from tfgrpo.stores.experiences.decisions import WAY_OUT
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.frozen_json import mapping_of
 from tfgrpo.stores.runs.manifest import ManifestFile
@@ -146,7 +147,7 @@ def _with_night(resolved: Resolved) -> Resolved:
     except ValueError:
         night = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
-        raise SettingsError.one("the task's decisions", str(error), "a file that can be read") from error
+        raise SettingsError.one("the task's decisions", str(error), WAY_OUT) from error
     learning = settings.tfgrpo.model_copy(update={"night": night})
     source = {"tfgrpo.night": "as many as the task has begun"} if night else {}
     return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
@@ -204,6 +205,8 @@ def _check_names(request: RunRequest) -> None:
         option, name = given[-1]
         accepted = "one of the two: a run that is there has its name"
         raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
+    if request.pay_again and request.resume is None and request.flow_run_id is None:
+        raise SettingsError.one("--pay-again", "it without --resume", "it with --resume RUN")
 
 
 def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:

@@ -21,9 +21,10 @@ _IGNORED: Final = frozenset(
     {
         *("latency_s", "latency_ms", "duration_s", "created_at", "decided_at"),
         *("stamp_signature", "signatures", "previous", "schema_version", "explanation"),
+        *("credit_lines", "credit_sha256"),
     }
 )
-"""Times, values computed from times, and fields that differ between versions."""
+"""Times, values computed from times or from all lines of the task, and fields that differ between versions."""
 _COMPARED: Final = (
     *(("rollout", "rollout_id"), ("group", "group_id"), ("record", "experience_id"), ("line of credit", "line_id")),
     ("decision", "decision"),

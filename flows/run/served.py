@@ -14,6 +14,7 @@ from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps
 from tfgrpo.stores.errors import StoreError, TfgrpoError
+from tfgrpo.stores.experiences.decisions import WAY_OUT, lost_decision
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
@@ -79,7 +80,9 @@ class ServedLessons:
         return tuple(() if one is None else (one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
     def _read(self) -> None:
-        if self._pack is not None and not self._task.promotions.exists():
+        if lost := lost_decision(self._task.promotions):
+            self._say(f"warning: no lesson is in force: {lost}; accepted: {WAY_OUT}")
+        elif self._pack is not None and not self._task.promotions.exists():
             raise StoreError(f"{self._task.promotions} is no longer there")
         name = pack_of_lessons(self._task, simulated=self._simulated)
         pack, library, block = None, Library(()), ""

@@ -30,6 +30,7 @@ from tfgrpo.rewarders.scorer import Range, Weighted
 from tfgrpo.rewarders.statistics.credit import attempt_variance
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
+from tfgrpo.stores.experiences.decisions import WAY_OUT
 from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile, expected_shape
@@ -244,7 +245,7 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecas
     try:
         lines = read_credit(task.credit)
     except StoreError as error:
-        raise SettingsError.one("the task's credit", str(error), "a file that can be read") from error
+        raise SettingsError.one("the task's credit", str(error), WAY_OUT) from error
     # A forecast needs no history: a run that was killed lacks some of it.
     with suppress(StoreError, OSError), expected_shape(task.root):
         run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task

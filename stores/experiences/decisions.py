@@ -1,7 +1,8 @@
 """Keep the decisions on what is in force, ``promotions.jsonl``: of nights and of people, append-only.
 
 Every line says what is in force from then on, so that the last one counts. Each has the digest of the line before it, so that
-removed lines are noticed; only lines removed at the end are not.
+removed lines are noticed; those removed at the end by ``state.json``, which has the digest of the newest. Each has that of the
+lines of ``credit.jsonl``, too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Final, Literal, TypeAlias
 from pydantic import AwareDatetime, Field
 
 from tfgrpo.stores.canonical import sha256_hex
+from tfgrpo.stores.errors import CorruptFile
+from tfgrpo.stores.experiences.library import read_state
 from tfgrpo.stores.experiences.record import Strict
-from tfgrpo.stores.files.lines import Line, LineFile, lines_of, read_bodies
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import Line, LineFile, extent_of, lines_of, read_bodies, sound_lines
 
 Verdict: TypeAlias = Literal["in force", "not yet", "taken back"]
 """Of a night: a library is in force, none was and none is, or the one in force no longer is."""
@@ -24,6 +28,8 @@ Correction: TypeAlias = Literal["retire", "approve", "rollback", "import"]
 VERDICTS: Final[frozenset[str]] = frozenset({"in force", "not yet", "taken back"})
 OVERTAKEN: Final = "another library was put into force since this run began, and it stays"
 """Note of a night that decided nothing for that."""
+WAY_OUT: Final = "the file restored, or what is left of it accepted by `tfgrpo experiences rollback RUN|none`"
+"""What is accepted in place of damaged decisions or credit."""
 
 
 class Gain(Strict):
@@ -76,6 +82,12 @@ class Decision(Strict):
     night: int | None = None
     """Number of the night, by its start, from 1; None for a person's word."""
     simulated: bool
+    accepted: tuple[str, ...] = ()
+    """Of ``rollback``: damage of the task's files that stays."""
+    credit_lines: int = Field(default=0, ge=0)
+    """Lines of ``credit.jsonl``, set when recorded."""
+    credit_sha256: str = ""
+    """SHA-256 of those lines."""
     previous: str | None = None
     """SHA-256 of the line before, set when recorded; None in the first line."""
 
@@ -90,19 +102,72 @@ class Decision(Strict):
         return OVERTAKEN in self.notes
 
 
-def record_decided(path: Path, decide: Callable[[Sequence[Decision]], Decision | None]) -> Decision | None:
+def record_decided(
+    path: Path, decide: Callable[[Sequence[Decision]], Decision | None], *, accepts: bool = False
+) -> Decision | None:
     """Append and return the result of ``decide`` on the decisions so far, under the lock of the file.
 
-    None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` as ``read_decisions``.
+    None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` for damaged decisions or
+    credit; with ``accepts`` damaged lines are moved away first, and what is left counts.
     """
+    credit = TaskPaths(path.parent).credit
     with LineFile(path) as file:
+        if accepts:
+            file.repair()
+            with LineFile(credit) as rows:
+                rows.repair()
+        elif damage := decided_damage(path):
+            raise CorruptFile(f"{damage}; accepted: {WAY_OUT}")
         earlier = tuple(read_decisions(path))
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
-            before = [_digest(line) for line in lines_of(path)][-1:]
-            decided = decided.model_copy(update={"previous": before[0] if before else None})
+            lines, sha256 = extent_of(credit)
+            before = newest_line(path)
+            set_here = {"previous": before and before[1], "credit_lines": lines, "credit_sha256": sha256}
+            decided = decided.model_copy(update=set_here)
             file.append([decided.model_dump(mode="json")], fsync=True)
     return decided
+
+
+def newest_line(path: Path) -> tuple[int, str] | None:
+    """Return the number of the newest decision, from 1, and the SHA-256 of its line; None before any."""
+    number, last = 0, ""
+    for number, line in enumerate(sound_lines(path), start=1):  # noqa: B007 - the last number is used
+        last = _digest(line)
+    return (number, last) if number else None
+
+
+def lost_decision(path: Path) -> str | None:
+    """Return why the newest decisions may be lost; None while they are there. What is in force is unknown without them.
+
+    The newest is that of ``state.json``: of a process that was killed, or of another one, there may be newer ones.
+    """
+    known = (read_state(TaskPaths(path.parent).state) or {}).get("decision")
+    try:
+        digests = [_digest(line) for line in (lines_of if known else sound_lines)(path)]
+    except CorruptFile as error:
+        return str(error)
+    if known and known["sha256"] not in digests:
+        return f"{path}: decision {known['number']}, the newest by state.json, is missing or was changed"
+    return None
+
+
+def decided_damage(path: Path) -> str | None:
+    """Return what is damaged of the decisions, or of the credit that the newest one is based on; None for nothing."""
+    credit = TaskPaths(path.parent).credit
+    try:
+        if lost := lost_decision(path):
+            return lost
+        decisions = list(read_decisions(path))
+        last = decisions[-1] if decisions else None
+        for _ in sound_lines(credit):
+            pass
+        if last and (extent := extent_of(credit, last.credit_lines)) != (last.credit_lines, last.credit_sha256):
+            there = f"{extent.lines} of them are there, or they were changed"
+            return f"{credit}: its first {last.credit_lines} lines are not those of decision {len(decisions)}: {there}"
+    except CorruptFile as error:
+        return str(error)
+    return None
 
 
 def read_decisions(path: Path) -> Iterator[Decision]:
@@ -111,20 +176,24 @@ def read_decisions(path: Path) -> Iterator[Decision]:
 
 
 def chain_problems(path: Path) -> list[str]:
-    """Return the problems of the file: damaged lines, lines that were removed, an incomplete last line."""
-    problems: list[str] = []
+    """Return the problems of the file that were not accepted: damaged lines, removed lines, an incomplete last line."""
+    problems, accepted = list[str](), set[str]()
     before: str | None = None
     end = 0
     for line in lines_of(path):
+        end = line.offset + len(line.data) + 1
         if line.damaged:
             problems.append(f"{path.name}: line {line.number} is damaged")
-        elif json.loads(line.body).get("previous") != before:
-            why = "a line before it was removed or changed"
-            problems.append(f"{path.name}: line {line.number} does not continue the chain: {why}")
-        before, end = _digest(line), line.offset + len(line.data) + 1
+        elif line.length:
+            row = json.loads(line.body)
+            accepted.update(row.get("accepted", ()))
+            if row.get("previous") != before:
+                why = "a line before it was removed or changed"
+                problems.append(f"{path.name}: line {line.number} does not continue the chain: {why}")
+        before = _digest(line) if line.data.strip() else before
     if path.exists() and path.stat().st_size > end:
         problems.append(f"{path.name}: the last line is incomplete and does not count")
-    return problems
+    return [each for each in problems if each not in accepted]
 
 
 def _digest(line: Line) -> str:

@@ -1,19 +1,21 @@
 """A library of experiences, and the view of a task, ``state.json``.
 
-The view is for people and other programs; no decision reads it.
+The view is for people and other programs; of it, decisions read only which of them was the newest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock, utc_now
+from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.experiences.record import ExperienceRecord
-from tfgrpo.stores.files.atomic import read_json, replace_json
+from tfgrpo.stores.files.atomic import is_signed, read_json, replace_signed
 
 _ID_DIGITS = 16
 SCHEMA_VERSION = 1
@@ -49,23 +51,26 @@ def write_state(
     library: Library,
     *,
     last_run: str | None,
+    newest: tuple[int, str] | None = None,
     simulated: bool = False,
     clock: Clock = utc_now,
 ) -> None:
     """Replace the view. ``library`` is what is in force; ``simulated``: it was learned with the simulated model.
 
+    ``newest``: number and SHA-256 of the newest line of ``promotions.jsonl``.
     Raises ``StoreError`` when the disk refuses; the old view then stays.
     """
     lessons = [
         {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32}
         for entry in library.entries
     ]
-    replace_json(
+    replace_signed(
         path,
         {
             "schema_version": SCHEMA_VERSION,
             "task_id": task_id,
             "in_force": {"library_id": library.library_id, "simulated": simulated, "experiences": lessons},
+            "decision": None if newest is None else {"number": newest[0], "sha256": newest[1]},
             "last_run": last_run,
             "updated_at": clock().isoformat(),
         },
@@ -73,5 +78,9 @@ def write_state(
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
-    """Return the view, or None without a file. Raises ``CorruptFile`` when it is not a JSON object."""
-    return read_json(path, "the view of a task")
+    """Return the view, or None without a whole one: it can be written again."""
+    with suppress(CorruptFile, ValueError):  # half a surrogate pair is a ValueError
+        content = read_json(path, "the view of a task")
+        if content is not None and "updated_at" in content and is_signed(path, content):  # a manifest is signed, too
+            return content
+    return None

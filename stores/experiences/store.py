@@ -140,7 +140,7 @@ class ExperienceStore:
 
     def problems(self) -> list[str]:
         """Return a sentence for each damaged line."""
-        return [f"{self.path.name}: line {number} is damaged, its lesson is lost" for number in self._read().lost]
+        return [f"{self.path.name}: line {number} is damaged" for number in self._read().lost]
 
     def _read(self) -> _Fold:
         seen = None

@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tfgrpo.stores.canonical import sha256_hex
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.lines import LineFile, disk
 
@@ -59,10 +60,30 @@ def read_json(path: Path, what: str) -> dict[str, Any] | None:
 def replace_json(path: Path, value: Any) -> None:
     """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` for values outside JSON."""
     try:
-        text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        text = _indented(value)
     except (TypeError, ValueError) as error:
         raise RecordRejected(f"{path}: {error}") from error
-    replace_text(path, text + "\n")
+    replace_text(path, text)
+
+
+def replace_signed(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace a file as ``replace_json`` does, with the SHA-256 of its content in ``sha256``; return the content."""
+    try:
+        content = {**value, "sha256": sha256_hex(_indented({**value, "sha256": ""}))}
+    except (TypeError, ValueError) as error:
+        raise RecordRejected(f"{path}: {error}") from error
+    replace_json(path, content)
+    return content
+
+
+def is_signed(path: Path, content: Mapping[str, Any]) -> bool:
+    """Return whether a file that was read as ``content`` is as ``replace_signed`` wrote it, byte by byte but for line ends."""
+    digest = sha256_hex(_indented({**content, "sha256": ""}))
+    return path.read_bytes().replace(b"\r\n", b"\n") == _indented({**content, "sha256": digest}).encode()
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def replace_text(path: Path, text: str) -> None:

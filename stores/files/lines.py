@@ -21,7 +21,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -113,6 +114,35 @@ def lines_of(path: Path) -> Iterator[Line]:
             empty = False
         if empty and os.pread(fd, 1, 0) == b"\0":
             raise CorruptFile(f"{path}: is damaged: it begins with zeros, as after a loss of power")
+
+
+class Extent(NamedTuple):
+    """The first lines of a file, without line ends."""
+
+    lines: int
+    sha256: str
+
+
+def extent_of(path: Path, lines: int | None = None) -> Extent:
+    """Return the first ``lines`` lines of whole groups, damaged ones too, None for all; nothing without a file.
+
+    Raises ``CorruptFile`` as ``lines_of``.
+    """
+    return _extent((line.data for line in lines_of(path)), lines)
+
+
+def whole_extent(path: Path) -> Extent:
+    """Return all lines of any file, an incomplete one too. Raises ``StoreError`` without a file."""
+    with disk(path, "cannot be read"), path.open("rb") as file:
+        return _extent((line.removesuffix(b"\n") for line in file), None)
+
+
+def _extent(data: Iterable[bytes], lines: int | None) -> Extent:
+    digest, number = sha256(), 0
+    for line in islice(data, lines):
+        digest.update(line.removesuffix(b"\r") + b"\n")  # line ends that a tool has converted are no damage
+        number += 1
+    return Extent(number, digest.hexdigest())
 
 
 def _groups(read: Callable[[int, int], bytes], offset: int = 0, number: int = 0) -> Iterator[list[Line]]:

@@ -109,6 +109,15 @@ class Ledger:
             before = earlier()
             self._store.update(lambda totals: before if totals == Totals() else totals, Amount())
 
+    def follow(self, journalled: Callable[[], int]) -> None:
+        """Write down with each step how many answers this process has added to the journal of the run."""
+        self._store.journalled = journalled
+
+    def start_at_least(self, known: Totals) -> None:
+        """Begin with no less than what the journal of a resumed run accounts for."""
+        self.totals()  # counts what killed processes had in flight, which is no part of the journal
+        self._store.update(lambda totals: totals.at_least(known), Amount())
+
     def count_unmeasured(self) -> None:
         """Count an attempt that called models without the ledger: its usage is unknown."""
         self._store.update(lambda totals: totals.plus(Totals(unmeasured_attempts=1)), Amount())

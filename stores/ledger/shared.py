@@ -56,6 +56,8 @@ class MemoryStore:
     def __init__(self, lock: AbstractContextManager[object] | None = None) -> None:
         self._state = _State()
         self._lock = threading.Lock() if lock is None else lock
+        self.journalled: Callable[[], int] = int
+        self._written = 0
 
     def hold(self, ask: Amount, budget: Budget) -> bool:
         """Count ``ask`` as in flight if it fits the budget, and return whether it does. Raises ``BudgetRefused``."""
@@ -68,19 +70,19 @@ class MemoryStore:
                 if not fits(budget, state.totals, state.in_flight(), ask):
                     return False
             owner = self._owner_token()
-            self._save(state.flying(owner, state.of(owner) + ask))
+            self._save(self._counted(state).flying(owner, state.of(owner) + ask))
             return True
 
     def update(self, change: Callable[[Totals], Totals], landed: Amount) -> None:
         """Change the totals, and subtract ``landed`` from what this process has in flight."""
         with self._lock:
-            state, owner = self._load(), self._owner_token()
+            state, owner = self._counted(self._load()), self._owner_token()
             self._save(_State(change(state.totals), state.flights).flying(owner, state.of(owner) - landed))
 
     def read(self) -> tuple[Totals, Amount]:
         """Return the totals and everything in flight."""
         with self._lock:
-            state = self._without_killed(self._load())
+            state = self._counted(self._without_killed(self._load()))
             self._save(state)
             return state.totals, state.in_flight()
 
@@ -98,6 +100,11 @@ class MemoryStore:
 
     def _without_killed(self, state: _State) -> _State:
         return state
+
+    def _counted(self, state: _State) -> _State:
+        """Return the state with the answers of this process that no step has counted."""
+        added, self._written = self.journalled() - self._written, self.journalled()
+        return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 
 
 class SharedStore(MemoryStore):
@@ -119,7 +126,7 @@ class SharedStore(MemoryStore):
         if self._owner.closed:
             return
         with self._lock:
-            self._save(self._load().with_lost(self._owner_token()))
+            self._save(self._counted(self._load()).with_lost(self._owner_token()))
         self._owner.close()
         self._file.close()
 

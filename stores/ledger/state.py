@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from operator import add, sub
 from typing import Final, TypeAlias
@@ -114,6 +114,8 @@ class Totals:
     """Calls with a reported usage far above what the request could use; settled at their upper bound."""
     unmeasured_attempts: int = 0
     """Attempts of agents that call models without the ledger; their usage is unknown and in no other figure."""
+    journalled: int = 0
+    """Answers in the run's journal, as of the last step of each process: a kill leaves the journal with more, never fewer."""
 
     @property
     def usd(self) -> float:
@@ -155,6 +157,11 @@ class Totals:
             lost_calls=held.calls,
         )
         return self.plus(call)
+
+    def at_least(self, known: Totals) -> Totals:
+        """Return the totals with no fewer calls, tokens and money than a journal has, and with its number of answers."""
+        spent = {name: max(getattr(self, name), getattr(known, name)) for name in ("calls", "tokens", "nano_usd")}
+        return replace(self, **spent, journalled=known.journalled)
 
     def to_json(self) -> Json:
         """Return the figures by name."""

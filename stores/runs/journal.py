@@ -67,6 +67,8 @@ class Journal:
     def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
         """Open or create. Damaged lines and a torn last one go to ``<name>.torn``; without ``repair`` they stay."""
         self.path = path
+        self.added = 0
+        """Entries that this object has appended, less those that it has removed."""
         self._clock = clock
         self._file = LineFile(path, "key")
         with self._file:
@@ -108,6 +110,7 @@ class Journal:
             if final:
                 raise CorruptFile(f"{self.path}: the entry for call {key_text} is not a reply: {error!r}") from error
         self._file.remove(key_text)
+        self.added -= 1
         return None
 
     def append(self, key_text: str, payload: Mapping[str, Any]) -> None:
@@ -140,3 +143,4 @@ class Journal:
         # The key comes before the payload, so that opening reads keys without parsing replies.
         entry = {"schema": 2, "key": key_text, "kind": kind, "at": self._clock().isoformat(), "payload": payload}
         self._file.append([entry])
+        self.added += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
-from tfgrpo.stores.files.atomic import read_json, replace_json
+from tfgrpo.stores.files.atomic import read_json, replace_signed
 
 SCHEMA_VERSION: Final = 1
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "failed", "refused"]
@@ -55,8 +55,7 @@ class ManifestFile:
         empty = {"epochs": [], "experiences_written": 0, "reward_scores": {}, "per_tool_metrics": []}
         blank = {"schema_version": SCHEMA_VERSION, "status": "running", "warnings": [], "tfgrpo": empty}
         content = {**blank, **self.read(), **fields}
-        replace_json(self.path, content)
-        return content
+        return replace_signed(self.path, content)
 
     def warn(self, text: str, *, lasting: bool = False) -> None:
         """Add a warning once. A lasting one records an event, and stays when the run is resumed."""

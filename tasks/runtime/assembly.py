@@ -55,6 +55,8 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     if journal is not None:
         resources.callback(journal.close)
     ledger = _ledger(context)
+    if journal is not None:
+        ledger.follow(lambda: journal.added)
     resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     resources.callback(threads.shutdown)

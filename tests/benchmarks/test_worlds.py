@@ -255,7 +255,10 @@ def test_where_many_lessons_help_more_are_in_force_than_there_are_slots():
     assert truth.success(policy.serving) > truth.success(NOTHING) + 10.0
 
 
-@pytest.mark.parametrize(("world", "seed"), [("plain", 0), ("noisy", 1), ("tempting", 2), ("many", 3)])
+@pytest.mark.parametrize(
+    ("world", "seed"),
+    [("plain", 0), ("noisy", 1), ("tempting", 2), pytest.param("many", 3, marks=pytest.mark.slow)],
+)
 def test_the_policy_decides_as_the_product_does_from_the_same_rows_and_words(world, seed):
     compared = []
 
@@ -418,6 +421,7 @@ def test_the_page_has_a_row_of_credit_for_every_world():
     assert all(f"| {policy} |" in costs for policy in (*POLICIES, SHIPPED))
 
 
+@pytest.mark.slow
 def test_the_benchmark_states_what_is_lost_and_bars_harm_where_nothing_is_learned(monkeypatch):
     monkeypatch.setattr("benchmarks.learning.worlds.ProcessPoolExecutor", lambda _: ThreadPoolExecutor(1))
     rows = {row.name: row for row in measure_rows(2, ["plain", "unlearnable"], served=0)}

@@ -194,3 +194,10 @@ def test_no_page_names_a_place_on_one_machine():
     for path in pages():
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|opt)/", text), path.name
+
+
+def test_the_tests_that_keep_a_promise_of_durability_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page("docs/durability.md"))
+    assert len(named) >= 10
+    for path, test in named:
+        assert f"def {test}" in (ROOT / path).read_text(encoding="utf-8"), (path, test)

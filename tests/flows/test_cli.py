@@ -91,6 +91,8 @@ def refused(capsys, *arguments):
         (["report", "x", "y"], "tfgrpo report"),
         (["experiences", "look"], "ACTION"),
         (["packs", "verify", "nowhere"], "pack"),
+        (["run", "--dry-run", "--pay-again"], "--pay-again"),
+        (["verify", "nowhere"], "RUN|TASK"),
         (["packs", "verify", "--task-id", "x"], "--task-id"),
         (["packs", "render", "general", "--out", "x"], "--out"),
         (["serve-simulated", "--port", "x"], "--port"),

@@ -24,7 +24,10 @@ import yaml
 from tests.support.runs.running import PATIENCE_S, ROOT, prefect_server
 from tfgrpo.stores.files.layout import TaskPaths
 
-pytestmark = [pytest.mark.untraced, pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])]
+pytestmark = [
+    pytest.mark.untraced,
+    pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]),
+]
 END_S = 3.0
 ANSWER_S = 0.1
 FILES = {

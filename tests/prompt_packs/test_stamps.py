@@ -19,7 +19,7 @@ from tfgrpo.prompt_packs.stamps import (
     approved_stamps,
     compute_stamp,
     header_line,
-    in_force,
+    is_approved,
     pack_stamp,
     parse_source,
     source_digest,
@@ -172,12 +172,12 @@ def test_a_pack_travels_to_another_process(pack: LoadedPack) -> None:
 
 
 def test_a_pack_stays_in_force_until_its_directory_changes(pack: LoadedPack, directory: Path) -> None:
-    assert in_force(pack)
+    assert is_approved(pack)
     (directory / "repair.md").write_text("changed", "utf-8")
-    assert not in_force(pack)
+    assert not is_approved(pack)
 
 
 def test_a_new_time_is_another_version(pack: LoadedPack, directory: Path, edit_manifest: Callable[..., None]) -> None:
     edit_manifest(stamped_at="2031-01-01T00:00:00+00:00")
-    assert not in_force(pack)
-    assert in_force(load_pack(directory))
+    assert not is_approved(pack)
+    assert is_approved(load_pack(directory))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -13,19 +12,19 @@ from typing import Any
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
-from tfgrpo.flows.run.lessons import decided_library, in_force_problems, screened, verified
+from tfgrpo.flows.run.lessons import decided_library, decision_in_force, in_force_problems, screened, verified
 from tfgrpo.prompt_packs.loader import stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.experiences.credit import Row, Source, read_credit
-from tfgrpo.stores.experiences.decisions import Decision, in_force, read_decisions
+from tfgrpo.stores.experiences.decisions import Decision
 from tfgrpo.stores.experiences.library import Library
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
-from tfgrpo.tasks.exports.lessons.forms import SIMULATED, Lesson, LessonForm, LessonSet, as_json, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import SIMULATED, ExportedLesson, LessonForm, LessonSet, as_json, render_lessons
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -111,29 +110,6 @@ def _rows_of(experiences: TaskExperiences, ids: Collection[str]) -> list[dict[st
     ]
 
 
-def verify(place: Place, packs_root: Path | None, console: Console) -> int:
-    """Exit code 1 when a record in force is missing, changed, not verified or refused, or a line of the store is damaged."""
-    experiences = open_experiences(place, packs_root, console)
-    library = experiences.library.entries
-    stale = [entry.experience_id for entry in library if not experiences.store.verify_stamp(entry)]
-    stamped = Counter(map(experiences.store.verify_stamp, experiences.store.records()))
-    damaged = experiences.store.problems()
-    problems = [
-        *damaged,
-        *in_force_problems(experiences.store, experiences.paths, every=True),
-        *screened(experiences.library)[1],
-    ]
-    sound = not problems and not stale
-    figures = {"records": stamped.total(), "stale": stale, "outdated": stamped[False], "unreadable": len(damaged)}
-    lines = [
-        f"{pluralize(stamped.total(), 'record')}, {stamped[False]} not stamped for the version of their pack in force",
-        f"in force: {pluralize(len(library), 'lesson')}, of which {len(stale)} not verified",
-        *problems,
-    ]
-    console.answer({"ok": sound, **figures, "problems": problems}, "\n".join(lines))
-    return 0 if sound else 1
-
-
 def export(to: LessonForm | None, place: Place, packs_root: Path | None, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(place, packs_root, console)
@@ -141,10 +117,10 @@ def export(to: LessonForm | None, place: Place, packs_root: Path | None, console
     decided = experiences.decision.experience_ids if experiences.decision else ()
     known, first = experiences.figures(), library.entries[:1]
 
-    def lesson(entry: ExperienceRecord) -> Lesson:
+    def lesson(entry: ExperienceRecord) -> ExportedLesson:
         each = known.get(entry.experience_id, {})
         groups = {name: each.get(name, 0) for name in ("groups_for", "groups_against")}
-        return Lesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
+        return ExportedLesson(entry.summary32, entry.polarity, entry.experience_id, **groups, effect=each.get("effect"))
 
     lessons = LessonSet(
         tuple(map(lesson, library.entries)),
@@ -185,7 +161,7 @@ class TaskExperiences:
 
     def serving(self, *, simulated: bool) -> tuple[str, ...]:
         """Return the ids of what is in force for one kind of model."""
-        decision = in_force(read_decisions(self.paths.promotions), simulated=simulated)
+        decision = decision_in_force(self.paths, simulated=simulated)
         return decision.experience_ids if decision else ()
 
     def known(self, name: str) -> tuple[bool, KnownLesson]:
@@ -252,7 +228,7 @@ def open_experiences(place: Place, packs_root: Path | None, console: Console) ->
         raise SettingsError.one(source, repr(paths.root.name), accepted)
     approved = stamps_in_force(packs_root)
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
-    decision = in_force(read_decisions(paths.promotions))
+    decision = decision_in_force(paths)
     simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])
     return TaskExperiences(paths, store, decided_library(store, decision), frozenset(approved), decision, simulated)
 
@@ -263,7 +239,7 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     excluded = [entry for entry in experiences.library.entries if entry not in sound.entries]
     if excluded:
         unknown = sorted({entry.pack_id for entry in excluded} - experiences.packs)
-        why = "not stamped for the version of the pack in force (`tfgrpo experiences verify`)"
+        why = f"not stamped for the version of the pack in force (`tfgrpo verify {experiences.paths.root.name}`)"
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")

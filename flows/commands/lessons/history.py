@@ -7,7 +7,7 @@ from typing import Any
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import spending
-from tfgrpo.flows.report.nights import COLUMNS, Entry, history_of
+from tfgrpo.flows.report.nights import COLUMNS, HistoryEntry, history_of
 from tfgrpo.stores.experiences.decisions import chain_problems
 
 
@@ -26,7 +26,7 @@ def history(place: Place, console: Console) -> None:
         console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
 
 
-def _json(entry: Entry) -> dict[str, Any]:
+def _json(entry: HistoryEntry) -> dict[str, Any]:
     """Return a line of the history, with what the manifest and the decision say."""
     own = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
     ledger = entry.run.ledger if entry.run else None

@@ -17,6 +17,7 @@ from tfgrpo.flows.commands.options import Place, checked_text
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.nights import changes_of
 from tfgrpo.flows.run.credit import effect_text, lesson_json, task_credit
+from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, verified, write_view
 from tfgrpo.stores.clock import utc_now
@@ -25,6 +26,7 @@ from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Word
 from tfgrpo.stores.experiences.decisions import (
     Correction,
     Decision,
+    decided_damage,
     in_force,
     kept_out,
     read_decisions,
@@ -89,17 +91,23 @@ def _lines(lesson: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) ->
 def rollback(
     name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console
 ) -> None:
-    """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails."""
+    """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails.
+
+    Where decisions or credit are damaged, what is left of them counts from now on.
+    """
     experiences, who = open_experiences(place, packs_root, console), _who(by)
     why = "" if why is None else checked_text("--why", why)
+    path = experiences.paths.promotions
+    damaged = decided_damage(path) is not None
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
-        target = _target(name, earlier)
+        target = _target(name, earlier, damaged=damaged)
         shown = target or in_force(earlier)
         simulated = shown is not None and shown.simulated
         ids = target.experience_ids if target else ()
         now = in_force(earlier, simulated=simulated)
-        if ids == (now.experience_ids if now else ()):
+        accepted = [each for each in task_problems(experiences.store, experiences.paths) if "state.json:" not in each]
+        if ids == (now.experience_ids if now else ()) and not (damaged or accepted):
             return None
         library = _sound(experiences, name, target)
         to = f"back to {target.run_id}, decision {earlier.index(target) + 1}" if target else "back to no lessons"
@@ -111,13 +119,14 @@ def rollback(
             simulated=simulated,
             who=who,
             why=f"{to}: {why}" if why else to,
+            accepted=tuple(accepted),
         )
         bring_in(experiences.paths, library.entries, decision)
         return decision
 
-    path = experiences.paths.promotions
-    _target(name, list(read_decisions(path)))  # refused before any file is made
-    _finish(experiences, console, record_decided(path, decide), "that library is in force already")
+    if not damaged:
+        _target(name, list(read_decisions(path)))  # refused before any file is made
+    _finish(experiences, console, record_decided(path, decide, accepts=damaged), "that library is in force already")
 
 
 def retire(name: str, why: str | None, by: str | None, place: Place, packs_root: Path | None, console: Console) -> None:
@@ -212,10 +221,10 @@ def bring_in(
     CreditFile(paths.credit).append(words)
 
 
-def _target(name: str, earlier: Sequence[Decision]) -> Decision | None:
+def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) -> Decision | None:
     """Return the decision that TO names, None for no lessons. Raise ``SettingsError``."""
     changes = [each for each in changes_of(earlier) if each.lessons]
-    if name == _NONE and changes:
+    if name == _NONE and (changes or damaged):
         return None
     named = {
         key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]
@@ -236,7 +245,7 @@ def _sound(experiences: TaskExperiences, name: str, target: Decision | None) -> 
     ids = {entry.experience_id for entry in library.entries}
     if lost := [each for each in (target.experience_ids if target else ()) if each not in ids]:
         given = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
-        raise SettingsError.one("TO", given, "a library whose stamps hold (`tfgrpo experiences verify`)")
+        raise SettingsError.one("TO", given, "a library whose stamps hold (`tfgrpo verify`)")
     return library
 
 
@@ -250,6 +259,8 @@ def _finish(experiences: TaskExperiences, console: Console, done: Decision | Non
         console.say(f"The library in force is as it was: {unchanged}.")
     else:
         lessons = pluralize(len(done.experience_ids), "lesson") + (" (SIMULATED)" if done.simulated else "")
+        for each in done.accepted:
+            console.say(f"accepted: {each}", style="yellow")
         console.say(f"In force now: library {done.library_id} of {lessons}. `tfgrpo history` lists every change.")
 
 

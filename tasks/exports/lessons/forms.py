@@ -38,7 +38,7 @@ _LONGEST_NAME: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class ExportedLesson:
     """One lesson, without its record."""
 
     text: str
@@ -55,7 +55,7 @@ class Lesson:
 class LessonSet:
     """Lessons in their order, and their origin."""
 
-    lessons: tuple[Lesson, ...]
+    lessons: tuple[ExportedLesson, ...]
     task_id: str = ""
     domain: str = ""
     pack_id: str = ""
@@ -68,7 +68,7 @@ def render_lessons(lessons: LessonSet, form: LessonForm) -> str:
     return _FORMS[form](lessons).rstrip("\n") + "\n"
 
 
-def lesson_lines(lessons: Sequence[Lesson]) -> str:
+def lesson_lines(lessons: Sequence[ExportedLesson]) -> str:
     """Return a line per lesson, for any prompt."""
     return "\n".join(f"- {lesson.polarity.capitalize()}: {lesson.text}" for lesson in lessons)
 
@@ -164,13 +164,13 @@ def read_lessons(text: str, *, source: str) -> LessonSet:
     entries = value.get("lessons", ())
     if not isinstance(entries, list):
         raise DatasetError.one(f"{source}: lessons", type(entries).__name__, "a list")
-    lessons: list[Lesson] = []
+    lessons: list[ExportedLesson] = []
     problems: list[Problem] = []
     for index, entry in enumerate(entries):
         fields = mapping_of(entry)
         polarity, advice = fields.get("says"), fields.get("text")
         if polarity in ("do", "avoid") and isinstance(advice, str):
-            lessons.append(Lesson(advice, polarity))
+            lessons.append(ExportedLesson(advice, polarity))
         else:
             excerpt = json.dumps(entry, ensure_ascii=False)[:80]
             accepted = 'an object with "says" (do or avoid) and "text"'

@@ -15,7 +15,7 @@ from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.experiences.record import ExperienceRecord, Reward, stamp_record
-from tfgrpo.tasks.exports.lessons.forms import Lesson
+from tfgrpo.tasks.exports.lessons.forms import ExportedLesson
 from tfgrpo.tasks.learning.similarity import lesson_words, same_lesson
 
 _ID_DIGITS: Final = 24
@@ -25,7 +25,7 @@ _ID_DIGITS: Final = 24
 class Screened:
     """One lesson of a file and the result of its screening."""
 
-    lesson: Lesson
+    lesson: ExportedLesson
     text: str = ""
     """As it would be stored; empty when it is refused."""
     reason: str = ""
@@ -37,7 +37,7 @@ class Screened:
 
 
 def screen_lessons(
-    lessons: Sequence[Lesson], pack: LoadedPack, in_store: Iterable[ExperienceRecord]
+    lessons: Sequence[ExportedLesson], pack: LoadedPack, in_store: Iterable[ExperienceRecord]
 ) -> tuple[Screened, ...]:
     """Screen every lesson by the rules of the pack. ``in_store``: records with valid stamps."""
     in_store = tuple(in_store)
@@ -46,7 +46,7 @@ def screen_lessons(
     live = [(record, lesson_words(record.summary32)) for record in newest]
     seen: set[tuple[str, str]] = set()
 
-    def screen(lesson: Lesson) -> Screened:
+    def screen(lesson: ExportedLesson) -> Screened:
         result = screen_lesson(lesson.text, max_words=pack.max_words)
         if isinstance(result, Rejection):
             return Screened(lesson, reason=result.reason)

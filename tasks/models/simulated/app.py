@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, encoded, framed
+from tfgrpo.tasks.models.simulated.dialects import SimulatedChat, encoded, framed
 from tfgrpo.tasks.models.simulated.embeddings import embedded
 from tfgrpo.tasks.models.simulated.engine import LABEL, Engine, SimulatedOptions, digest_of, prompt_tokens
 from tfgrpo.tasks.models.simulated.protocol import MODEL_NAME, ChatBody, error_body, refusal
@@ -81,13 +81,19 @@ class _Service:
             raise _Refused(401, error_body("Incorrect API key provided.", code="invalid_api_key"))
 
 
-def _dialect_of(path: str) -> ChatDialect:
+def _dialect_of(path: str) -> SimulatedChat:
     if path.endswith("/chat/completions"):
-        return ChatDialect()
+        return SimulatedChat()
     # Imported when asked for: most runs speak chat only, and schemas take time to build.
-    from tfgrpo.tasks.models.simulated.translations import MessagesDialect, ResponsesDialect  # noqa: PLC0415
+    from tfgrpo.tasks.models.simulated.translations import SimulatedMessages, SimulatedResponses  # noqa: PLC0415
 
-    return MessagesDialect() if "/messages" in path else ResponsesDialect() if "/responses" in path else ChatDialect()
+    return (
+        SimulatedMessages()
+        if "/messages" in path
+        else SimulatedResponses()
+        if "/responses" in path
+        else SimulatedChat()
+    )
 
 
 def _json(raw: bytes) -> dict[str, Any]:
@@ -100,7 +106,7 @@ def _json(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _read(asked: Mapping[str, Any], dialect: ChatDialect) -> tuple[ChatBody, str]:
+def _read(asked: Mapping[str, Any], dialect: SimulatedChat) -> tuple[ChatBody, str]:
     """Return a request as one of chat, with the digest of its content. Raise ``_Refused`` for an invalid one."""
     try:
         chat = dialect.translated(asked)

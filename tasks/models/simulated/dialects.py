@@ -32,7 +32,7 @@ def pieces(text: str) -> list[str]:
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
-class ChatDialect:
+class SimulatedChat:
     """``/chat/completions``; the other dialects (``translations``) are what differs from it."""
 
     def translated(self, value: Any) -> Any:

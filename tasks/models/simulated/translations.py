@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from tfgrpo.tasks.models.simulated.dialects import ChatDialect, Event, pieces
+from tfgrpo.tasks.models.simulated.dialects import Event, SimulatedChat, pieces
 from tfgrpo.tasks.models.wire import called
 
 _IN: Final = "__"
@@ -110,7 +110,7 @@ _STOP: Final[Mapping[str, str]] = {"stop": "end_turn", "length": "max_tokens", "
 _CHAT_ID, _OWN_ID = "call_", "toolu_"
 
 
-class MessagesDialect(ChatDialect):
+class SimulatedMessages(SimulatedChat):
     """``/messages``, Anthropic's."""
 
     def translated(self, value: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class _ResponsesBody(_Request):
     text: _TextOptions | None = None
 
 
-class ResponsesDialect(ChatDialect):
+class SimulatedResponses(SimulatedChat):
     """``/responses``, OpenAI's. Nothing is stored, so a request carries its whole conversation."""
 
     def translated(self, value: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.records.line_files import seal
+from tests.support.records.line_files import seal, sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.stores.batch.lines import read_groups
@@ -160,9 +160,9 @@ def test_of_a_run_that_stopped_the_accepted_batches_leave(own_run, ask, tmp_path
 
 
 def test_an_export_notes_that_a_callable_made_its_own_prompts(own_run, ask):
-    manifest = json.loads(own_run.paths.manifest.read_text())
-    manifest["settings"]["actor"]["kind"] = "agent:answer"
-    own_run.paths.manifest.write_text(json.dumps(manifest))
+    settings = json.loads(own_run.paths.manifest.read_text())["settings"]
+    settings["actor"]["kind"] = "agent:answer"
+    sign(own_run.paths.manifest, settings=settings)
     assert "agent:answer made its own prompts" in ask("small", "--out", own_run.out, "--to", "trl-sft").err
 
 

@@ -142,6 +142,7 @@ def test_what_cannot_be_read_is_reported_and_the_lessons_before_stay(task: Task)
         file.write("{broken\n")
     assert lessons.block() == before
     assert "promotions.jsonl" in said[0]
+    task.paths.state.unlink()
     task.paths.promotions.rename(task.paths.root / "elsewhere.jsonl")
     assert lessons.block() == before
     assert "is no longer there" in said[1]

@@ -16,6 +16,7 @@ from tfgrpo.flows import cli
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.prompt_packs.stamps import pack_stamp
 from tfgrpo.stores.experiences.record import ExperienceRecord, stamp_record
+from tfgrpo.stores.ledger.state import Totals
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -34,27 +35,26 @@ def reviewed(task):
     return {each["experience_id"]: each for each in task.ask("experiences", "review")["lessons"]}
 
 
-def ended(task, run_id, *, day, learn=80, **fields):
+def ended(task, run_id, *, day, **fields):
     """Write the manifest of a run of the simulated model."""
     run = task.paths.run(run_id)
     run.root.mkdir(parents=True)
-    dataset = {"learn": learn, "held_out_of": 20, "learn_digest": f"{learn:06}"}
     known = {"schema_version": 1, "run_id": run_id, "status": "finished", "simulated": True, "model": "m"}
     when = {"started_at": f"2026-01-{day:02}T00:00:00+00:00"}
-    run.manifest.write_text(json.dumps({**known, "dataset": dataset, **when, **fields}))
+    run.manifest.write_text(json.dumps({**known, **when, **fields}))
 
 
 def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(task):
     first, second = task.ids
     figures = {"total": gain(6.2, 1.7), "held_out": gain(5.1, 2.0)}
     at = {f"n{day}": {"run_id": f"n{day}", "decided_at": datetime(2026, 1, day, tzinfo=UTC)} for day in range(2, 6)}
-    spent = {"calls": 400, "spent": "$1.5000"}
+    spent = Totals(calls=400, nano_usd=1_500_000_000).to_json()
     ended(task, "n2", day=2, ledger=spent)
     task.decide("in force", (first, second, "exp-new"), proven=True, **at["n2"], **figures)
     ended(task, "n3", day=3, model="other", ledger=spent)
     task.decide("in force", (first, second, "exp-new"), **at["n3"], **figures)
     ended(task, "capped", day=4, status="stopped", model="other", message="the budget is spent: max_calls 9 is reached")
-    ended(task, "killed", day=4, status="running", model="other", learn=90)
+    ended(task, "killed", day=4, status="running", model="other", items_changed="90 items new, 0 gone")
     task.decide("taken back", **at["n5"], total=gain(-0.4), held_out=gain(-1.0))
     task.tell("experiences", "rollback", "1", "--why", "worse", "--by", "Bob")
     task.tell("experiences", "retire", second, "--why", "harms refunds", "--by", "Ann")
@@ -68,7 +68,7 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
         (5, "rollback", 2, [first, second], []),
         (6, "retire", 1, [], [second]),
     ]
-    assert [each["news"] for each in nights[:4]] == [[], ["model other"], [], ["dataset 90 + 20 items (000090)"]]
+    assert [each["news"] for each in nights[:4]] == [[], ["model other"], [], ["90 items new, 0 gone"]]
     assert [(each["calls"], each["spent"]) for each in nights[1:3]] == [(400, "$1.5000"), (None, None)]
     assert nights[0]["why"] == (
         "In force: +6.2 points over no lessons (95 %: +2.9 … +9.5), 99.99 % likely to help; "
@@ -84,7 +84,7 @@ def test_nights_and_changes_of_people_are_lines_of_one_table_the_newest_last(tas
         ["2", "2026-01-02 00:00", "in force, proven (SIMULATED)", GAIN, "3 (+1 −0)", "400", "$1.5000", "n2"],
         ["3", "2026-01-03 00:00", "in force (SIMULATED)", GAIN, "3 (+0 −0)", "400", "$1.5000", "n3", "model other"],
         ["2026-01-04 00:00", "stopped (SIMULATED)", *"––––", "capped", "the budget is spent: max_calls 9 is reached"],
-        ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "dataset 90 + 20 items (000090)"],
+        ["2026-01-04 00:00", "unfinished (SIMULATED)", *"––––", "killed", "90 items new, 0 gone"],
     ]
     assert rows[-1].endswith(f"{second}: harms refunds; by Ann")
 

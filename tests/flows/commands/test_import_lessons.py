@@ -93,7 +93,7 @@ def test_a_review_stamps_and_stores_with_its_origin_and_changes_no_library(task,
         "Ask for the currency.": "on trial",
         CENTS: "on trial",
     }
-    assert task.ask("experiences", "verify")["ok"]
+    assert task.ask("verify", task.paths.root.name)["ok"]
     assert "taken in before" in task.tell("experiences", "import", file, *REVIEWED).err
     assert len(task.decisions) == 2
 
@@ -222,7 +222,7 @@ def test_a_lesson_that_is_refused_by_now_leaves_by_no_door(task, lessons, monkey
     assert UNITS in shown.out
     assert hostile not in shown.out
     assert "kept out by the screening" in shown.err
-    assert "kept out by the screening" in task.tell("experiences", "verify", code=1).out
+    assert "kept out by the screening" in task.tell("verify", task.paths.root.name, code=1).out
     warnings: list[str] = []
     served = ServedLessons(task.paths, None, warnings.append, simulated=True)
     assert UNITS in served.block()

@@ -93,7 +93,10 @@ def refused(capsys, *arguments):
     return json.loads(said.out)["problems"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_the_example_is_served_until_a_signal_comes(number):
     with serving(EXAMPLE) as server:
         answer = httpx.get(f"{server.url}/meta", trust_env=False).json()
@@ -199,10 +202,10 @@ def test_a_server_under_nohup_outlives_its_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (signal.SIGTERM, signal.SIGTERM),
-        (signal.SIGTERM, signal.SIGINT),
-        (signal.SIGINT, signal.SIGINT),
         (signal.SIGHUP, signal.SIGTERM),
+        pytest.param(signal.SIGTERM, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.untraced

@@ -46,7 +46,7 @@ def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is
     last = list(read_decisions(task.paths.promotions))[-1]
     assert (last.who, last.why, last.run_id) == ("Bob", "back to import-1, decision 1: it got worse", "rollback-3")
     assert chain_problems(task.paths.promotions) == []
-    assert task.ask("experiences", "verify")["ok"]
+    assert task.ask("verify", task.paths.root.name)["ok"]
     out = task.paths.root.parent
     assert planned(dry_run=True, task_id=kit.TASK, out=str(out)).spec.pack.experience_ids == tuple(before)
     kit.run(out, run_id="later", sample_size=2, batch_size=2, seed=2)
@@ -217,11 +217,12 @@ def test_a_lesson_that_only_traffic_of_strangers_speaks_for_goes_on_trial_once_a
     task.learn(("do", CURRENCY), in_force=False)
     (name,) = (name for name, state in states(task).items() if state == "on trial")
     seen = read_credit(task.paths.credit)
-    task.paths.credit.unlink()
+    task.paths.credit.unlink()  # as if the import had been of strangers
     CreditFile(task.paths.credit).append(
         replace(line, foreign=True, said="taught") if isinstance(line, Word) and line.experience_id == name else line
         for line in seen
     )
+    task.decide("in force", before)
     (held,) = (each for each in task.ask("experiences", "review")["lessons"] if each["experience_id"] == name)
     assert (held["state"], held["kept_out"].split(":")[0]) == ("kept out", "held")
     change = task.ask("experiences", "approve", name, "--why", "read it")["change"]

@@ -59,6 +59,7 @@ def test_dask_workers_share_the_caps_outlive_one_of_them_and_teach_what_one_proc
     assert store(tmp_path / "dask") == store(tmp_path / "alone") != []
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("prefect")
 def test_no_more_rollouts_are_under_way_in_all_workers_than_may_be_in_a_sweep_of_larger_groups_too(tmp_path):
     with Server(SimulatedOptions(latency_s=0.3)) as server:

@@ -12,7 +12,7 @@ from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.night import MOST_LINES, Night
 from tfgrpo.flows.report.nights import changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.decisions import Decision, read_decisions, record_decided
+from tfgrpo.stores.experiences.decisions import Decision, nights_before, read_decisions, record_decided
 from tfgrpo.stores.experiences.tests import SealedTest, record_test
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import explanation_of, gain_of
@@ -68,7 +68,8 @@ class Records:
         block = {**made.model_dump(mode="json"), "sentence": sentence, "explanation": explanation_of(made)}
         block |= {"rewards": rewards, "lost": {"library": [0, 250], "none": [0, 250]}}
         said = {"decision": block, "message": message or explanation_of(made), "ledger": SPENT}
-        return self.ended(run_id, **{**said, **fields})
+        number = nights_before(read_decisions(self.task.promotions))
+        return self.ended(run_id, **{**said, "night": number, **fields})
 
     def lines(self, run_id):
         """Return the page by label; every page keeps its promises."""
@@ -282,7 +283,7 @@ def test_a_replay_shows_the_library_of_its_task_says_that_it_agrees_and_is_begun
     then = records.lines("n2")
     decision = then["night"].partition(" (night")[0]
     replay.night(
-        "n2", "in force", "a", "b", message=f"the replay came to the same store, 1 records; {decision}; a note"
+        "n2", "in force", "a", "b", night=2, message=f"the replay came to the same store, 1 records; {decision}; a note"
     )
     replay.ended("n3", "failed", message="the replay differs from its run")
     now = replay.lines("n2")

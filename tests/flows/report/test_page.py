@@ -303,12 +303,12 @@ def test_lessons_of_earlier_runs_bring_their_evidence_along(own_run):
 def test_from_the_second_night_on_the_gain_is_drawn_over_nights_and_every_decision_listed(own_run):
     again = Elsewhere(own_run.out, "again")
     shutil.copytree(own_run.paths.root, again.paths.root)
-    edit(again.paths.manifest, lambda value: value.update(run_id="again"))
+    edit(again.paths.manifest, lambda value: value.update(run_id="again", night=2))
     (first,) = read_decisions(own_run.task.promotions)
     for name, decision in (("retire-2", "retire"), ("again", "not yet")):
         who = {"total": None, "who": "ann", "why": HOSTILE} if decision == "retire" else {}
         later = first.model_copy(
-            update={"run_id": name, "decision": decision, "experience_ids": (), "proven": False, **who}
+            update={"run_id": name, "decision": decision, "experience_ids": (), "proven": False, "night": 2, **who}
         )
         record_decided(own_run.task.promotions, lambda _, later=later: later)
     text = page_of(again).text

@@ -30,7 +30,7 @@ def test_the_manifest_says_what_was_in_force_what_was_swept_and_what_was_decided
     written, (line,) = json.loads(small_run.paths.manifest.read_text()), lines(small_run.task.promotions)
     assert (written["in_force"]["experience_ids"], written["began_with"]["credit_lines"]) == ([], 0)
     decision = written["decision"]
-    unlike = {"schema_version", "signatures", "previous"}
+    unlike = {"schema_version", "signatures", "accepted", "credit_lines", "credit_sha256", "previous"}
     assert {key: decision[key] for key in line.keys() - unlike} == {key: line[key] for key in line.keys() - unlike}
     assert written["message"] == decision["explanation"] == decision["sentence"]
     for arm, (lost, made) in decision["lost"].items():

@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from filelock import FileLock
 
+from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.prefect_proxy import PrefectProxy
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, request, run
 from tfgrpo.flows.console.observer import Observer, Observers
@@ -140,27 +141,12 @@ def test_what_no_file_can_hold_costs_its_attempt_and_not_the_run(tmp_path, agent
     assert run(tmp_path, resume=RUN).message == summary.message
 
 
-def raises(output, answer):
-    """A rewarder with a mistake in it."""
-    raise KeyError(output[:1])
-
-
-def generous(output, answer):
-    """A rewarder on a scale of its own."""
-    return 7.0 if answer in output else -3.0
-
-
-def none_known(output, answer):
-    """A rewarder that honestly cannot tell."""
-    return
-
-
 def test_a_rewarder_that_always_breaks_stops_the_run_after_one_batch(tmp_path):
-    rewarders = '[{"name": "tests.flows.run.test_execution:raises"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:raises"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "20 of 20 rollouts of a batch failed" in summary.message
-    assert summary.message.endswith("rewarder_broke: tests.flows.run.test_execution:raises: KeyError: 'S'")
+    assert summary.message.endswith(f"rewarder_broke: {EXAMPLES}:raises: KeyError: 'S'")
     assert summary.details["ledger"]["calls"] == 20
 
 
@@ -174,29 +160,21 @@ def test_a_grading_service_that_is_down_stops_the_run_after_one_batch(tmp_path):
 
 
 def test_a_rewarder_that_can_never_tell_stops_the_run_after_one_epoch(tmp_path):
-    rewarders = '[{"name": "tests.flows.run.test_execution:none_known"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:cannot_tell"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, allow_zero=True, **SMALL)
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert "not one of 40 rollouts of epoch 1 brought a reward" in summary.message
-    assert summary.message.endswith(
-        "most often 40 × ungraded: tests.flows.run.test_execution:none_known: returned None"
-    )
+    assert summary.message.endswith(f"most often 40 × ungraded: {EXAMPLES}:cannot_tell: returned None")
     assert manifest(tmp_path)["tfgrpo"]["epochs"][-1]["epoch"] == 1
-
-
-def too_slow(output, answer):
-    """A rewarder that is never in time."""
-    time.sleep(0.3)
-    return 1.0
 
 
 @pytest.mark.parametrize("learning", ["on", "off"])
 def test_a_run_in_which_every_reward_was_late_fails_and_names_the_rewarder(tmp_path, learning):
-    rewarders = '[{"name": "tests.flows.run.test_execution:too_slow", "timeout_s": 0.02}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:too_slow", "timeout_s": 0.02}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, **SMALL, env={"FEATURE_TFGRPO_GROUP": learning})
     assert (summary.status, summary.exit_code) == ("failed", 1)
     assert re.match(r"RunAborted: (\d+) of \1 rollouts of a batch failed", summary.message)
-    assert "test_execution:too_slow: " in summary.message
+    assert f"{EXAMPLES}:too_slow: " in summary.message
     assert "no score within 0.02 s" in summary.message
     assert summary.details["decision"] is None
     assert summary.details["lost"]["rollouts"] == summary.details["lost"]["of"]
@@ -212,7 +190,7 @@ def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_pa
 
             return told
 
-    rewarders = '[{"name": "tests.flows.run.test_execution:generous"}]'
+    rewarders = json.dumps([{"name": f"{EXAMPLES}:out_of_range"}])
     summary = run(tmp_path, run_id=RUN, rewarders=rewarders, observer=Stopping(), **SMALL)
     assert summary.status == "stopped"
     assert [text for text in summary.details["warnings"] if "outside 0 to 1, their declared range" in text]

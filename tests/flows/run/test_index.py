@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 import tfgrpo
+from tests.support.records.line_files import sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.orchestration.request import RunRequest
@@ -39,8 +40,7 @@ def copied(run, name, *, task="tfgrpo-learning", **changes):
     """Another run of a task, with some fields of its manifest changed."""
     root = TaskPaths.of(run.out, task).run(name).root
     shutil.copytree(run.paths.root, root)
-    manifest = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**manifest, "run_id": name, **changes}))
+    sign(root / "manifest.json", run_id=name, **changes)
     return root
 
 

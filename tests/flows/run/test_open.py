@@ -232,19 +232,61 @@ def zero(path):
     path.write_bytes(b"\0" * path.stat().st_size)
 
 
-DAMAGES = {"missing": Path.unlink, "empty": lambda path: path.write_bytes(b""), "zeros": zero}
+def keep(lines):
+    """Return a cut at a line end."""
+    return lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_run_whose_answers_are_lost_pays_for_none_again(earlier, tmp_path, damage):
+def break_line(path):
+    path.write_bytes(path.read_bytes().replace(b'"finish_reason":"stop"', b'"finish_reason":"Stop"', 1))
+
+
+DAMAGES = {"missing": Path.unlink, "empty": keep(0), "zeros": zero}
+CUTS = {"half": (keep(4), 4), "all but the last": (keep(7), 1), "a damaged line": (break_line, 1)}
+LOST = {name: (damage, 8) for name, damage in DAMAGES.items()} | CUTS
+
+
+@pytest.mark.parametrize(("damage", "lost"), LOST.values(), ids=LOST)
+def test_a_run_whose_answers_are_lost_pays_for_them_again_only_when_asked_to(earlier, tmp_path, damage, lost):
     out = copy_of(earlier, tmp_path)
     asked = {"resume": RUN, "dataset": str(earlier / "items.jsonl"), "packs_root": str(earlier / "packs")}
     damage(paths(out).journal)
     before = {path: path.read_bytes() for path in paths(out).root.glob("*.jsonl")}
-    refused(run(out, **asked), "--resume", "journal.jsonl", "a new run")
-    paths(out).ledger.unlink()  # without it, what was attempted tells
-    refused(run(out, **asked, budget__max_calls="none"), "--resume", "journal.jsonl", "a new run")
-    assert {path: data for path, data in before.items() if path.exists() and path.read_bytes() != data} == {}
+    said = refused(run(out, **asked), "--resume", "journal.jsonl", "a new run", "--pay-again").message
+    assert f"it lacks {lost} answered call{'s' if lost > 1 else ''} of 8" in said
+    assert {path: data for path, data in before.items() if path.read_bytes() != data} == {}
+    went_on = run(out, **asked, pay_again=True, max_calls=8 + lost)
+    assert (went_on.exit_code, went_on.details["ledger"]["calls"]) == (3, 8 + lost)
+    again = run(out, **asked)
+    assert "max_calls" in again.message
+    assert again.exit_code == 3, "what was lost is settled"
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), keep(50)], ids=[*DAMAGES, "cut"])
+def test_without_its_ledger_what_was_attempted_says_that_answers_are_lost(own_run, damage):
+    damage(own_run.paths.journal)
+    own_run.paths.ledger.unlink()
+    opened = json.loads(own_run.paths.manifest.read_text())
+    own_run.paths.manifest.write_text(json.dumps({**opened, "ledger": None}))
+    refused(run(own_run.out, resume="small"), "--resume", "journal.jsonl", "a new run", "--pay-again")
+
+
+def test_a_ledger_that_lost_its_newest_lines_begins_with_what_the_journal_counts(earlier, tmp_path):
+    out = copy_of(earlier, tmp_path)
+    asked = {"resume": RUN, "dataset": str(earlier / "items.jsonl"), "packs_root": str(earlier / "packs")}
+    spent = manifest(out)["ledger"]
+    keep(3)(paths(out).ledger)
+    summary = run(out, **asked, max_calls=8)
+    assert summary.exit_code == 3, summary.message
+    assert {name: summary.details["ledger"][name] for name in ("calls", "tokens", "nano_usd", "journalled")} == {
+        name: spent[name] for name in ("calls", "tokens", "nano_usd", "journalled")
+    }
+    assert spent["calls"] == 8
+
+
+def test_paying_again_is_for_a_run_that_is_resumed(tmp_path):
+    refused(run(tmp_path, pay_again=True, **SMALL), "--pay-again", "--resume")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -88,7 +88,7 @@ def test_a_replay_that_is_refused_takes_no_number(tmp_path, monkeypatch):
 def finished(tmp_path_factory):
     """A run that put lessons into force."""
     out = tmp_path_factory.mktemp("finished")
-    summary = run(out, run_id=RUN, sample_size=44, batch_size=22)
+    summary = run(out, run_id=RUN, sample_size=24, batch_size=12, seed=6)
     assert summary.details["decision"]["decision"] == "in force"
     return out
 
@@ -236,9 +236,11 @@ def test_a_damaged_line_is_refused_by_a_replay_and_asked_again_by_a_resumed_run(
         journal.write_bytes(b"".join((*whole[:5], whole[5][:-3] + b"??\n", *whole[6:])))
         refused = run(tmp_path, replay=RUN)
         assert (refused.status, refused.exit_code) == ("refused", 2)
-        assert "night with 1 damaged line; accepted: a whole journal; `--resume night`" in refused.message
+        assert "night with 1 damaged line; accepted: a whole journal; `--resume night --pay-again`" in refused.message
         assert not (TaskPaths.of(tmp_path, TASK).root / "replays").exists()
-        resumed = run(tmp_path, resume=RUN, base_url=server.url)
+        assert run(tmp_path, resume=RUN, base_url=server.url).exit_code == 2
+        assert server.bodies == []
+        resumed = run(tmp_path, resume=RUN, base_url=server.url, pay_again=True)
         assert resumed.exit_code == 0, resumed.message
         assert len(server.bodies) == 1
         [warning] = [text for text in resumed.details["warnings"] if "journal" in text]

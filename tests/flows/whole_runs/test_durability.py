@@ -28,6 +28,7 @@ from tests.support.runs.running import (
     store,
     timeless,
 )
+from tfgrpo.flows import cli
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.models.simulated import SimulatedOptions
 
@@ -74,8 +75,11 @@ def test_killed_at_any_moment_and_resumed_it_sends_no_journalled_call_again(tmp_
             process.communicate()
             arguments = ("--resume", RUN)
             known = len(lines(paths(tmp_path).journal))
+            counted = lines(paths(tmp_path).ledger)[-1]["totals"]["journalled"]
+            assert known - 1 <= counted <= known, "a journal cut after this kill would be noticed"
         code, summary, said = finish(start(tmp_path, *arguments))
         assert code == 0, said
+    assert cli.main(["verify", TASK, "--out", str(tmp_path)]) == 0, "kills are no damage"
     journal = lines(paths(tmp_path).journal)
     assert len({row["key"] for row in journal}) == len(journal), "a journalled call was made again"
     # What was sent twice had not been answered when the process died: at most what was in flight, each time.
@@ -102,12 +106,16 @@ def test_killed_in_process_after_every_write_the_store_is_the_same(tmp_path, unk
     """The journal and the store cut back to any earlier state: what a kill at that moment leaves behind."""
     reference, _ = unkilled
     journal = paths(reference).journal.read_bytes().splitlines(keepends=True)
+    steps = paths(reference).ledger.read_bytes().splitlines(keepends=True)
     for kept in (1, len(journal) // 3, len(journal) // 2, len(journal) - 1):
         out = tmp_path / str(kept)
         shutil.copytree(reference, out)
         place, task = paths(out), TaskPaths.of(out, TASK)
         place.journal.write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
-        for path in (place.rollouts, place.groups, place.metrics, task.experiences, task.batches, task.credit):
+        place.ledger.write_bytes(b"".join(step for step in steps if json.loads(step)["totals"]["journalled"] <= kept))
+        place.manifest.write_text(json.dumps({**manifest(out), "status": "running", "ledger": None}))
+        of_task = (task.experiences, task.batches, task.credit, task.promotions, task.state)
+        for path in (place.rollouts, place.groups, place.metrics, *of_task):
             path.unlink()
         with Server() as server:
             summary = run(out, resume=RUN, base_url=server.url)
@@ -153,9 +161,9 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     journal = paths(out).journal
     journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])
     with Server(SimulatedOptions(latency_s=0.2)) as server:
-        first = start(out, "--resume", RUN, "--base-url", server.url)
+        first = start(out, "--resume", RUN, "--pay-again", "--base-url", server.url)
         server.wait_for(1)
-        refused = run(out, resume=RUN, base_url=server.url)
+        refused = run(out, resume=RUN, base_url=server.url, pay_again=True)
         assert (refused.status, refused.exit_code) == ("refused", 2)
         assert "a run that no other process has open" in refused.message
         code, _, said = finish(first)
@@ -163,7 +171,10 @@ def test_a_run_that_another_process_has_open_is_refused(tmp_path, unkilled):
     assert store(out) == store(reference)
 
 
-@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.killpg, signal.SIGINT), pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow)],
+)
 def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""
     reference, asked = unkilled

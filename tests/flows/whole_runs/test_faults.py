@@ -25,7 +25,12 @@ def broken_run(tmp_path, faults: dict[str, float], **asked):
     return server, summary
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+def few_are_enough(kinds, *quick):
+    """Every kind of failure has its unit test; whole runs with all of them are slow."""
+    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.slow) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", few_are_enough(FAULTS, "reset", "truncated", "server_error"))
 def test_a_tenth_of_calls_broken_in_one_way_ends_in_a_finished_run(tmp_path, kind):
     # On a busy machine a sound call may take a second; only one that hangs is to be given up on.
     limit = QUICK["model__timeout_s"] if kind == "hang" else 20.0
@@ -149,7 +154,7 @@ def with_rogue(tmp_path, kind, weight=1.0):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", REASONS)
+@pytest.mark.parametrize("kind", few_are_enough(REASONS, "hangs", "exits"))
 def test_a_rewarder_that_fails_costs_its_attempts_and_is_on_record_and_a_replay_is_equal(tmp_path, kind):
     pipeline = with_rogue(tmp_path, kind)
     out = tmp_path / "out"

@@ -26,18 +26,20 @@ def nights(out: Path, world: str, seed: int, *names: str) -> list[dict[str, Any]
 
 
 @pytest.mark.untraced
-def test_lessons_that_lift_held_out_reward_are_in_force_after_one_night_for_each_of_ten_seeds(tmp_path):
-    decided = [nights(tmp_path / str(seed), "arithmetic", seed, RUN)[0] for seed in range(10)]
+@pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_lessons_that_lift_held_out_reward_are_in_force_after_one_night_for_each_seed(tmp_path, seeds):
+    decided = [nights(tmp_path / str(seed), "arithmetic", seed, RUN)[0] for seed in range(seeds)]
     assert {each["decision"] for each in decided} == {"in force"}, [each["sentence"] for each in decided]
     assert all(each["rewards"]["library"]["mean"] > each["rewards"]["none"]["mean"] for each in decided)
     clear = [each for each in decided if each["rewards"]["library"]["low"] > each["rewards"]["none"]["high"]]
-    assert len(clear) >= 9, "the sweep alone shows most of them"
+    assert len(clear) >= seeds - 1, "the sweep alone shows most of them"
 
 
 @pytest.mark.untraced
-def test_where_learning_is_impossible_nothing_is_proven_and_hardly_ever_is_anything_in_force(tmp_path):
+@pytest.mark.parametrize("seeds", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_where_learning_is_impossible_nothing_is_proven_and_hardly_ever_is_anything_in_force(tmp_path, seeds):
     """At odds of 9 to 1, held-out items agree by chance in about one task of fifteen: among five, in one or none."""
-    tasks = [nights(tmp_path / str(seed), "unlearnable", seed, "one", "two") for seed in range(5)]
+    tasks = [nights(tmp_path / str(seed), "unlearnable", seed, "one", "two") for seed in range(seeds)]
     assert not any(each["proven"] for decided in tasks for each in decided)
     assert sum(any(each["experience_ids"] for each in decided) for decided in tasks) <= 1
     for seed, decided in enumerate(tasks):

@@ -135,7 +135,7 @@ def test_the_manifest_has_epochs_and_tools_under_the_names_of_the_specification(
 
 
 def night(out, packs, run_id, **asked):
-    summary = run(out, run_id=run_id, packs_root=str(packs), sample_size=60, batch_size=30, **asked)
+    summary = run(out, run_id=run_id, packs_root=str(packs), sample_size=24, batch_size=12, **asked)
     assert summary.exit_code == 0, summary.message
     return summary, json.loads(paths(out, run_id).manifest.read_text())
 
@@ -143,12 +143,12 @@ def night(out, packs, run_id, **asked):
 def test_nights_build_on_what_is_in_force_and_an_edited_pack_puts_it_out_of_use(tmp_path):
     packs = tmp_path / "packs"
     shutil.copytree(PACKS / "arithmetic", packs / "arithmetic")
-    first, _ = night(tmp_path, packs, "first", seed=1)
+    first, _ = night(tmp_path, packs, "first", seed=6)
     assert first.details["decision"]["decision"] == "in force"
     served = first.details["decision"]["experience_ids"]
     assert [lesson["id"] for lesson in first.details["lessons"]] == served
 
-    _, opened = night(tmp_path, packs, "second", seed=1)
+    _, opened = night(tmp_path, packs, "second", seed=6)
     first_stamp = opened["pack"]["stamp"]
     assert opened["in_force"]["experience_ids"] == served
     first_group, *_ = lines(paths(tmp_path, "second").groups)
@@ -189,7 +189,8 @@ def test_a_run_with_tools_sends_the_whole_catalogue_and_its_rollouts_bear_their_
 
     monkeypatch.setattr(ask, "ask", cannot_shorten)  # reflection and curation have it by name
     monkeypatch.setattr(ledger_entries, "tfgrpo_cost_usd", 0.002, raising=False)
-    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "tfgrpo__experience_max_words": 12}
+    asked = {"pipeline": "ledger-tools", "sample_size": 8, "batch_size": 4, "max_calls": 9_000}
+    asked |= {"tfgrpo__experience_max_words": 12}
     for name, value in otlp_receiver.environment().items():
         monkeypatch.setenv(name, value)
     summary = run(tmp_path, run_id=RUN, env=dict(os.environ), **asked)

@@ -11,59 +11,17 @@ from rich.console import Console as RichConsole
 
 import tfgrpo
 from tests.support.records.line_files import seal
+from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.running import RUN, SMALL, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.console.progress import Progress
 from tfgrpo.stores.files.layout import TaskPaths
-from tfgrpo.stores.outcomes import RewardScore
 
-HERE = "tests.flows.whole_runs.test_nothing_right"
 FIRST_BATCH = 5 * 4
 """Attempts of the pipeline's groups of four."""
 
 
-def nothing_right(output, answer):
-    """A rewarder that cannot read any answer."""
-    return 0.0
-
-
-def everything_right(output, answer):
-    """A rewarder that accepts anything."""
-    return 1.0
-
-
-def cannot_tell(output, answer):
-    """A rewarder that honestly cannot tell."""
-    return
-
-
-def breaks(output, answer):
-    """A rewarder with a defect."""
-    raise ValueError("no idea")
-
-
-def a_little(output, answer):
-    """A rewarder that gives part of the credit for anything that is long."""
-    return 0.25 if len(output) > 40 else 0.0
-
-
-class Signed:
-    """A rewarder for which the lowest reward is minus one."""
-
-    rewarder_id = "signed"
-    score_range = (-1.0, 1.0)
-
-    def __init__(self, reward):
-        self.reward = reward
-
-    def score(self, context):
-        return [RewardScore("signed", self.reward, "as it is") for _ in context.outputs]
-
-
-lowest, middle = Signed(-1.0), Signed(0.0)
-
-
 def rewarder(name, **more):
-    return json.dumps([{"name": f"{HERE}:{name}", **more}])
+    return json.dumps([{"name": f"{EXAMPLES}:{name}", **more}])
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +62,7 @@ def test_it_shows_three_attempts_beside_their_references_wherever_a_night_is_rea
         assert each["reference"] == item["answer"]
         assert item["prompt"].startswith(each["question"].removesuffix("…"))
         assert " ".join(row["output"].split()).endswith(each["output"].removeprefix("…"))
-        assert each["verdict"].startswith(f"{HERE}:nothing_right 0: ")
+        assert each["verdict"].startswith(f"{EXAMPLES}:nothing_right 0: ")
         shown = f"reference “{each['reference']}”, answered “{each['output']}”; {each['verdict']}"
         assert shown in look
         assert shown in progress
@@ -160,7 +118,7 @@ def test_a_measured_run_stops_as_well(tmp_path):
 def test_an_ungraded_first_batch_stops_with_the_reasons_and_their_counts(tmp_path, name, why):
     summary = run(tmp_path, run_id=RUN, rewarders=rewarder(name), tfgrpo__max_lost_share=1.0, **SMALL)
     assert (summary.status, summary.exit_code) == ("stopped", 3)
-    reason = f"ungraded: {HERE}:{name}: {why}"
+    reason = f"ungraded: {EXAMPLES}:{name}: {why}"
     assert summary.message.startswith(
         f"no attempt of the first batch could be graded: {FIRST_BATCH} × {reason}; mend what causes it"
     )

@@ -79,7 +79,9 @@ def written(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["german.csv", "options", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gsm8k", "labels"))]
+)
 def test_a_night_on_data_as_people_have_it_learns(at_home, monkeypatch, kind):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     Path("mine.py").write_text(AGENT.replace("{answer}", KINDS[kind][1]))

@@ -99,6 +99,7 @@ def test_a_killed_run_leaves_no_server_and_resumed_it_repeats_no_answered_call(t
     assert len(books.called) > before
 
 
+@pytest.mark.slow
 def test_dask_workers_start_servers_of_their_own_and_teach_what_one_process_teaches(tmp_path, books):
     taught = {}
     for runner in ("threads", "dask"):

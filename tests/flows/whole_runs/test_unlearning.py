@@ -59,6 +59,7 @@ def effects(out: Path, decision: Decision, turned: Iterable[str] = ()) -> Counte
     return found
 
 
+@pytest.mark.slow
 def test_what_was_in_force_is_replaced_within_some_nights_of_a_drift(tmp_path):
     asked = {**ASKED, "seed": 2, "simulated__seed": 2}
     turned = turned_rules("arithmetic", 2)
@@ -111,7 +112,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, right: Callable[[GroupSpec, int],
     monkeypatch.setattr("tfgrpo.tasks.group.run_rollout", answered)
 
 
-@pytest.mark.parametrize("in_force", [True, False])
+@pytest.mark.parametrize("in_force", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_lesson_that_helps_only_where_it_was_learned_is_in_force_for_one_night_at_most(
     tmp_path, capsys, monkeypatch, in_force
 ):

@@ -229,3 +229,23 @@ def test_a_step_that_was_cut_off_or_that_the_disk_refuses_did_not_happen(
     monkeypatch.undo()
     assert ledger.totals() == Totals(calls=1)
     ledger.close()
+
+
+def test_the_answers_in_the_journal_are_written_with_the_next_step_and_never_too_many(tmp_path):
+    path, answers = tmp_path / "ledger.jsonl", 0
+    ledger = Ledger(Budget(max_calls=9), shared=path)
+    ledger.follow(lambda: answers)
+    for made in range(3):
+        reservation = ledger.try_reserve(tokens=5)
+        assert reservation is not None
+        assert totals_in(path).journalled == made
+        reservation.settle(5, 0)
+        answers += 1
+    ledger.close()
+    assert totals_in(path).journalled == 3
+    again = Ledger(Budget(max_calls=9), shared=path)
+    again.start_at_least(Totals(calls=8, tokens=3, nano_usd=7, journalled=2))
+    begun = again.totals()
+    assert (begun.calls, begun.tokens, begun.nano_usd, begun.journalled) == (8, 15, 7, 2)
+    assert (again.try_reserve() is None, again.try_reserve() is None) == (False, True)
+    again.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
+from tfgrpo.stores.files.atomic import is_signed
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.runs.manifest import ManifestFile
 
@@ -29,8 +30,11 @@ def test_the_four_parts_of_the_tfgrpo_block_are_there_from_the_start(path: Path)
     manifest = ManifestFile(path)
     assert manifest.read() == {}
     manifest.update(run_id="r1")
-    assert manifest.read() == {
+    content = manifest.read()
+    assert is_signed(path, content)
+    assert content == {
         "schema_version": 1,
+        "sha256": content["sha256"],
         "run_id": "r1",
         "status": "running",
         "warnings": [],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
-from collections.abc import Awaitable, Callable
 
 RELEASED = threading.Event()
 SWALLOWED: list[str] = []
@@ -92,14 +90,6 @@ class NoText(Exception):
 
 async def raises_what_cannot_be_shown(prompt: str) -> str:
     raise NoText
-
-
-def blocks_the_loop_for(seconds: float) -> Callable[[str], Awaitable[str]]:
-    async def agent(prompt: str) -> str:
-        time.sleep(seconds)  # noqa: ASYNC251 - what it is for
-        return "7"
-
-    return agent
 
 
 def tool_that_exits(text: str) -> str:

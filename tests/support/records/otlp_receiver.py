@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -110,13 +108,6 @@ class OtlpReceiver:
     def series_resource(self) -> dict[str, Any]:
         """Return the resource of the metrics that arrived last."""
         return _attributes(self._metrics[-1].resource_metrics[-1].resource.attributes)
-
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        """Wait for deliveries; raise ``AssertionError`` after the time limit."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, "no delivery within the time limit"
-            time.sleep(0.01)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         receiver = self

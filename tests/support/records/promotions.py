@@ -13,8 +13,8 @@ from tfgrpo.tasks.decision import gain_of
 
 
 def record_decision(path: Path, decision: Decision) -> None:
-    """Append a decision."""
-    record_decided(path, lambda _: decision)
+    """Append a decision, on whatever credit is there."""
+    record_decided(path, lambda _: decision, accepts=True)
 
 
 def decision(verdict: Any, ids: Sequence[str] = (), **fields: Any) -> Decision:

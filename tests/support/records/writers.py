@@ -87,16 +87,6 @@ def append_on_a_full_disk(path: Path, limit: int) -> None:
     sys.exit(0 if refused == 3 else 1)
 
 
-def store_on_a_full_disk(path: Path, limit: int) -> None:
-    """Try to store a batch with at most ``limit`` bytes allowed in a file; exit 0 when it was refused."""
-    try:
-        with _files_up_to(limit):
-            ExperienceStore(path, approved=APPROVED).record_batch(make_batch(50, prefix="late"), Path("m.json"))
-    except StoreError:
-        sys.exit(0)
-    sys.exit(1)
-
-
 @contextlib.contextmanager
 def _files_up_to(limit: int) -> Iterator[None]:
     """Limit the size of every file to ``limit`` bytes; lifted afterwards, so that coverage can be saved."""

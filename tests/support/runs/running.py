@@ -112,7 +112,7 @@ def store(out: Path, task: str = TASK) -> list[dict[str, Any]]:
 
 def decided(out: Path, task: str = TASK) -> list[dict[str, Any]]:
     """Return the lines of credit and the decisions of a task, without clock times and signatures."""
-    files, clocked = TaskPaths.of(out, task), {"created_at", "decided_at", "signatures"}
+    files, clocked = TaskPaths.of(out, task), {"created_at", "decided_at", "signatures", "credit_sha256"}
     rows = [*lines(files.credit), *lines(files.promotions)]
     return [{key: value for key, value in row.items() if key not in clocked} for row in rows]
 

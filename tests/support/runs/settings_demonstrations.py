@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.pipelines.mixes import write_mix
+from tests.support.rewards.rewarder_examples import CALLS, EXAMPLES
 from tests.support.runs.settings_observations import (
     AGENTS,
     Observe,
@@ -31,7 +33,7 @@ from tests.support.runs.settings_observations import (
     sent_by,
     servers_asked,
 )
-from tests.support.runs.settings_probe import CALLS, NEVER, REAL, SettingsProbe
+from tests.support.runs.settings_probe import REAL, SettingsProbe
 from tfgrpo.pipelines.settings.model import ROLES, ModelRole
 from tfgrpo.stores.experiences.credit import share_of_range
 
@@ -235,7 +237,7 @@ DEMOS: dict[str, Demo] = {
     "selection.timeout_s": Demo(
         of_selection(
             lambda it, server: sorted(it.selection.outcomes),
-            lambda number, body: "7" if NEVER.wait(0.3) else "8",
+            lambda number, body: "8" if threading.Event().wait(0.3) is False else "7",
             rewarders=["json_valid"],
         ),
         "0.05",
@@ -262,8 +264,8 @@ PARTS: dict[str, tuple[str, Demo]] = {
         "rewarders",
         Demo(
             of_exchange(lambda it: it.outcomes),
-            f'[{{"name": "{AGENTS}:hesitant", "timeout_s": 0.02}}]',
-            {"rewarders": f'[{{"name": "{AGENTS}:hesitant"}}]'},
+            f'[{{"name": "{EXAMPLES}:hesitant", "timeout_s": 0.02}}]',
+            {"rewarders": f'[{{"name": "{EXAMPLES}:hesitant"}}]'},
         ),
     ),
     "rewarders.score_range": (
@@ -278,8 +280,8 @@ PARTS: dict[str, tuple[str, Demo]] = {
         "rewarders",
         Demo(
             of_exchange(lambda _: len(CALLS)),
-            f'[{{"name": "{AGENTS}:noticed", "isolate": false}}]',
-            {"rewarders": f'[{{"name": "{AGENTS}:noticed"}}]'},
+            f'[{{"name": "{EXAMPLES}:noticed", "isolate": false}}]',
+            {"rewarders": f'[{{"name": "{EXAMPLES}:noticed"}}]'},
         ),
     ),
     "rewarders.options": (

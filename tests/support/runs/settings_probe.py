@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,28 +89,6 @@ def double(number: int) -> int:
 def halve(number: int) -> float:
     """Return half a number."""
     return number / 2
-
-
-NEVER = threading.Event()
-"""Never set: a wait for it with a time limit is a pause."""
-
-
-def hesitant(output: str, answer: str) -> float:
-    """Score after 0.2 s."""
-    del output, answer
-    NEVER.wait(0.2)
-    return 0.5
-
-
-CALLS: list[str] = []
-"""Outputs that ``noticed`` scored in this process."""
-
-
-def noticed(output: str, answer: str) -> float:
-    """Score, leaving a trace in the process where it runs."""
-    del answer
-    CALLS.append(output)
-    return 0.5
 
 
 # Results of an observation.
@@ -233,7 +210,8 @@ class Endpoint:
             return {"content": json.dumps({"answers": added})}
         if "transcript" in question:
             return {"content": json.dumps({"digest": "It answered at once."})}
-        return {"content": json.dumps({"text": question["text"]})}
+        screened: dict[str, Any] = {"refused": []}  # of lessons before they are on trial
+        return {"content": json.dumps({"text": question["text"]} if "text" in question else screened)}
 
 
 class SettingsProbe:

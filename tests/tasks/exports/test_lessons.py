@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.support.agents.steps import NOON
 from tfgrpo.prompt_packs.loader import load_prompt_pack
 from tfgrpo.stores.errors import DatasetError
-from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, Lesson, LessonSet, read_lessons, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import LESSON_FORMS, ExportedLesson, LessonSet, read_lessons, render_lessons
 from tfgrpo.tasks.exports.lessons.screening import Screened, record_of, screen_lessons
 
 LESSONS = LessonSet(
     (
-        Lesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
-        Lesson("Taking the tax off twice.", "avoid", "exp-2", 1),
-        Lesson("Say the unit: euros, not cents.", "do", "exp-3"),
+        ExportedLesson("Round once, at the end.", "do", "exp-1", 3, 1, {"mean": 2.5, "low": 1.0, "high": 4.0}),
+        ExportedLesson("Taking the tax off twice.", "avoid", "exp-2", 1),
+        ExportedLesson("Say the unit: euros, not cents.", "do", "exp-3"),
     ),
     task_id="night",
     domain="arithmetic",
@@ -65,7 +65,7 @@ PAIRS = st.tuples(WORDS, st.sampled_from(["do", "avoid"]))
 @given(st.lists(PAIRS, min_size=1, max_size=6, unique_by=lambda pair: pair[0]))
 @example([(lesson.text, lesson.polarity) for lesson in LESSONS.lessons])
 def test_every_form_gives_the_lessons_back_in_their_order(form, pairs):
-    lessons = LessonSet(tuple(Lesson(text, polarity) for text, polarity in pairs))
+    lessons = LessonSet(tuple(ExportedLesson(text, polarity) for text, polarity in pairs))
     text = render_lessons(lessons, form)
     assert text.endswith("\n")
     assert read_back(text, form) == said(lessons)
@@ -180,7 +180,7 @@ def pack():
 
 
 def screened(pack, *lessons, known=()):
-    return screen_lessons([Lesson(text, "do") for text in lessons], pack, known)
+    return screen_lessons([ExportedLesson(text, "do") for text in lessons], pack, known)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,9 @@ def test_a_duplicate_lesson_is_refused_once(pack):
 
 
 def stored(pack, *texts, polarity="do"):
-    return [record_of(Screened(Lesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts]
+    return [
+        record_of(Screened(ExportedLesson(text, polarity), text), pack, "t", "import-1", lambda: NOON) for text in texts
+    ]
 
 
 def test_records_are_stamped_for_the_pack_in_force_and_claim_no_evidence(pack):

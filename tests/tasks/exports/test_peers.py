@@ -13,11 +13,13 @@ import pytest
 from tests.support.agents.exports import export, group
 from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
-from tfgrpo.tasks.exports.lessons.forms import Lesson, LessonSet, render_lessons
+from tfgrpo.tasks.exports.lessons.forms import ExportedLesson, LessonSet, render_lessons
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
 
-LESSONS = LessonSet((Lesson("Round once: {x} ## y.", "do", "e", 3), Lesson("Tax twice.", "avoid", "f", 1)), task_id="t")
+LESSONS = LessonSet(
+    (ExportedLesson("Round once: {x} ## y.", "do", "e", 3), ExportedLesson("Tax twice.", "avoid", "f", 1)), task_id="t"
+)
 
 
 def peer(name: str) -> Any:

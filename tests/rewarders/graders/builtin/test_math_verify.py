@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,7 +11,8 @@ from tests.support.rewards.graders import answered, score, verdict
 from tests.support.rewards.scoring import built, verdicts
 from tfgrpo.stores.errors import PipelineError
 
-pytest.importorskip("math_verify")
+# Not imported to find out: each worker would import sympy.
+pytestmark = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,24 @@ def read(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-HELD_OUT = read(shipped_held_out("powl"))
-ITEMS = {
-    **{name: generate_items(name, count) for name, count in SHIPPED.items()},
-    "powl": [*read(shipped_dataset("powl")), *HELD_OUT],
-}
-SMALL = {"arithmetic": ITEMS["arithmetic"][:160], "ledger-tools": ITEMS["ledger-tools"][:160], "powl": HELD_OUT}
-learnable = pytest.mark.parametrize("name", SMALL)
+@cache
+def items_of(name):
+    """Every item of a world."""
+    if name == "powl":
+        return [*read(shipped_dataset(name)), *held_out()]
+    return generate_items(name, SHIPPED[name])
+
+
+@cache
+def held_out():
+    return read(shipped_held_out("powl"))
+
+
+def some_items(name):
+    return held_out() if name == "powl" else items_of(name)[:160]
+
+
+learnable = pytest.mark.parametrize("name", ["arithmetic", "ledger-tools", "powl"])
 
 
 def advice(name, seed, *, good=True):
@@ -51,12 +63,12 @@ def test_the_shipped_data_are_what_the_generator_makes(name):
     assert (ROOT / "pipelines" / "data" / f"{name}.jsonl").read_text("utf-8") == data_file(name)
     assert generate_items(name, 5, 1) != generate_items(name, 5, 2)
     assert generate_items(name, 5, 1) == generate_items(name, 9, 1)[:5]
-    assert {item["domain"] for item in ITEMS[name]} == {data_of(name)["domain"]}
+    assert {item["domain"] for item in items_of(name)} == {data_of(name)["domain"]}
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", [*SHIPPED, "powl"])
 def test_every_item_is_recognised_within_any_text_and_solved_rightly(name):
-    items = ITEMS[name]
+    items = items_of(name)
     assert len({item["id"] for item in items}) == len({item["prompt"] for item in items}) == len(items)
     for item in items:
         assert answer_of(scripted(name, f"Be brief.\n\n{item['prompt']}\nThanks!")) == item["answer"]
@@ -66,7 +78,7 @@ def test_every_item_is_recognised_within_any_text_and_solved_rightly(name):
 @pytest.mark.parametrize("name", ["arithmetic", "ledger-tools"])
 def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(name):
     pitfalls = open_world(name).pitfalls
-    for item in SMALL[name]:
+    for item in some_items(name):
         hit_names = item["metadata"]["pitfalls"]
         assert 1 <= len(hit_names) <= 2
         for hit in hit_sets(hit_names):
@@ -74,12 +86,12 @@ def test_every_way_to_go_wrong_shows_in_the_answer_and_in_the_steps(name):
             assert differ(item["answer"], answer_of(text))
             assert any(phrase in text for each in hit for phrase in pitfalls[each].shown_hit)
     for pitfall in pitfalls:
-        assert sum(pitfall in item["metadata"]["pitfalls"] for item in ITEMS[name]) >= 25
+        assert sum(pitfall in item["metadata"]["pitfalls"] for item in items_of(name)) >= 25
 
 
 def test_every_way_to_model_a_process_wrongly_shows_in_the_score_and_in_the_steps():
     pitfalls = open_world("powl").pitfalls
-    for item in ITEMS["powl"]:
+    for item in items_of("powl"):
         right = parse_text(item["answer"])
         names = [mistake.name for mistake in MISTAKES if mistake.occasions(right)]
         assert names == item["metadata"]["pitfalls"]
@@ -91,7 +103,7 @@ def test_every_way_to_model_a_process_wrongly_shows_in_the_score_and_in_the_step
             assert footprint_similarity(model, right, mode="direct") < 0.95
             assert all(pitfalls[name].shown_hit[0] in text for name in hit)
     for name in pitfalls:
-        for items in (ITEMS["powl"][: -len(HELD_OUT)], HELD_OUT):
+        for items in (items_of("powl")[: -len(held_out())], held_out()):
             assert len({item["metadata"]["kind"] for item in items if name in item["metadata"]["pitfalls"]}) >= 4
 
 
@@ -120,7 +132,7 @@ def test_each_mistake_rewrites_the_tree_where_there_is_an_occasion(name, model, 
 
 
 def test_another_spelling_of_the_right_process_model_is_right():
-    item = next(item for item in ITEMS["powl"] if item["id"] == "po-0001")
+    item = next(item for item in items_of("powl") if item["id"] == "po-0001")
     turned = item["answer"].replace("check credit history", "?").replace("verify income", "check credit history")
     turned = turned.replace("?", "verify income")
     puzzle = open_world("powl").puzzle.recognise(item["prompt"])
@@ -131,7 +143,7 @@ def test_another_spelling_of_the_right_process_model_is_right():
 
 
 def test_ledger_questions_take_two_to_four_turns_with_calls_together_where_that_makes_sense():
-    questions = [LedgerQuestion.recognise(item["prompt"]) for item in ITEMS["ledger-tools"][:60]]
+    questions = [LedgerQuestion.recognise(item["prompt"]) for item in items_of("ledger-tools")[:60]]
     assert {len(play(question, Solver())) for question in questions} == {2, 3, 4}
     first = {tuple(call.tool for call in play(question, Solver())[0].calls) for question in questions}
     assert ("accounts_of", "exchange_rate") in first
@@ -157,7 +169,7 @@ def test_a_failed_tool_gives_a_reply_not_an_error(result):
 
 @learnable
 def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(name):
-    world, items = open_world(name), SMALL[name]
+    world, items = open_world(name), some_items(name)
     plain = success(world, items, tries=4)
     assert 0.3 < plain < 0.55
     for seed in range(2):
@@ -171,7 +183,7 @@ def test_right_lessons_help_much_wrong_ones_harm_and_heat_makes_attempts_worse(n
 
 @pytest.mark.parametrize("name", ["arithmetic", "ledger-tools"])
 def test_one_right_lesson_helps_only_where_its_pitfall_is_and_neutral_text_nowhere(name):
-    world, items = open_world(name), SMALL[name]
+    world, items = open_world(name), some_items(name)
     pitfall = next(iter(world.pitfalls.values()))
     system = with_lessons(pitfall.good_advice[:1])
     sides = [[item for item in items if (pitfall.name in item["metadata"]["pitfalls"]) is met] for met in (True, False)]
@@ -185,7 +197,7 @@ def test_one_right_lesson_helps_only_where_its_pitfall_is_and_neutral_text_nowhe
 
 @pytest.mark.parametrize("name", ["arithmetic", "unlearnable"])
 def test_attempts_are_a_function_of_seed_and_request_and_alike_at_temperature_0(name):
-    world, items = open_world(name), ITEMS[name][:40]
+    world, items = open_world(name), items_of(name)[:40]
     once, again, other = ([attempt(world, i["prompt"], "", 0.7, seed, 0) for i in items] for seed in (4, 4, 5))
     assert once == again != other
     if name == "arithmetic":
@@ -194,7 +206,7 @@ def test_attempts_are_a_function_of_seed_and_request_and_alike_at_temperature_0(
 
 
 def test_in_the_unlearnable_world_no_text_changes_anything_and_habits_show_without_effect():
-    world, items = open_world("unlearnable"), ITEMS["unlearnable"]
+    world, items = open_world("unlearnable"), items_of("unlearnable")
     systems = ["", *(with_lessons(advice("unlearnable", 4, good=good)) for good in (True, False))]
     rates = [success(world, items, system, heat, tries=8) for system in systems for heat in (0.0, 0.7)]
     assert max(rates) - min(rates) < 0.06
