@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
+from tfgrpo.flows.run.damage import record_pruned, refuse_changed
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, StoreError
@@ -35,23 +36,25 @@ def prune(keep: int, place: Place, console: Console, *, dry_run: bool) -> int:
     cited = _cited(task)
     pruned, left = list[dict[str, Any]](), list[dict[str, Any]]()
     for entry in [entry for entry in runs_of(task) if entry.begun][keep:]:
-        run, about = task.run(entry.run_id), {"run_id": entry.run_id, "started_at": entry.started_at.isoformat()}
+        run, why, failed = task.run(entry.run_id), "", False
+        about = {"run_id": entry.run_id, "started_at": entry.started_at.isoformat()}
         try:
             if entry.status != "finished":
                 why = entry.state if entry.state in {"running", "unreadable"} else f"{entry.state}, and can be resumed"
-                left.append({**about, "bytes": _size(run), "failed": False, "why": f"it is {why}"})
             elif freed := sum(size for _, _, size in _pruned(run, cited)) if dry_run else _prune(run, cited):
                 pruned.append({**about, "bytes": freed})
         except (StoreError, OSError, Timeout) as error:
-            why = "a process has it open" if isinstance(error, Timeout) else str(error)
-            left.append({**about, "bytes": _size(run), "failed": not isinstance(error, Timeout), "why": why})
+            failed = not isinstance(error, Timeout)
+            why = str(error) if failed else "a process has it open"
+        if why:
+            size = sum(path.stat().st_size for path in run.root.iterdir() if path.is_file())
+            left.append({**about, "bytes": size, "failed": failed, "why": why})
     freed = sum(each["bytes"] for each in pruned)
     if console.as_json:
         asked = {"task_id": task.root.name, "keep": keep, "dry_run": dry_run}
         console.result({**asked, "bytes": freed, "pruned": pruned, "left": left})
     else:
-        if pruned:
-            console.table(("run", "started (UTC)", "bytes"), map(_row, pruned))
+        console.table(("run", "bytes"), [(each["run_id"], f"{each['bytes']:,}") for each in pruned])
         done = "would be pruned" if dry_run else "pruned"
         console.line(
             f"{pluralize(len(pruned), 'run')} of {task.root.name} {done}, {freed / 1e6:,.1f} MB; newest {keep} kept"
@@ -59,14 +62,6 @@ def prune(keep: int, place: Place, console: Console, *, dry_run: bool) -> int:
         for each in left:
             console.say(f"{each['run_id']} stays whole, {each['bytes'] / 1e6:,.1f} MB: {each['why']}")
     return int(any(each["failed"] for each in left))
-
-
-def _row(run: dict[str, Any]) -> tuple[str, str, str]:
-    return run["run_id"], run["started_at"][:16].replace("T", " "), f"{run['bytes']:,}"
-
-
-def _size(run: RunPaths) -> int:
-    return sum(path.stat().st_size for path in run.root.iterdir() if path.is_file())
 
 
 def _cited(task: TaskPaths) -> frozenset[str]:
@@ -84,15 +79,19 @@ def _prune(run: RunPaths, cited: Collection[str]) -> int:
         content = manifest.read()
         if content.get("status") != "finished":
             raise StoreError("it was resumed meanwhile")
+        if "pruned_at" not in content:
+            refuse_changed(run)  # afterwards nothing would tell
         files = list(_pruned(run, cited))
-        if files and "pruned_at" not in content:
-            manifest.update(pruned_at=utc_now().isoformat())  # first: a kill leaves no run that only looks whole
+        if files:  # first: a kill leaves no run that only looks whole
+            manifest.update(pruned_at=content.get("pruned_at") or utc_now().isoformat(), files={})
         for path, text, _ in files:
             if text:
                 replace_text(path, text.decode())
             else:
                 with disk(path, "cannot be removed"):
                     path.unlink()
+        if files or not content.get("files"):
+            record_pruned(run)
     return sum(size for _, _, size in files)
 
 

@@ -138,7 +138,7 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
     if run is None:
         raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
     if request.measures is None:  # which takes the settings alone
-        refuse_pruned(run, _option(request))
+        refuse_pruned(run, "--replay" if request.resume is None else "--resume")
     try:
         manifest = ManifestFile(run.manifest).read()
     except (OSError, CorruptFile) as error:
@@ -148,12 +148,9 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
     return run, manifest
 
 
-def _option(request: RunRequest) -> str:
-    return "--replay" if request.resume is None else "--resume"
-
-
 def _unusable(request: RunRequest, accepted: str) -> SettingsError:
-    return SettingsError([Problem(_option(request), repr(request.earlier), accepted)])
+    option = "--replay" if request.resume is None else "--resume"
+    return SettingsError([Problem(option, repr(request.earlier), accepted)])
 
 
 def _leaf(tree: Any, key: str) -> Any:

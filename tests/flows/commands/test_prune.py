@@ -9,6 +9,7 @@ import pytest
 from filelock import FileLock
 
 import tfgrpo
+from tests.support.records.line_files import sign
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
 from tfgrpo.flows.commands import prune as command
@@ -39,8 +40,7 @@ def ask(capsys, own_run):
 def copied(own_run, name, **changes):
     root = own_run.task.run(name).root
     shutil.copytree(own_run.paths.root, root)
-    manifest = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**manifest, "run_id": name, **changes}))
+    sign(root / "manifest.json", run_id=name, **changes)
     return root
 
 
@@ -74,11 +74,12 @@ def test_a_dry_run_lists_what_pruning_frees_to_the_byte_and_changes_nothing(ask,
 def test_what_looks_at_lessons_decisions_and_nights_says_the_same_after_pruning(ask, task):
     lesson = json.loads(ask("experiences", "list", "--json").out)["experiences"][0]["experience_id"]
     looks = (
-        ("experiences", "blame", lesson), ("experiences", "show", lesson), ("experiences", "verify"),
+        ("experiences", "blame", lesson), ("experiences", "show", lesson), ("verify", kit.TASK),
         ("experiences", "review"), ("history",), ("runs",), ("report", "latest"), ("compare", "third", "fourth"),
     )  # fmt: skip
     before = [json.loads(ask(*look, "--json").out) for look in looks]
     assert before[0]["rollouts"]
+    assert before[2]["ok"], before[2]
     freed = pruned(ask, keep=2)["bytes"]
     assert [json.loads(ask(*look, "--json").out) for look in looks] == before
     whole = sum(map(len, files(task.task.run("third").root).values()))
@@ -129,7 +130,7 @@ def test_a_run_that_can_be_resumed_is_not_touched(ask, task, status):
     done = pruned(ask)
     state = "unfinished" if status == "running" else status
     (left,) = done["left"]
-    assert (left["run_id"], left["why"]) == ("old", f"it is {state}, and can be resumed")
+    assert (left["run_id"], left["why"]) == ("old", f"{state}, and can be resumed")
     assert files(root) == before
     assert "old" not in [each["run_id"] for each in done["pruned"]]
 
@@ -167,6 +168,7 @@ def test_a_killed_pruning_is_completed_by_the_next(ask, task, monkeypatch):
     monkeypatch.undo()
     assert "pruned on 20" in ask("show", "small", code=2).err
     assert 0 < pruned(ask, keep=3)["bytes"] <= wanted
+    assert "verify" in ask("verify", "small").out
     assert pruned(ask, keep=3)["bytes"] == 0
 
 
@@ -180,6 +182,15 @@ def test_damage_is_left_as_it_is_and_named(ask, task):
     with task.task.experiences.open("ab") as file:
         file.write(b"{damage\n")
     assert "nothing is pruned" in ask("prune", "--keep", "1", code=1).err
+
+
+def test_attempts_that_were_edited_are_not_pruned_out_of_sight(ask, task):
+    text = task.paths.groups.read_text()
+    task.paths.groups.write_text(text.replace("mixed", "flat", 1))
+    before = files(task.paths.root)
+    (left,) = pruned(ask, keep=3, code=1)["left"]
+    assert "groups.jsonl: was changed since its run ended" in left["why"]
+    assert files(task.paths.root) == before
 
 
 def test_runs_that_never_began_take_no_place_of_those_that_are_kept(ask, task):
