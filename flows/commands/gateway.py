@@ -7,7 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from tfgrpo.flows.commands.options import token_of, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
+from tfgrpo.flows.run.credit import production_gains, production_rows
 from tfgrpo.flows.run.prepare import read_api_key
 from tfgrpo.flows.run.served import ServedLessons
 from tfgrpo.pipelines.problems import ProblemCollector
@@ -26,17 +27,41 @@ from tfgrpo.pipelines.settings.model_choice import SIMULATED_MODEL, is_local
 from tfgrpo.pipelines.settings.prices import PriceList
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.errors import Problem, SettingsError, StoreError
+from tfgrpo.stores.experiences.credit import CreditFile
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
-from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
+from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.server import LiveServer, Served
 from tfgrpo.tasks.gateway.live.traffic import Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of
 from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
+
+
+class _Keys:
+    """Keys of clients in a file, one in a line after its client's name. It is read again when it changes."""
+
+    def __init__(self, path: str) -> None:
+        """Raise ``SettingsError`` for a file without any."""
+        self._path, self._read_at, self._keys = Path(path), (0, 0), tuple[str, ...]()
+        if not self():
+            raise SettingsError.one("--keys", path, "a file with lines of a client's name and its key")
+
+    def __call__(self) -> tuple[str, ...]:
+        """Return the keys; none while the file cannot be read."""
+        try:
+            state = self._path.stat()
+            if (at := (state.st_mtime_ns, state.st_size)) != self._read_at:
+                words = (
+                    line.split() for line in self._path.read_text("utf-8").splitlines() if not line.startswith("#")
+                )
+                self._keys, self._read_at = tuple(each[1] for each in words if len(each) == 2), at
+        except (OSError, ValueError):
+            self._keys, self._read_at = (), (0, 0)
+        return self._keys
 
 
 class _Checked(NamedTuple):
@@ -45,7 +70,8 @@ class _Checked(NamedTuple):
     settings: Settings
     model: ModelSettings
     endpoint: Endpoint
-    token: str | None
+    keys: Callable[[], tuple[str, ...]] | None
+    """Of clients; None without ``--token-env`` and ``--keys``."""
     held_out: float
     concurrency: int
     kept: tuple[Path, int] | None
@@ -54,10 +80,12 @@ class _Checked(NamedTuple):
 
 def gateway(  # noqa: PLR0913 - its options
     *,
+    action: str | None,
     pipeline: str | None,
     host: str,
     port: int,
     token_env: str | None,
+    keys: str | None,
     held_out: float,
     keep: str | None,
     keep_mb: int,
@@ -66,19 +94,25 @@ def gateway(  # noqa: PLR0913 - its options
     console: Console,
     checks: ProblemCollector,
 ) -> None:
-    """Check everything, then serve until interrupted."""
+    """Check everything, then serve until interrupted; or compare the arms by their outcomes."""
+    if action is not None:
+        compare(action, settings, console)
+        return
     served = checks.run(_served, pipeline, settings)
     tokens = checks.run(token_of, token_env, os.environ)
-    if token_env is None and not is_loopback(host):
+    known = checks.run(_Keys, keys) if keys is not None else [None]
+    if token_env is None and keys is None and not is_loopback(host):
         given = f"{host}, which other machines can reach, without --token-env"
         accepted = "--token-env NAME beside it, the token that clients send as their key"
         checks.refuse([Problem("--host", given, accepted)])
     checks.raise_problems()
     used, model, base_url = served[0]
     # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
-    key = read_api_key(model) if tokens[0] is not None else None
+    token, of_clients = tokens[0], known[0]
+    admitted = of_clients if token is None else lambda: (token, *(() if of_clients is None else of_clients()))
+    key = read_api_key(model) if admitted is not None else None
     kept = None if keep is None else (Path(keep), keep_mb)
-    checked = _Checked(used, model, endpoint_of(model, base_url, key), tokens[0], held_out, concurrency, kept)
+    checked = _Checked(used, model, endpoint_of(model, base_url, key), admitted, held_out, concurrency, kept)
     asyncio.run(_serve(host, port, checked, console))
 
 
@@ -106,29 +140,27 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
 
     for warning in telemetry.warnings:
         report(f"warning: {warning}")
-    lessons = ServedLessons(
-        TaskPaths.of(settings.out, settings.task_id),
-        Path(settings.packs_root) if settings.packs_root else None,
-        report,
-        simulated=checked.model.name == SIMULATED_MODEL,
-    )
+    lessons = _lessons(checked, settings.task_id, report)
     try:
         async with AsyncExitStack() as stack:
             client = _client(checked)
             stack.push_async_callback(client.aclose)
-            traffic = Traffic(
-                settings.task_id,
-                lessons.block,
-                telemetry,
-                held_out=checked.held_out,
-                models=names.models,
-                auxiliary=names.auxiliary,
-                max_tokens=checked.model.max_tokens,
-                kept=None if checked.kept is None else _kept(*checked.kept, report),
-            )
+            kept = None if checked.kept is None else _kept(*checked.kept, report)
+
+            main = _task(checked, lessons, settings.task_id, telemetry, kept)
+
+            def served(name: str) -> Served | None:
+                """Return the task of a path; the traffic of the one of the settings is kept."""
+                if name in {"", settings.task_id}:
+                    return main
+                with suppress(ValueError):
+                    if TaskPaths.of(settings.out, name).promotions.exists():
+                        return _task(checked, _lessons(checked, name, report), name, telemetry, None)
+                return None
+
             listening = bound_socket(host, port)
             stack.callback(listening.close)
-            server = LiveServer(client, traffic, lessons.facts, checked.token)
+            server = LiveServer(client, served, checked.keys, names.max_request_mb)
             stack.push_async_callback(server.aclose)
             url, stop, loop = await server.start(listening), asyncio.Event(), asyncio.get_running_loop()
             for number in ending_signals():
@@ -143,13 +175,38 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
             say(lost)
 
 
+def _lessons(checked: _Checked, task_id: str, report: Callable[[str], None]) -> ServedLessons:
+    root, simulated = checked.settings.packs_root, checked.model.name == SIMULATED_MODEL
+    paths = TaskPaths.of(checked.settings.out, task_id)
+    return ServedLessons(paths, Path(root) if root else None, report, simulated=simulated)
+
+
+def _task(
+    checked: _Checked, lessons: ServedLessons, task_id: str, telemetry: Telemetry, kept: KeptItems | None
+) -> Served:
+    names = checked.settings.actor.gateway
+    traffic = Traffic(
+        task_id,
+        lessons.block,
+        telemetry,
+        held_out=checked.held_out,
+        models=names.models,
+        lessons_in=names.lessons_in,
+        max_tokens=checked.model.max_tokens,
+        kept=kept,
+        library=lambda: lessons.facts()["library"],
+        outcomes=TaskPaths.of(checked.settings.out, task_id).outcomes,
+    )
+    return Served(traffic, lessons.facts)
+
+
 def _client(checked: _Checked) -> ChatClient:
-    base_url = checked.endpoint.base_url
+    base_url, budget = checked.endpoint.base_url, checked.settings.budget
     return ChatClient(
         checked.endpoint,
         open_transport(concurrency=checked.concurrency),
         concurrency=checked.concurrency,
-        ledger=Ledger(Budget()),  # counts only: there is no budget here
+        ledger=Ledger(Budget(budget.max_usd, budget.max_tokens, budget.max_calls, scope="today's ")),
         prices=PriceList(checked.model.prices, None if is_local(base_url) else base_url),
         retry=RetryPolicy(),
         rng=random.Random(),
@@ -173,11 +230,11 @@ def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Conso
         "endpoint": checked.endpoint.display_url,
         "task_id": checked.settings.task_id,
         "held_out": checked.held_out,
-        "token": checked.token is not None,
+        "token": checked.keys is not None,
         **found,
     }
     in_force = len(found["lessons"]) or f"0 ({lessons.why_none()})"
-    key = "the token" if checked.token is not None else "their own, which is passed on"
+    key = "one of the gateway's" if checked.keys is not None else "their own, which is passed on"
     lines = [
         f"gateway to {facts['endpoint']} with the lessons of task {facts['task_id']}",
         f"  OPENAI_BASE_URL={url}/v1",
@@ -186,3 +243,17 @@ def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Conso
         f"  lessons in force: {in_force}; held out: {checked.held_out:.0%} of conversations",
     ]
     console.answer(facts, "\n".join(lines))
+
+
+def compare(action: str, asked: Mapping[str, str], console: Console) -> None:
+    """Print what the lessons gained in production by the outcomes, and add rows of them. Raise ``SettingsError``."""
+    if action != "compare":
+        raise SettingsError.one("ACTION", repr(action), "compare, or nothing to serve")
+    settings = with_used_task(FlowRequest(settings=dict(asked)).resolved(os.environ))
+    paths = TaskPaths.of(settings.out, settings.task_id)
+    gains = list(production_gains(paths))
+    added = CreditFile(paths.credit).append(production_rows(paths))
+    lines = [f"outcomes of task {settings.task_id}:", *(f"  {gain}" for gain in gains)]
+    facts = {"task_id": settings.task_id, "libraries": [gain._asdict() for gain in gains], "rows": added}
+    none = "none yet: clients post them to /outcome"
+    console.answer(facts, "\n".join([*lines, f"  rows added: {added}"] if gains else [f"{lines[0]} {none}"]))

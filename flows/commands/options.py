@@ -151,11 +151,10 @@ def prepared_run(
 
 
 def with_used_task(resolved: Resolved) -> Settings:
-    """Return the settings, with the task that was used last where nothing names one."""
+    """Return the settings, with the task that was used last where nothing names one. Raise ``SettingsError`` for a bad name."""
     settings = resolved.settings
-    if resolved.sources["task_id"] != "default":
-        return settings
-    return settings.model_copy(update={"task_id": task_named(None, settings.out).root.name})
+    named = None if resolved.sources["task_id"] == "default" else settings.task_id
+    return settings.model_copy(update={"task_id": task_named(named, settings.out).root.name})
 
 
 def checked_text(name: str, text: str | None) -> str:

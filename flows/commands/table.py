@@ -347,6 +347,9 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "gateway": Command(
         "gateway:gateway",
         "serve the lessons in force of a task to live traffic: clients give this address as their base URL",
+        argument(
+            "action", required=False, metavar="[compare]", help="compare: the gain by the outcomes that clients posted"
+        ),
         _pipeline(help="a pipeline file, or a shipped one by name, for endpoint and packs [the defaults]"),
         _host,
         _port(8400),
@@ -356,6 +359,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             help="variable that holds the token that clients send as their API key; the endpoint's own key is sent on then. "
             "Absent: the clients' own keys are, and only this machine can connect",
         ),
+        option("--keys", metavar="FILE", help="keys of clients, a line each after a name, read again when it changes"),
         option("--held-out", type=_SHARE, metavar="SHARE", default=0, help="share of conversations without lessons"),
         option(
             "--keep", metavar="FILE", help="keep the traffic in this file, as items to learn on once they have answers"
@@ -367,7 +371,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
             "--concurrency", type=_WHOLE(least=1, most=100_000), default=256, help="calls to the endpoint at a time"
         ),
         settings="flows.orchestration.request:RunRequest",
-        only=("task_id", "out", "packs_root", "base_url", "model"),
+        only=("task_id", "out", "packs_root", "base_url", "model", "max_usd", "max_tokens", "max_calls"),
         epilog="Ends at Ctrl-C, SIGTERM and SIGHUP, after the calls in flight, at most 30 seconds later; at once at the "
         "second.",
     ),

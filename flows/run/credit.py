@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from math import hypot
+from typing import Any, Final, NamedTuple
 
 from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.pipelines.plan.plan import Plan
 from tfgrpo.rewarders.statistics.credit import RULES, Effect
+from tfgrpo.rewarders.statistics.summary import mean_and_error
 from tfgrpo.stores.canonical import canonical_json, sha256_hex
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import Decision, in_force, kept_out, read_decisions
 from tfgrpo.stores.experiences.record import ExperienceRecord
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.decision import CONFIDENCE, signed
 from tfgrpo.tasks.learning.credit import Credit, KnownLesson, Memory, credit_of
@@ -126,3 +130,79 @@ def state_of(lesson: KnownLesson, credit: Credit, serving: Sequence[str]) -> str
 def lesson_tokens(record: ExperienceRecord) -> int:
     """Return the tokens that a lesson adds to each prompt, estimated by the length of its line."""
     return estimated_tokens(f"- {record.polarity}: {record.summary32}\n")
+
+
+class ProductionGain(NamedTuple):
+    """Scores of conversations in production while one library was in force, with its lessons and without, by lot."""
+
+    library: str
+    lessons: int
+    """Conversations with the lessons that have an outcome."""
+    held_out: int
+    mean_lessons: float | None
+    mean_held_out: float | None
+    gain: float | None
+    low: float | None
+    """Interval of 95 %, of the normal approximation; None with fewer than two conversations of a kind."""
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.gain is None:
+            return (
+                f"library {self.library}: {self.lessons} with lessons, {self.held_out} without; both kinds are needed"
+            )
+        interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:+.3f} … {self.high:+.3f})"
+        return (
+            f"library {self.library}: {self.gain:+.3f}{interval}, {self.lessons} with lessons, {self.held_out} without"
+        )
+
+
+def production_gains(paths: TaskPaths) -> Iterator[ProductionGain]:
+    """Yield the gain of each library that has outcomes. Raises ``CorruptFile``."""
+    for library, (one, other) in _outcomes(paths).items():
+        first, second = (mean_and_error(side) if side else None for side in (one, other))
+        gain = first.mean - second.mean if first and second else None
+        error = None if not first or not second or first.se is None or second.se is None else hypot(first.se, second.se)
+        bounds = (None, None) if gain is None or error is None else (gain - 1.96 * error, gain + 1.96 * error)
+        means = (first.mean if first else None, second.mean if second else None)
+        yield ProductionGain(library, len(one), len(other), *means, gain, *bounds)
+
+
+def production_rows(paths: TaskPaths) -> Iterator[Row]:
+    """Yield a row for each library: of its outcomes that are in no row yet, once there are some with lessons and without.
+
+    Its conditions are those of the newest row: the outcomes join what decides. Raises ``CorruptFile``.
+    """
+    known = {each.library_id: each for each in read_decisions(paths.promotions)}
+    rows = [line for line in read_credit(paths.credit) if isinstance(line, Row)]
+    for library, sides in _outcomes(paths).items():
+        if (decision := known.get(library)) is None:
+            continue
+        used = [row for row in rows if row.source == "outcome" and row.item_id == library]
+        one = sides[0][sum(len(row.rewards_one) for row in used) :]
+        other = sides[1][sum(len(row.rewards_other) for row in used) :]
+        alike = [row.conditions for row in rows if row.simulated == decision.simulated]
+        if one and other and alike:
+            yield Row(
+                line_id=f"production/{library}/{len(used)}",
+                run_id="production",
+                night=max(0, nights_begun(paths, simulated=decision.simulated) - 1),
+                source="outcome",
+                item_id=library,
+                one=decision.experience_ids,
+                other=(),
+                rewards_one=tuple(one),
+                rewards_other=tuple(other),
+                conditions=alike[-1],
+                simulated=decision.simulated,
+                created_at=utc_now(),
+            )
+
+
+def _outcomes(paths: TaskPaths) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the scores with lessons and without, by library, in the order in which they came."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for line in read_rows(paths.outcomes):
+        if (library := str(line["library"])) != "none":
+            found.setdefault(library, ([], []))[line["arm"] != "lessons"].append(float(line["score"]))
+    return found

@@ -35,6 +35,8 @@ class ServedLessons:
         self._pack: LoadedPack | None = None
         self._library = Library(())
         self._block = ""
+        self.problem = ""
+        """Why the newest lessons cannot be read; empty when they are."""
 
     def block(self) -> str:
         """Return the block of lessons; empty without any.
@@ -53,7 +55,8 @@ class ServedLessons:
         self.block()
         ids = [entry.experience_id for entry in self._library.entries]
         pack = None if self._pack is None else self._pack.manifest.id
-        return {"pack": pack, "library": self._library.library_id if ids else None, "lessons": ids}
+        library = self._library.library_id if ids else None
+        return {"pack": pack, "library": library, "lessons": ids, "problem": self.problem}
 
     def why_none(self) -> str:
         """Return why no lessons are in force."""
@@ -66,10 +69,12 @@ class ServedLessons:
         state = self._state()
         if state == self._read_at:
             return
+        self.problem = ""
         self._read_at = state  # first: what cannot be read is tried again only when it has changed
         try:
             self._read()
         except (TfgrpoError, OSError, ValueError) as error:
+            self.problem = str(error)
             self._say(f"the lessons of {self._task.root} cannot be read; those before stay in force: {error}")
         self._read_at = self._state()  # of the pack that was found
 

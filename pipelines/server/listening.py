@@ -14,11 +14,14 @@ from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tfgrpo.stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
 _KEEP_ALIVE_S: Final = 30
+_HEADERS_S: Final = 20.0
+"""Seconds in which the headers of a connection's request have to come."""
 _PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
@@ -33,6 +36,38 @@ class ServerOptions:
 
 
 _DEFAULT: Final = ServerOptions()
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection whose headers come too slowly, for which uvicorn waits without end."""
+
+    _overdue: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.trailing_data[0]:  # a part of the next request came with the last one
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._overdue is not None:
+            self._overdue.cancel()
+
+    def _watch(self) -> None:
+        waits = repr(self.conn.their_state) == "IDLE"  # of h11, which is uvicorn's
+        if waits and self._overdue is None:
+            self._overdue = self.loop.call_later(_HEADERS_S, self.transport.close)
+        elif not waits and self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
 
 class _Server(uvicorn.Server):
@@ -91,7 +126,7 @@ async def _started(
     with bound_socket(host, port) as listening:
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -52,8 +52,11 @@ class GatewaySettings(Section):
     models: dict[str, Text] = Field(default_factory=dict)
     """Models at the endpoint by the names that agents ask for. Such a name may hold ``*``; the first that matches counts.
     Other names pass unchanged."""
-    auxiliary: ListOf[Text] = ()
-    """Names of models, with ``*`` or without, whose calls get no lessons: those for titles and summaries."""
+    lessons_in: Literal["system", "user"] = "system"
+    """Where lessons go: after the agent's own ``system`` text, or after the first ``user`` message, for endpoints whose
+    model takes no system message."""
+    max_request_mb: int = Field(default=16, ge=1, le=1_024)
+    """Megabytes of the largest request that it takes, decoded."""
     sampling: bool = False
     """Write the run's temperature and seed into the requests. Off: the agent's own."""
 

@@ -61,6 +61,8 @@ class TaskPaths:
     """Decisions on what is in force, append-only."""
     credit = _File("credit.jsonl")
     """Measured differences, and what reflections say of lessons, append-only."""
+    outcomes = _File("outcomes.jsonl")
+    """What conversations in production were worth to their clients, append-only."""
     tests = _File("tests.jsonl")
     """What each ``tfgrpo test`` found on the sealed items, append-only."""
     state = _File("state.json")

@@ -35,8 +35,9 @@ from tfgrpo.tasks.shapes import Frame, Trajectory
 _OF_THE_GATEWAY: Final = ("base_url", "root_url", "api_key")
 _TEMPLATE: Final = re.compile(r"\{(prompt|system|item|here|base_url|root_url|api_key)\}")
 _OURS: Final = ("TFGRPO_", "FEATURE_TFGRPO_")
-_CALLED: Final = ("KEY", "KEY_ID", "PASSWORD", "PASSWD", "_PWD")
-_WITH_PASSWORD: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_CALLED: Final = ("KEY", "KEY_ID", "PASSWORD", "PASSWD", "_PWD", "WEBHOOK", "WEBHOOK_URL", "DSN")
+_WITH_PASSWORD: Final = re.compile(r"://(?:[^/\s:@]*:[^\s@]+|[^/\s:@]{16,})@")
+"""In an address, also a token in place of the name."""
 
 
 class CommandActor(OwnAgent):

@@ -6,7 +6,7 @@ Nothing is repeated here: clients repeat, and each attempt is another request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -36,6 +36,7 @@ from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, returned_headers, 
 from tfgrpo.tasks.models.arrival import Take, chunks_of
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.chat import OVERLOADED, Bound, Charge, ChatClient
+from tfgrpo.tasks.models.endpoint import Scrub
 from tfgrpo.tasks.models.journaled import describe_reply
 from tfgrpo.tasks.models.retry import hidden_status, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, close, read_whole
@@ -59,6 +60,10 @@ class Call:
     out: Outgoing
     upstream: Upstream | None
     """None: the journal alone answers."""
+    rewrite: Callable[[Collection[str]], Outgoing]
+    """Returns the request without additions that the endpoint refuses."""
+    _left_out: tuple[str, ...] = ()
+    """Additions that the endpoint has refused for this call."""
     _place: int = 0
     _key: AnswerKey = field(init=False)
     _answered: bool = False
@@ -128,7 +133,7 @@ class Call:
                         client.limiter.pushed_back(started)
                     else:
                         client.limiter.served()
-                    return await self._passed_on(client, reply, timer)
+                    return await self._passed_on(upstream, reply, timer)
                 finally:
                     await close(reply)
         except TimeoutError:  # before TRANSPORT_ERRORS: it is an OSError
@@ -141,16 +146,32 @@ class Call:
         except ModelReplyMalformed as error:  # oversized, for example
             raise self._broken(error, 502) from None
 
-    async def _passed_on(self, client: ChatClient, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+    async def _once_more(self, upstream: Upstream, name: str, timer: asyncio.Timeout) -> web.StreamResponse:
+        """Ask again without what the gateway has added and the endpoint refuses. Its answer to that stands."""
+        self._left_out = (*self._left_out, name)
+        self.out = self.rewrite(self._left_out)
+        request = upstream.forwarded(self.request, self.out.dialect.path, self.out.raw)
+        reply = await upstream.client.http.send(request, stream=True)
+        try:
+            return await self._passed_on(upstream, reply, timer)
+        finally:
+            await close(reply)
+
+    async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
+        client = upstream.client
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), client.endpoint
         unreadable = why_unreadable(received)
         if not 200 <= reply.status_code < 300:
             content = unreadable.encode() or await read_whole(reply, MAX_BODY)
+            named = self.out.refused_in(content.decode("utf-8", "replace")) if reply.status_code in {400, 422} else None
+            if named is not None:
+                return await self._once_more(upstream, named, timer)
             return self._refused(client, Received(reply.request.url, reply.status_code, reply.headers, content))
+        upstream.refused.update((self.out.model, name) for name in self._left_out)
         if unreadable:
             raise ModelReplyMalformed(unreadable)
-        headers, finished = self._headers(received), partial(self._finished, client, kind)
+        headers, finished = self._headers(received, endpoint.scrub), partial(self._finished, client, kind)
         if not is_events(kind):
             return await self._whole(headers, endpoint.scrub(await read_whole(reply, MAX_BODY)), finished)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
@@ -185,10 +206,12 @@ class Call:
         if received.moved_to is not None or received.status < 400:  # a client that follows would leave the gateway
             raise GatewayRefusal(502, "api_error", str(error))
         body = client.endpoint.scrub(received.content)
-        return web.Response(status=received.status, body=body, headers=self._headers(received.headers))
+        return web.Response(
+            status=received.status, body=body, headers=self._headers(received.headers, client.endpoint.scrub)
+        )
 
-    def _headers(self, received: Mapping[str, str]) -> dict[str, str]:
-        return {**returned_headers(received), **self.session.headers}
+    def _headers(self, received: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
+        return {**returned_headers(received, scrub), **self.session.headers}
 
     def _finished(self, client: ChatClient, content_type: str, body: bytes) -> None:
         """Settle and journal a whole answer, before the agent sees the end of it."""
@@ -247,9 +270,10 @@ def read_reply(dialect: Dialect, content_type: str, body: bytes) -> ChatReply | 
     """Return what an answer says; None for none, and for what cannot be read."""
     try:
         if is_events(content_type):
-            datas = (data for event in events_in(body) if (data := data_of(event)).startswith(b"{"))
+            datas = [data_of(event) for event in events_in(body)]
             # As one array: many small texts take twice the time to parse.
-            return dialect.read(dialect.fold(json_of(b"[%b]" % b",".join(datas)) or ()))
+            events = json_of(b"[%b]" % b",".join(data for data in datas if data.startswith(b"{"))) or ()
+            return dialect.read(dialect.fold(events, ended=any(map(dialect.ends, datas[-1:]))))
         value = mapping_of(json_of(body))
         return None if hidden_status(value) is not None else dialect.read(value)
     except (AttributeError, LookupError, TypeError, ValueError):  # fields of types that no endpoint should send

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tfgrpo.stores.errors import ModelReplyMalformed
 from tfgrpo.stores.frozen_json import json_of, mapping_of
-from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_text, reply_of, rows, texts_of
+from tfgrpo.tasks.gateway.dialect import Dialect, ToolResultText, add_text, arguments_text, reply_of, rows, texts_of
 from tfgrpo.tasks.gateway.splice import Document, Value
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of
@@ -25,11 +25,11 @@ class ChatDialect(Dialect):
     sampling: ClassVar[tuple[str, ...]] = ("temperature", "seed")
     last = re.compile(rb"^\[DONE\]$")
 
-    def add_lessons(self, request: Document, lessons: str) -> bool:
+    def add_lessons(self, request: Document, lessons: str) -> bool | None:
         """Append to the last of the first system messages, or put one in front."""
         messages = request.member("messages")
         if messages is None or not isinstance(messages.value, list):
-            return False
+            return None
         system: Value | None = None
         for message in request.elements(messages):
             if mapping_of(message.value).get("role") in _SYSTEM:
@@ -38,7 +38,7 @@ class ChatDialect(Dialect):
                 break
         if system is None:
             request.prepend(messages, {"role": "system", "content": lessons})
-            return True
+            return False
         content = request.member_of(system, "content")
         if content is None:
             request.insert(system, "content", lessons)
@@ -77,8 +77,8 @@ class ChatDialect(Dialect):
             failed = any(choice.get("error") for choice in rows(body["choices"]))
             return None if failed else reply_of("", (), "other", usage, body)
 
-    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Join the deltas of the first choice. The stream is whole once there is a finish reason."""
+    def fold(self, events: Sequence[Mapping[str, Any]], *, ended: bool = False) -> Mapping[str, Any]:
+        """Join the deltas of the first choice. The stream is whole with a finish reason, or content and ``[DONE]``."""
         body: dict[str, Any] = {}
         texts: list[str] = []
         calls: dict[object, dict[str, Any]] = {}
@@ -97,9 +97,10 @@ class ChatDialect(Dialect):
                     if delta.get("tool_calls"):
                         _join_calls(calls, delta)
                     finish = choice.get("finish_reason") or finish
-        if finish is None:
+        if not (finish or (ended and (texts or calls))):
             return {}
         message = {"role": "assistant", "content": "".join(texts), "tool_calls": list(calls.values())}
+        finish = finish or ("tool_calls" if calls else "stop")
         return {**body, "choices": [{"message": message, "finish_reason": finish}]}
 
     def is_plain(self, events: bytes) -> bool:
@@ -119,9 +120,11 @@ class EmbeddingsDialect(ChatDialect):
     limits = ()
     sampling = ()
 
-    def add_lessons(self, request: Document, lessons: str) -> bool:  # noqa: ARG002
+    def add_lessons(self, request: Document, lessons: str) -> bool | None:  # noqa: ARG002
         """Add none."""
-        return False
+        return None
+
+    add_to_user = add_lessons
 
     def read(self, body: Mapping[str, Any]) -> ChatReply | None:
         """Read the usage."""
@@ -129,16 +132,25 @@ class EmbeddingsDialect(ChatDialect):
 
 
 def _join_calls(calls: dict[object, dict[str, Any]], delta: Mapping[str, Any]) -> None:
-    """Add the pieces of tool calls. Some servers send whole calls without an index."""
+    """Add the pieces of tool calls. Some servers send no index, or whole calls, or the name with each piece."""
     for piece in rows(delta.get("tool_calls")):
-        index = piece.get("index")
+        function, index, given = function_of(piece), piece.get("index"), piece.get("id")
+        name, arguments = function.get("name") or "", function.get("arguments")
+        if index is None:
+            index = _place(calls, given, begins=bool(name))
         known = calls.get(index, {}).get("id")
-        if known and piece.get("id") not in {None, "", known}:  # Gemini's endpoint gives several calls one index
+        if known and given not in {None, "", known}:  # Gemini's endpoint gives several calls one index
             calls[index, known] = calls.pop(index)
-        call = calls.setdefault(
-            len(calls) if index is None else index, {"id": "", "function": {"name": "", "arguments": ""}}
-        )
-        function = function_of(piece)
-        call["id"] = piece.get("id") or call["id"]
-        call["function"]["name"] += function.get("name") or ""
-        call["function"]["arguments"] += function.get("arguments") or ""
+        call = calls.setdefault(index, {"id": "", "function": {"name": "", "arguments": ""}})
+        call["id"] = given or call["id"]
+        if name != call["function"]["name"]:
+            call["function"]["name"] += name
+        call["function"]["arguments"] += "" if arguments is None else arguments_text(arguments)
+
+
+def _place(calls: Mapping[object, Mapping[str, Any]], given: object, *, begins: bool) -> object:
+    """Return the place of a piece without index: of the call with its id, or the last one; else of a new call."""
+    places = [place for place, call in calls.items() if given and call["id"] == given]
+    if not given and not begins:
+        places = [*calls]
+    return places[-1] if places else len(calls)

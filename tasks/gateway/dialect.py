@@ -34,6 +34,8 @@ class Dialect(ABC):
     """Fields of the most tokens of a completion."""
     sampling: ClassVar[tuple[str, ...]] = ("temperature",)
     """Fields of sampling that the protocol has."""
+    text_block: ClassVar[str] = "text"
+    """Type of the blocks that a message's text may consist of."""
     last: ClassVar[re.Pattern[bytes]]
     """In the data of the last event of a stream."""
 
@@ -42,8 +44,27 @@ class Dialect(ABC):
         return next((count for name in self.limits if (count := count_or_none(body.get(name)))), None)
 
     @abstractmethod
-    def add_lessons(self, request: Document, lessons: str) -> bool:
-        """Add lessons after the agent's own system text. Return whether that was possible."""
+    def add_lessons(self, request: Document, lessons: str) -> bool | None:
+        """Add lessons after the agent's own system text. Return whether it has any; None where that is not possible."""
+
+    def add_to_user(self, request: Document, lessons: str) -> bool | None:
+        """Add lessons after the first message of the user, which stays the same in a conversation.
+
+        Not to a conversation that the endpoint keeps: it has them from the first request.
+        """
+        turns = request.member("messages") or request.member("input")
+        if turns is None or request.value.get("previous_response_id") or request.value.get("conversation"):
+            return None
+        if isinstance(turns.value, str):
+            return add_text(request, turns, lessons)
+        for turn in request.elements(turns) if isinstance(turns.value, list) else ():
+            if mapping_of(turn.value).get("role") == "user" and (said := request.member_of(turn, "content")):
+                return add_text(request, said, lessons, self.text_block)
+        return None
+
+    def refusal(self, body: Mapping[str, Any]) -> str:  # noqa: ARG002 - most requests are for the endpoint to judge
+        """Return why a request is not forwarded; empty for one that is."""
+        return ""
 
     def ask_for_usage(self, request: Document) -> bool:  # noqa: ARG002 - most protocols send it anyway
         """Make a stream report its usage. Return whether the chunk with it must be hidden from the client."""
@@ -64,8 +85,11 @@ class Dialect(ABC):
         """Return what a reply says, without latency and cost; None for a failure behind a success status."""
 
     @abstractmethod
-    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the body that a stream would have had as a whole; empty for one that broke off."""
+    def fold(self, events: Sequence[Mapping[str, Any]], *, ended: bool = False) -> Mapping[str, Any]:
+        """Return the body that a stream would have had as a whole; empty for one that broke off.
+
+        ``ended``: whether a last event without content came.
+        """
 
     def is_plain(self, events: bytes) -> bool:
         """Whether these events need no look at each: none is the last one, or there for its usage only."""
@@ -139,6 +163,11 @@ def tool_names(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _names_in(tools)
 
 
+def offers_tools(dialect: Dialect, body: Mapping[str, Any]) -> bool:
+    """Return whether a request is a part of an agent's work with tools: it offers some, or brings the results of some."""
+    return any(tool_names(body)) or any(dialect.results(body))
+
+
 def _names_in(tools: object) -> Iterator[str]:
     for tool in rows(tools):
         if tool.get("type") == "namespace":  # such as an MCP server of Codex
@@ -147,26 +176,27 @@ def _names_in(tools: object) -> Iterator[str]:
             yield str(mapping_of(tool.get("function", tool.get("custom", tool))).get("name") or tool.get("type"))
 
 
-def add_text(request: Document, content: Value, lessons: str, kind: str = "text") -> bool:
-    """Append to a text or a list of text blocks, whose type is ``kind``; replace a null."""
+def add_text(request: Document, content: Value, lessons: str, kind: str = "text") -> bool | None:
+    """Append to a text or a list of text blocks, whose type is ``kind``; replace a null. Return whether there was one."""
     if isinstance(content.value, str):
         request.extend(content, lessons)
     elif isinstance(content.value, list):
         request.append(content, {"type": kind, "text": lessons})
     elif content.value is None:
         request.replace(content, lessons)
-    else:
         return False
+    else:
+        return None
     return True
 
 
-def add_to(request: Document, name: str, lessons: str) -> bool:
-    """Append to the member with the agent's own instructions, or add it."""
+def add_to(request: Document, name: str, lessons: str) -> bool | None:
+    """Append to the member with the agent's own instructions, or add it. Return whether it was there."""
     known = request.member(name)
     if known is not None:
         return add_text(request, known, lessons)
     request.set(name, lessons)
-    return True
+    return False
 
 
 def arguments_text(value: object) -> str:

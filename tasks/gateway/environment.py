@@ -17,7 +17,7 @@ _VENDORS: Final = (
 )
 _UNSET: Final = re.compile(
     rf"(?:{_VENDORS})_(?:API_)?(?:KEY|TOKEN|AUTH_TOKEN|OAUTH_TOKEN|AD_TOKEN|API_BASE|BASE_URL|ENDPOINT|HUB_TOKEN|"
-    r"API_TOKEN|CUSTOM_HEADERS|ORG_ID|ORGANIZATION|PROJECT_ID|USE_BEDROCK|USE_VERTEX|USE_FOUNDRY)"
+    r"API_TOKEN|CUSTOM_HEADERS|HOST|ORG_ID|ORGANIZATION|PROJECT_ID|USE_BEDROCK|USE_VERTEX|USE_FOUNDRY)"
     r"|AWS_BEARER_TOKEN_BEDROCK|GOOGLE_APPLICATION_CREDENTIALS|TFGRPO_.*|OTEL_.*"
 )
 
@@ -54,9 +54,6 @@ def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, st
         "OPENROUTER_API_BASE": v1,
         "OPENROUTER_API_KEY": key,
         "OLLAMA_BASE_URL": v1,
-        "OLLAMA_API_BASE": root,
-        "GEMINI_API_BASE": root,
-        "GEMINI_API_KEY": key,
         "NO_PROXY": without_proxy,
         "no_proxy": without_proxy,
     }

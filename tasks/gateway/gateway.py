@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfgrpo.tasks.gateway.session import Session
     from tfgrpo.tasks.models.chat import ChatClient
-    from tfgrpo.tasks.runtime.runtime import AttemptContext
+    from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 
 
 class Gateway:
@@ -31,7 +31,7 @@ class Gateway:
         """Open the gateway for one attempt. Later calls with its address or key are refused."""
         from tfgrpo.tasks.gateway.session import Session  # noqa: PLC0415 - few runs need one
 
-        await self._start(attempt.runtime.resources)
+        await self._start(attempt.runtime)
         session = Session(attempt, self._origin)
         self._sessions[session.token] = session
         try:
@@ -40,12 +40,14 @@ class Gateway:
             del self._sessions[session.token]
             session.end()
 
-    async def _start(self, resources: AsyncExitStack) -> None:
+    async def _start(self, runtime: Runtime) -> None:
         async with self._starting:
             if not self._origin:
                 from tfgrpo.tasks.gateway.server import RolloutServer  # noqa: PLC0415 - few runs need one
                 from tfgrpo.tasks.gateway.upstream import Upstream  # noqa: PLC0415
 
-                server = RolloutServer(self._sessions, None if self._client is None else Upstream(self._client))
-                resources.push_async_callback(server.aclose)
+                upstream = None if self._client is None else Upstream(self._client)
+                most = runtime.context.settings.actor.gateway.max_request_mb
+                server = RolloutServer(self._sessions, upstream, most)
+                runtime.resources.push_async_callback(server.aclose)
                 self._origin = await server.open()

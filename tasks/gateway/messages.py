@@ -31,7 +31,7 @@ class MessagesDialect(Dialect):
     limits = ("max_tokens",)
     last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"message_stop"')
 
-    def add_lessons(self, request: Document, lessons: str) -> bool:
+    def add_lessons(self, request: Document, lessons: str) -> bool | None:
         """Append to ``system``, a text or a list of blocks."""
         return add_to(request, "system", lessons)
 
@@ -62,7 +62,7 @@ class MessagesDialect(Dialect):
         known = usage_of([prompt, usage.get("output_tokens"), cached, None])
         return reply_of(text, calls, _FINISHES.get(body.get("stop_reason"), "other"), known, body)
 
-    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def fold(self, events: Sequence[Mapping[str, Any]], *, ended: bool = False) -> Mapping[str, Any]:  # noqa: ARG002
         """Join the deltas of the blocks. The stream is whole with its ``message_stop``."""
         body: dict[str, Any] = {}
         blocks: dict[object, dict[str, Any]] = {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.stores.canonical import sha256_hex
@@ -15,6 +16,11 @@ from tfgrpo.tasks.gateway.splice import Document
 
 IMAGE_TOKENS = 1 << 16
 """More than any model makes of one image, however many bytes it has."""
+_NAMES = {
+    "stream_options": re.compile("stream.options|include_usage", re.IGNORECASE),
+    "system": re.compile(r"system|instructions|\broles?\b", re.IGNORECASE),
+}
+"""How refusals name what the gateway added."""
 _IMAGE_FIELDS = frozenset({"url", "image_url", "data"})
 
 
@@ -26,8 +32,10 @@ class Additions:
     """Block of lessons; empty for none."""
     models: Mapping[str, str] = field(default_factory=dict)
     """Names for the endpoint by patterns of the names that agents ask for; the first that matches."""
-    auxiliary: tuple[str, ...] = ()
-    """Patterns of models whose calls get no lessons."""
+    lessons_in: Literal["system", "user"] = "system"
+    """Which text of a request the lessons follow."""
+    auxiliary: bool = False
+    """Whether the request is about the conversation, not a part of it, and gets no lessons."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Temperature and seed to write in; what is absent stays the agent's own."""
     digest: str = field(init=False)
@@ -54,42 +62,53 @@ class Outgoing:
     temperature: float | None
     added: str | None
     """Digest of the lessons that were added; None without any."""
+    inserted: bool
+    """Whether they are the only system text."""
     results: tuple[ToolResultText, ...]
     tools: frozenset[str]
     """Names of the tools that the request offers."""
     content: bytes
-    """The request without its labels, by which equal ones are known."""
+    """The lessons of the attempt, and the request without them and its labels, by which equal ones are known."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of protocol and content."""
         return sha256_hex(self.dialect.path.encode() + b"\n" + self.content)
 
+    def refused_in(self, words: str) -> str | None:
+        """Return which of the gateway's additions a refusal is about, a key of ``_NAMES``; None for none."""
+        added = {"stream_options": self.hides_usage, "system": self.inserted}
+        return next((name for name, pattern in _NAMES.items() if added[name] and pattern.search(words)), None)
 
-def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lessons: bool = True) -> Outgoing:
-    """Return the request to forward."""
+
+def outgoing(
+    dialect: Dialect,
+    request: Document,
+    additions: Additions,
+    *,
+    lessons: bool = True,
+    refused: Collection[str] = (),
+) -> Outgoing:
+    """Return the request to forward. ``refused``: additions that the endpoint does not take."""
     body = request.value
     asked = body.get("model")
     asked = asked if isinstance(asked, str) else ""
     model = next((name for pattern, name in additions.models.items() if fnmatchcase(asked, pattern)), asked)
     if model != asked:
         request.set("model", model)
-    added = None
-    auxiliary = any(fnmatchcase(asked, pattern) for pattern in additions.auxiliary)
-    if (
-        additions.lessons
-        and lessons
-        and not auxiliary
-        and not holds_lessons(request.raw)
-        and dialect.add_lessons(request, additions.lessons)
-    ):
-        added = additions.digest
-    hides_usage = body.get("stream") is True and dialect.ask_for_usage(request)
     for name in dialect.sampling:
         if name in additions.sampling:
             request.set(name, additions.sampling[name])
+    unlabelled = request.copy()
+    dialect.remove_labels(unlabelled)
+    there: bool | None = None
+    if additions.lessons and lessons and not additions.auxiliary and not holds_lessons(request.raw):
+        in_user = additions.lessons_in == "user" or "system" in refused
+        there = (dialect.add_to_user if in_user else dialect.add_lessons)(request, additions.lessons)
+    asks = body.get("stream") is True and "stream_options" not in refused
+    hides_usage = asks and dialect.ask_for_usage(request)
     raw = request.encode()
-    dialect.remove_labels(request)
+    kept = additions.digest.encode() if lessons else b""
     return Outgoing(
         dialect,
         raw,
@@ -99,10 +118,11 @@ def outgoing(dialect: Dialect, request: Document, additions: Additions, *, lesso
         dialect.max_tokens(body),
         count_or_none(body.get("n")) or 1,
         temperature if isinstance(temperature := body.get("temperature"), int | float) else None,
-        added,
+        None if there is None else additions.digest,
+        there is False,
         tuple(dialect.results(body)),
         frozenset(tool_names(body)),
-        request.encode(),
+        kept + unlabelled.encode(),
     )
 
 

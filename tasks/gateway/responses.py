@@ -34,14 +34,19 @@ class ResponsesDialect(Dialect):
 
     path = "/responses"
     limits = ("max_output_tokens",)
+    text_block = "input_text"
     last = re.compile(rb'"type"(?:\s|data:)*:(?:\s|data:)*"response\.(?:completed|incomplete|failed|cancelled)"')
 
-    def add_lessons(self, request: Document, lessons: str) -> bool:
+    def add_lessons(self, request: Document, lessons: str) -> bool | None:
         """Append to ``instructions``, or to the system messages that begin the input of an agent without any."""
         if (content := _opening(request)) is not None:
             return add_text(request, content, lessons, "input_text")
         listed = isinstance(request.value.get("instructions"), list)
-        return not listed and add_to(request, "instructions", lessons)
+        return None if listed else add_to(request, "instructions", lessons)
+
+    def refusal(self, body: Mapping[str, Any]) -> str:
+        """Return why a background response is not begun: its answer could not be fetched, and would be paid for."""
+        return "the gateway has no background responses; accepted: background false" if body.get("background") else ""
 
     def remove_labels(self, request: Document) -> None:
         """Blank those of the items, too."""
@@ -85,7 +90,7 @@ class ResponsesDialect(Dialect):
         known = usage_of([usage.get("input_tokens"), usage.get("output_tokens"), cached, reasoning])
         return reply_of("".join(texts), calls, finish, known, body)
 
-    def fold(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def fold(self, events: Sequence[Mapping[str, Any]], *, ended: bool = False) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the response in the last event. A stream with an error is none, as SDKs raise it."""
         last = {} if not events or any(event.get("type") == "error" for event in events) else events[-1]
         return mapping_of(last.get("response"))

@@ -7,18 +7,22 @@ import hmac
 import json
 import re
 import socket
+import traceback
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 
 from tfgrpo.stores.errors import ActorError, BudgetRefused, ModelReplyMalformed, ReplayMiss, StoreError, TfgrpoError
 from tfgrpo.tasks.gateway.call import Call, GatewayRefusal, read_reply
 from tfgrpo.tasks.gateway.chat import ChatDialect, EmbeddingsDialect
 from tfgrpo.tasks.gateway.dialect import Dialect
 from tfgrpo.tasks.gateway.messages import MessagesDialect
-from tfgrpo.tasks.gateway.outgoing import outgoing
+from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
 from tfgrpo.tasks.gateway.session import Caller, Session
@@ -34,8 +38,15 @@ _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
 _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#]+)*/?")
 """Never the way to another method of the endpoint, which would be called with its key: ``/models/../files``."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COUNT: Final = "/messages/count_tokens"
 _CLOSING_S: Final = 1.0
+_CANCELLED_S: Final = 0.5
+"""Seconds that calls have to end once they are cancelled."""
+_NAMED: Final = re.compile(r"b'([A-Za-z][\w-]{0,60}):")
+"""A header in the HTTP library's message on what it cannot parse."""
+_DECODED: Final = {"": None, "identity": None, "gzip": 31, "x-gzip": 31, "deflate": 15}
+"""Encodings of requests that are read, with ``zlib``'s number of each."""
 _HOST: Final = "127.0.0.1"
 
 
@@ -45,18 +56,53 @@ def read_answer(content_type: str, body: bytes) -> ChatReply | None:
     return next((reply for reply in replies if reply is not None), None)
 
 
+class _Connection(RequestHandler):
+    """A connection whose errors show nothing of what the client sent: it may be a key."""
+
+    def log_exception(self, *_: Any, **kw: Any) -> None:
+        """Log where an error was raised, and its type; none for what is no HTTP."""
+        error = kw.get("exc_info")
+        if isinstance(error, BaseException) and not isinstance(error, HttpProcessingError):
+            where = "".join(traceback.format_tb(error.__traceback__))
+            self.logger.error("unhandled error\n%s%s", where, type(error).__name__)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the error, in a form that all protocols share."""
+        super().handle_error(request, status, exc, "")
+        named = _NAMED.search(message or "")
+        what = f"the header {named[1]}" if named is not None else "the request line or a header"
+        text = "unexpected error" if status >= 500 else f"{what} is too long or no HTTP"
+        refusal = GatewayRefusal(status, "api_error" if status >= 500 else "invalid_request_error", text)
+        response = _error(_DIALECTS["/chat/completions"], refusal, type="error")
+        response.force_close()
+        return response
+
+
+class _Listener(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
 class Server(ABC):
     """The server, on the running event loop."""
 
-    def __init__(self, upstream: Upstream | None, closing_s: float = _CLOSING_S) -> None:
+    def __init__(self, upstream: Upstream | None, max_request_mb: int, closing_s: float = _CLOSING_S) -> None:
         """``closing_s``: seconds that calls in flight have to end when it closes."""
         self._upstream = upstream
+        self._max_mb, self._closing_s = max_request_mb, closing_s
+        self._handlers: set[asyncio.Task[Any]] = set()
         # A client that goes away cancels its handler, and with it the call at the endpoint. Idle connections are closed
-        # long before the library's hour.
-        server = web.Server(
-            self._handle, request_factory=_request, handler_cancellation=True, access_log=None, keepalive_timeout=75.0
+        # long before the library's hour. Requests are decoded here, within their limit.
+        server = _Listener(
+            self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=75.0, auto_decompress=False
         )
-        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=closing_s)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CANCELLED_S)
 
     async def start(self, listening: socket.socket) -> str:
         """Listen on a bound socket; return the address."""
@@ -66,10 +112,21 @@ class Server(ABC):
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def aclose(self) -> None:
-        """Stop listening, and end what is in flight."""
+        """Stop listening, give calls in flight time to end, and cancel the others."""
+        for site in list(self._runner.sites):
+            await site.stop()
+        if self._runner.server is not None:
+            self._runner.server.pre_shutdown()  # connections without a call are closed, others after theirs
+        if self._handlers:
+            await asyncio.wait(self._handlers, timeout=self._closing_s)
+        for handler in self._handlers:
+            handler.cancel()
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if (handler := asyncio.current_task()) is not None:
+            self._handlers.add(handler)
+            handler.add_done_callback(self._handlers.discard)
         try:
             return await self._answer(request)
         except ClientGone:
@@ -92,6 +149,8 @@ class Server(ABC):
         """Return who calls, and the method's path. Raises ``GatewayRefusal``."""
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if _CONTROL.search(request.path):
+            raise GatewayRefusal(400, "invalid_request_error", "the address has a control character")
         session, path = self._admitted(request)
         session.running.add(request.task)
         try:
@@ -112,28 +171,53 @@ class Server(ABC):
         if request.headers.get("expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # no part of an answer
-        try:
-            raw = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            text = f"the request has more than {MAX_BODY} bytes"
-            raise GatewayRefusal(413, "request_too_large", text) from None
-        except web.RequestPayloadError as error:
-            text = f"the request cannot be decoded: {' '.join(str(error).split())}"
-            raise GatewayRefusal(400, "invalid_request_error", text) from None
+        raw = await self._read(request)
         dialect = _DIALECTS[path.removesuffix("/count_tokens")]
         lessons = request.headers.get("x-tfgrpo-lessons", "").lower() != "off"
         try:
             document = Document(raw)
         except ValueError as error:
             raise GatewayRefusal(400, "invalid_request_error", f"the request is not usable: {error}") from None
-        out = outgoing(dialect, document, session.additions_for(dialect, document.value), lessons=lessons)
+        if problem := dialect.refusal(document.value):
+            raise GatewayRefusal(400, "invalid_request_error", problem)
+        additions = session.additions_for(dialect, document.value)
+
+        def written(refused: Collection[str] = ()) -> Outgoing:
+            return outgoing(dialect, document.copy(), additions, lessons=lessons, refused=refused)
+
+        out = written()
+        if self._upstream is not None and (refused := self._upstream.refused_by(out.model)):
+            out = written(refused)
         if path == _COUNT:
             return await self._pass(request, path, out.raw)
         try:
-            return await Call(session, request, out, self._upstream).respond()
+            return await Call(session, request, out, self._upstream, written).respond()
         except (BudgetRefused, ReplayMiss, StoreError) as error:
             session.stop(error)
             raise
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a request, decoded. Raise ``GatewayRefusal`` before more than the limit is in memory."""
+        coding, most = request.headers.get("content-encoding", "").strip().lower(), self._max_mb << 20
+        if coding not in _DECODED:
+            text = f"the request is encoded as {coding}; accepted: {', '.join(filter(None, _DECODED))}"
+            raise GatewayRefusal(415, "invalid_request_error", text)
+        size, parts = request.content_length or 0, list[bytes]()
+        try:
+            if size <= most:
+                size = 0
+                async for part in _decoded(request, _DECODED[coding], most):
+                    size += len(part)
+                    parts.append(part)
+                    if size > most:
+                        break
+        except (web.RequestPayloadError, zlib.error) as error:
+            text = f"the request cannot be decoded: {' '.join(str(error).split())}"
+            raise GatewayRefusal(400, "invalid_request_error", text) from None
+        if size > most:
+            text = f"the request has more than {self._max_mb} MB; actor.gateway.max_request_mb allows more"
+            raise GatewayRefusal(413, "request_too_large", text)
+        return b"".join(parts)
 
     async def _pass(self, request: web.BaseRequest, path: str, body: bytes | None) -> web.StreamResponse:
         """Pass on what is free of charge; it is not journalled."""
@@ -148,16 +232,17 @@ class Server(ABC):
         except (*TRANSPORT_ERRORS, ModelReplyMalformed) as error:
             text = f"no answer from {client.endpoint.display_url}: {type(error).__name__}"
             raise GatewayRefusal(502, "api_error", text, retry=True) from None
-        content = client.endpoint.scrub(received.content)
-        return web.Response(status=received.status, body=content, headers=returned_headers(received.headers))
+        scrub = client.endpoint.scrub
+        headers = returned_headers(received.headers, scrub)
+        return web.Response(status=received.status, body=scrub(received.content), headers=headers)
 
 
 class RolloutServer(Server):
     """Serves the rollouts of a run, each at an address of its own, on a free port of the loopback interface."""
 
-    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None) -> None:
+    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None, max_request_mb: int) -> None:
         """``sessions``: those that are open, by the token in their path."""
-        super().__init__(upstream)
+        super().__init__(upstream, max_request_mb)
         self._sessions = sessions
         self._hosts: frozenset[str] = frozenset()
 
@@ -190,13 +275,22 @@ def is_key_of(request: web.BaseRequest, key: str) -> bool:
     return any(hmac.compare_digest(sent.encode("utf-8", "replace"), key.encode()) for sent in keys_in(request))
 
 
-def _error(dialect: Dialect, error: GatewayRefusal) -> web.Response:
-    body = json.dumps(dialect.error(error.kind, str(error)), ensure_ascii=False).encode("utf-8", "replace")
+def _error(dialect: Dialect, error: GatewayRefusal, **more: str) -> web.Response:
+    content = {**dialect.error(error.kind, str(error)), **more}
+    body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     headers = {"content-type": "application/json", "x-should-retry": "true" if error.retry else "false"}
     return web.Response(status=error.status, body=body, headers=headers)
 
 
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]) -> web.BaseRequest:
-    """Build a request with room for long conversations; the library's limit is 1 MB."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
+async def _decoded(request: web.BaseRequest, window: int | None, most: int) -> AsyncIterator[bytes]:
+    """Yield the body of a request in parts, of which none is much larger than ``most``. Raise ``zlib.error``."""
+    decoder = None
+    async for chunk in request.content.iter_any():
+        if window is None:
+            yield chunk
+            continue
+        if decoder is None:  # some clients send deflate without its header
+            decoder = zlib.decompressobj(-15 if window == 15 and chunk[0] & 0xF != 8 else window)
+        yield decoder.decompress(chunk, most + 1)
+    if decoder is not None and (decoder.unused_data or not decoder.eof):
+        raise zlib.error("more or less than one encoded body")

@@ -17,7 +17,7 @@ from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.runs.journal import GATEWAY
 from tfgrpo.stores.telemetry.names import Facts, SentArm
 from tfgrpo.stores.telemetry.setup import Telemetry
-from tfgrpo.tasks.gateway.dialect import Dialect
+from tfgrpo.tasks.gateway.dialect import Dialect, offers_tools
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.models.base import ChatReply
 from tfgrpo.tasks.models.endpoint import Scrub, scrubbed
@@ -144,6 +144,7 @@ class Session(Caller):
         self.base_url = f"{self.root_url}/v1"
         """For OpenAI clients."""
         self.additions = _additions(attempt)
+        self._has_tools = False
         self.bypassed = True
         """Whether no call has arrived."""
         self._open_calls: dict[str, _OpenCall] = {}
@@ -163,9 +164,10 @@ class Session(Caller):
         """End the attempt."""
         self.attempt.stopped_by = self.attempt.stopped_by or error
 
-    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:  # noqa: ARG002 - the same for all
+    def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Return what is written into a request."""
-        return self.additions
+        self._has_tools = self._has_tools or offers_tools(dialect, body)
+        return replace(self.additions, auxiliary=self._has_tools and not offers_tools(dialect, body))
 
     def begin(self, request: Outgoing) -> int:
         """Record the results of tools that a request brings; return the place of its own frame.
@@ -252,6 +254,6 @@ def _additions(attempt: AttemptContext) -> Additions:
         lessons=lessons_block(attempt.system),
         # The simulated service has one model, whatever an agent asks for.
         models={"*": context.models.name} if context.models.in_process else settings.models,
-        auxiliary=settings.auxiliary,
+        lessons_in=settings.lessons_in,
         sampling=sampling,
     )

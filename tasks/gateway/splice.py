@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -83,6 +84,12 @@ class Document:
     def replace(self, old: Value, new: object) -> None:
         """Write another value in place of one."""
         self._edits.append((old.start, old.end, _ENCODE(new)))
+
+    def copy(self) -> Document:
+        """Return a document that is changed apart from this one."""
+        other = copy(self)
+        other._edits = [*self._edits]  # noqa: SLF001 - another one of its kind
+        return other
 
     def encode(self) -> bytes:
         """Return the bytes with all changes; without any, the bytes that came in."""

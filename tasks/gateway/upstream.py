@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,19 +10,24 @@ from typing import NamedTuple
 import httpx
 from aiohttp.web import BaseRequest
 
+from tfgrpo.pipelines.settings.addresses import SECRET_NAME
 from tfgrpo.tasks.models.chat import ChatClient
+from tfgrpo.tasks.models.endpoint import Scrub
 
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
-_OF_THE_CONNECTION = frozenset(
-    {"connection", "content-encoding", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+_OF_THE_CONNECTION = re.compile(
+    "connection|content-encoding|content-length|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*"
 )
-_NOT_FORWARDED = frozenset({*_OF_THE_CONNECTION, *KEY_HEADERS, "accept-encoding", "cookie", "expect", "host"})
+_NOT_FORWARDED = re.compile(
+    "accept-encoding|cookie|expect|host|forwarded|via|x-forwarded-.*|x-real-ip|x-tfgrpo-.*|.*(?:^|-)auth(?:orization)?"
+)
+"""Beside those of the connection: what concerns this machine and its network, and credentials for others."""
+_UNIQUE = "idempotency-key"
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
 """Content encodings of replies that are read."""
-_NOT_RETURNED = frozenset({*_OF_THE_CONNECTION, "date", "server", "set-cookie"})
+_NOT_RETURNED = frozenset({"date", "server", "set-cookie"})
 MAX_BODY = 64 << 20
-"""Most bytes of a request, and of a reply that is no stream: embeddings of 2,048 texts have 34 MB."""
-_OWN_PREFIX = "x-tfgrpo-"
+"""Most bytes of a reply: embeddings of 2,048 texts have 34 MB."""
 _PIECE = 1 << 18
 
 
@@ -33,8 +39,8 @@ class _Own(NamedTuple):
     """Those of the agent that are not forwarded."""
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], dropped: frozenset[str]) -> _Own:
-        return cls([(name.encode(), value.encode()) for name, value in headers.items()], dropped.union(headers))
+    def of(cls, headers: Mapping[str, str]) -> _Own:
+        return cls([(name.encode(), value.encode()) for name, value in headers.items()], frozenset(headers))
 
 
 class Upstream:
@@ -43,25 +49,32 @@ class Upstream:
     def __init__(self, client: ChatClient, *, callers_keys: bool = False) -> None:
         """``callers_keys``: a client's own key is passed on; the endpoint's own must be None then."""
         self.client = client
+        self.refused: set[tuple[str, str]] = set()
+        """Models, and which of the gateway's additions each of them does not take."""
         self._url = lru_cache(maxsize=64)(client.endpoint.url)
         own = {name.lower(): value for name, value in client.endpoint.headers().items()}
         own = {name: value for name, value in own.items() if name not in {"accept", "content-type"}}  # the agent's hold
         own["accept-encoding"] = "identity"  # a compressed stream could not be passed on event by event
-        dropped = _NOT_FORWARDED if not callers_keys else _NOT_FORWARDED.difference(KEY_HEADERS)
-        self._own = self._with_x_api_key = _Own.of(own, dropped)
+        self._passed_keys = KEY_HEADERS if callers_keys else ()
+        self._own = self._with_x_api_key = _Own.of(own)
         key = client.endpoint.api_key
         if key is not None and own.get("authorization") == f"Bearer {key.reveal()}":
             del own["authorization"]
-            self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()}, dropped)
+            self._with_x_api_key = _Own.of({**own, "x-api-key": key.reveal()})
+
+    def refused_by(self, model: str) -> set[str]:
+        """Return which of the gateway's additions a model does not take."""
+        return {name for one, name in self.refused if one == model}
 
     def forwarded(self, request: BaseRequest, path: str, body: bytes | None) -> httpx.Request:
         """Return the request to the endpoint. The key is in the header that the client uses, unless that is Azure's."""
         own = self._with_x_api_key if "x-api-key" in request.headers else self._own
+        dropped = own.instead_of | _named_in_connection(request.headers)
         # aiohttp reads bytes of headers that are no UTF-8 as surrogates, and httpx encodes texts as ASCII only.
         headers = [
             (name.encode(), value.encode("utf-8", "surrogateescape"))
             for name, value in ((name.lower(), value) for name, value in request.headers.items())
-            if name not in own.instead_of and not name.startswith(_OWN_PREFIX)
+            if name not in dropped and (name in self._passed_keys or _is_forwarded(name))
         ]
         headers += own.headers
         url = self._url(path)
@@ -80,9 +93,28 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + _PIECE]
 
 
-def returned_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a reply that concern the agent."""
-    return {name: value for name, value in headers.items() if name.lower() not in _NOT_RETURNED}
+@lru_cache(maxsize=512)
+def _is_forwarded(name: str) -> bool:
+    """Return whether a header of a client is for the endpoint: not of the connection (RFC 9110), and no one's key."""
+    if _OF_THE_CONNECTION.fullmatch(name) or _NOT_FORWARDED.fullmatch(name):
+        return False
+    return name == _UNIQUE or SECRET_NAME.search(name) is None
+
+
+def _named_in_connection(headers: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of headers that are for the next hop only."""
+    return frozenset(name.strip().lower() for name in headers.get("connection", "").split(","))
+
+
+def returned_headers(headers: Mapping[str, str], scrub: Scrub) -> dict[str, str]:
+    """Return the headers of a reply that concern the agent, without secrets."""
+    dropped = _NOT_RETURNED | _named_in_connection(headers)
+    lowered = ((name, name.lower(), value) for name, value in headers.items())
+    return {
+        name: scrub(value)
+        for name, low, value in lowered
+        if low not in dropped and not _OF_THE_CONNECTION.fullmatch(low)
+    }
 
 
 def why_unreadable(headers: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 from tests.support.agents.endpoint import LESSONS, Endpoint, Opener
 from tests.support.runs.pages import blocks, page, table
+from tfgrpo.pipelines.settings.actor import GatewaySettings
 from tfgrpo.tasks.gateway import outgoing, relay, server, upstream
 
 PAGE = "docs/gateway.md"
@@ -34,10 +35,11 @@ def test_the_paths_are_those_on_the_page():
 
 def test_limits_and_pauses_are_those_on_the_page():
     assert f"silent for {relay.SILENCE_S:g} seconds" in TEXT
-    assert TEXT.count(f"more than {upstream.MAX_BODY >> 20} MB") == 2  # of a request and of a reply
+    assert f"more than {upstream.MAX_BODY >> 20} MB" in TEXT
+    assert f"`actor.gateway.max_request_mb` ({GatewaySettings().max_request_mb})" in TEXT
     assert f"({outgoing.IMAGE_TOKENS:,} for an image in it" in TEXT
 
 
 def test_the_statuses_of_our_own_are_those_on_the_page():
     named = {int(status) for row in table(TEXT, "status") for status in re.findall(r"\d{3}", row[0])}
-    assert named == {400, 402, 403, 404, 413, 426, 500, 502, 504}
+    assert named == {400, 402, 403, 404, 413, 415, 426, 500, 502, 504}

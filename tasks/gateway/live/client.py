@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from tfgrpo.prompt_packs.inject import holds_lessons
 from tfgrpo.tasks.gateway.chat import EmbeddingsDialect
-from tfgrpo.tasks.gateway.dialect import Dialect
-from tfgrpo.tasks.gateway.live.conversations import Conversation, Opening, opening_of
+from tfgrpo.tasks.gateway.dialect import Dialect, offers_tools
+from tfgrpo.tasks.gateway.live.conversations import Conversation, Opening, name_by_agent, opening_of
 from tfgrpo.tasks.gateway.live.traffic import PROVIDER, Traffic
 from tfgrpo.tasks.gateway.outgoing import Additions, Outgoing
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
@@ -34,28 +34,31 @@ class LiveClient(Caller):
         carrier = {name: request.headers[name] for name in _TRACE if name in request.headers}
         super().__init__(traffic.telemetry, PROVIDER, traffic.max_tokens, carrier, self._masked)
         self.arm = "off"
-        self.headers = {_ARM: "off"}
         self._traffic = traffic
         self._request = request
         self._secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
         self._scrub = scrub
         self._conversation, self._opening = Conversation("", ""), Opening("", "")
-        self._keeps = False
+        self._keeps = self._undecided = False
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Draw the arm of the conversation, and return its lessons."""
         traffic, headers = self._traffic, self._request.headers
-        opening = opening_of(body)
-        self._conversation = conversation = traffic.conversations.of(body, opening, headers.get(_CONVERSATION))
-        self._opening = opening._replace(prompt=conversation.prompt)
+        opening, named = opening_of(body), name_by_agent(headers, body)
+        name = headers.get(_CONVERSATION) or named
+        self._conversation = conversation = traffic.conversations.of(body, opening, name)
+        self._opening = opening._replace(prompt=conversation.prompt, media=conversation.media)
+        tools = offers_tools(dialect, body)
+        auxiliary = traffic.conversations.is_auxiliary(conversation, tools=tools)
+        self._undecided = bool(named) and not tools
         taught = ""
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and not isinstance(dialect, EmbeddingsDialect):
             self.arm = traffic.arm_of(conversation.name)
             taught = traffic.lessons() if self.arm == "lessons" else ""
-            auxiliary = any(fnmatchcase(str(body.get("model")), pattern) for pattern in traffic.auxiliary)
             self._keeps = conversation.begun_here and not auxiliary and not holds_lessons(self._opening.system)
-        self.headers = {_ARM: str(self.arm)}
-        return Additions(taught, models=traffic.models, auxiliary=traffic.auxiliary)
+            self.headers = {_CONVERSATION: traffic.id_of(conversation.name)}
+        self.headers = {**self.headers, _ARM: str(self.arm)}
+        return Additions(taught, models=traffic.models, lessons_in=traffic.lessons_in, auxiliary=auxiliary)
 
     def begin(self, request: Outgoing) -> int:
         """Count the request."""
@@ -67,7 +70,8 @@ class LiveClient(Caller):
         if isinstance(request.dialect, ResponsesDialect):
             self._traffic.conversations.remember(self._conversation, reply.response_id)
         if self._keeps and self._traffic.kept is not None:
-            self._traffic.kept.add(self._opening, self.arm or "off", request, reply, self.scrub)
+            keep = partial(self._traffic.kept.add, self._opening, self.arm or "off", request, reply, self.scrub)
+            self._traffic.keep(self._conversation, keep, undecided=self._undecided)
 
     def count(self, model: str, result: ChatReply | str, took_s: float) -> None:
         """Count an answer or a failure by arm."""

@@ -250,6 +250,27 @@ def is_busy(process):
     return sum(process.cpu_times()[:2]) > 2.0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_children_of_a_grader_end_with_the_server(tmp_path, number):
+    sums = {"path": "sums.jsonl", "graders": ["parent"], "grader_weights": [1.0]}
+    datasets = {"sums": sums, "plain": {"path": "plain.jsonl"}}
+    kept = mix(tmp_path, python_graders={"parent": {"path": "parent.py:grade"}}, datasets=datasets)
+    (tmp_path / "parent.py").write_text(
+        "import pathlib, subprocess\n"
+        "def grade(output, answer):\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "    return 1.0\n"
+    )
+    with serving(kept) as server:
+        body = {"iteration": 0, "items": [item(RIGHT, "sums:0")]}
+        assert httpx.post(f"{server.url}/grade", json=body, trust_env=False, timeout=30).is_success
+        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert child.is_running()
+        server.process.send_signal(number)
+        assert psutil.wait_procs([child], timeout=20)[1] == []
+
+
 @pytest.mark.parametrize("options", [[], ["--host", "0.0.0.0"], ["--token-env", "MY_TOKEN"]])
 def test_other_host_names_are_accepted_only_with_a_token_or_a_public_address(tmp_path, options):
     with serving(mix(tmp_path), *options, MY_TOKEN=TOKEN) as server:

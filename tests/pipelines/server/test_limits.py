@@ -11,6 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from tests.support.pipelines.data_server import RIGHT, graded, in_process, item, mix, on_a_port, rogue
+from tfgrpo.pipelines.server import listening
 from tfgrpo.pipelines.server.limits import BodyQueue, Limits
 
 
@@ -169,3 +170,17 @@ async def test_the_slot_of_a_cancelled_request_is_released(let_in_first):
 async def _held(queue: BodyQueue) -> None:
     async with turn(queue):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /meta HTTP/1.1\r\nhost: x\r\n", b"GET /meta HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\nGET /m"]
+)
+async def test_a_connection_whose_headers_do_not_come_is_closed(tmp_path, monkeypatch, sent):
+    monkeypatch.setattr(listening, "_HEADERS_S", 0.3)
+    async with on_a_port(mix(tmp_path)) as (url, _), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(url).port)
+        writer.write(sent)
+        answer = await reader.read()  # to the end of the connection
+        writer.close()
+        assert answer.count(b"200 OK") == sent.count(b"\r\n\r\n")
+        assert (await asyncio.to_thread(httpx.get, f"{url}/healthz", trust_env=False)).is_success

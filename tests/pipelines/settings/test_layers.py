@@ -30,7 +30,6 @@ SPECIAL = {
     "model.api_key_env": "MY_KEY",
     "actor.tools": ("module:function",),
     "actor.gateway.models": {"gpt-*": "m"},
-    "actor.gateway.auxiliary": ("*-mini",),
     "actor.url": "http://127.0.0.1:8080/attempt",
     "actor.env": ("HOME", "MODE=fast"),
     "actor.headers": {"Authorization": "env:AGENT_AUTH"},

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
+
 from tests.support.agents import steps
 from tests.support.agents.endpoint import SYSTEM
 from tests.support.models.faults import broken_calls
@@ -37,6 +39,7 @@ from tfgrpo.stores.errors import ConfigError, SettingsError
 from tfgrpo.stores.patterns import Observation
 from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.gateway.chat import ChatDialect
+from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.gateway.outgoing import outgoing
 from tfgrpo.tasks.gateway.session import Session
 from tfgrpo.tasks.gateway.splice import Document
@@ -58,8 +61,26 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     runtime = steps.runtime(lambda request, key: "unused", probe.root)
     context = replace(runtime.context, settings=settings, models=choose_models(settings))
     attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
-    asked = b'{"model": "gpt-5", "messages": [], "temperature": 1}'
+    asked = b'{"model": "gpt-5", "messages": [{"role": "user", "content": "?"}], "temperature": 1}'
     return outgoing(ChatDialect(), Document(asked), Session(attempt, "http://127.0.0.1:1").additions).raw
+
+
+def largest_of_gateway(probe: SettingsProbe, options: Options) -> object:
+    """Return how a gateway answers a request of two megabytes."""
+
+    async def answered() -> int:
+        runtime = steps.runtime(lambda request, key: "unused", probe.root)
+        settings = probe.settings({**REAL, **options})
+        context = replace(runtime.context, settings=settings, models=choose_models(settings))
+        attempt = AttemptContext(steps.spec(), 0, replace(runtime, context=context, gateway=Gateway()))
+        async with attempt.runtime.gateway.session(attempt) as session, httpx.AsyncClient(trust_env=False) as client:
+            headers = {"x-api-key": session.api_key}
+            body = b'{"model": "m", "user": "%b"}' % (b"a" * (2 << 20))
+            reply = await client.post(f"{session.base_url}/messages", content=body, headers=headers)
+        await attempt.runtime.aclose()
+        return reply.status_code
+
+    return asyncio.run(answered())
 
 
 def of_tiny(look: Callable[[TinyRun], object], **faults: float) -> Observe:

@@ -180,12 +180,15 @@ async def test_secrets_of_the_environment_stay_here_unless_they_are_named(tmp_pa
     for name, value in {
         "OPENAI_API_KEY": "hidden-1", "SEARCH_TOKEN": "passed-1", "OTHER_TOKEN": "hidden-2", "HARMLESS": secret,
         "PGPASSWORD": "hidden-4", "DATABASE_URL": "postgres://me:hidden-5@host/db", "TFGRPO_SEED": "hidden-3",
-        "COLOUR": "blue",
+        "ALERT_WEBHOOK": "https://hooks.test/hidden-6", "SLACK_WEBHOOK_URL": "https://hooks.test/hidden-7",
+        "SENTRY_DSN": "https://hidden-8@errors.test/1", "CACHE": "redis://:hidden-9/x@cache.test/0",
+        "CLONE": "https://hidden-0123456789@git.test/x.git", "COLOUR": "blue", "REMOTE": "ssh://git@git.test/x",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     command = script("import os; print(dict(os.environ))")
     rollout = await attempt(tmp_path, command, env=("SEARCH_TOKEN", "MODE=fast", "ROOT={here}"))
-    for shown in ("'SEARCH_TOKEN': 'passed-1'", "'MODE': 'fast'", f"'ROOT': '{Path.cwd()}'", "'COLOUR': 'blue'"):
+    for shown in ("'SEARCH_TOKEN': 'passed-1'", "'MODE': 'fast'", f"'ROOT': '{Path.cwd()}'", "'COLOUR': 'blue'",
+                  "'REMOTE': 'ssh://git@git.test/x'"):  # fmt: skip
         assert shown in rollout.output
     assert "hidden" not in rollout.output
     assert secret not in rollout.output

@@ -11,12 +11,14 @@ from tests.support.agents.endpoint import (
     USAGE,
     chat_body,
     chat_events,
+    event,
     message_body,
     message_events,
     response_body,
     response_events,
 )
 from tfgrpo.prompt_packs.inject import lessons_block
+from tfgrpo.tasks.gateway.call import read_reply
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.dialect import Dialect, tool_names
 from tfgrpo.tasks.gateway.messages import MessagesDialect
@@ -161,13 +163,12 @@ def test_the_block_of_lessons_is_cut_out_of_a_system_text() -> None:
     assert lessons_block(f"Be careful.\n\n{block}") == block
 
 
-def test_models_are_mapped_by_pattern_and_auxiliary_ones_get_no_lessons() -> None:
-    additions = Additions(lessons="L", models={"gpt-*": "qwen", "*": "other"}, auxiliary=("*-mini",))
+def test_models_are_mapped_by_pattern() -> None:
+    additions = Additions(lessons="L", models={"gpt-*": "qwen", "*": "other"})
     assert forwarded(CHAT, {"model": "gpt-5", "messages": []}, additions) == {
         "model": "qwen",
         "messages": [system("L")],
     }
-    assert forwarded(CHAT, {"model": "gpt-5-mini", "messages": []}, additions) == {"model": "qwen", "messages": []}
     assert forwarded(MESSAGES, {"model": "claude", "system": "S"}, additions)["model"] == "other"
 
 
@@ -238,6 +239,69 @@ def test_a_stream_says_what_the_whole_reply_says(dialect: Dialect, whole: Any, s
     given = [ToolCall(call.id, call.name, json.dumps(json.loads(call.arguments))) for call in read.message.tool_calls]
     assert given in ([], expected)
     assert read.finish_reason == ("tool_calls" if given else "stop")
+
+
+def pieces(*calls: Any) -> bytes:
+    deltas = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
+    return b"".join(event(delta) for delta in deltas) + b"data: [DONE]\n\n"
+
+
+def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
+    return {"type": "function", "function": function, **more}
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (pieces(piece("f", '{"a":', id="1"), piece(None, " 1}")), [("1", "f", '{"a": 1}')]),
+        (pieces(piece("f", '{"a":', id="1"), piece("g", "{}", id="2"), piece(None, " 1}", id="1")),
+         [("1", "f", '{"a": 1}'), ("2", "g", "{}")]),
+        (pieces(piece("f", {"a": 1}, index=0, id="1")), [("1", "f", '{"a": 1}')]),
+        (pieces(piece("f", '{"a":', index=0, id="1"), piece("f", " 1}", index=0)), [("1", "f", '{"a": 1}')]),
+        (pieces(piece("get_", "", index=0, id="1"), piece("it", "{}", index=0)), [("1", "get_it", "{}")]),
+        (pieces(piece("f", "{}", id="1"), piece("f", "{}", id="2")), [("1", "f", "{}"), ("2", "f", "{}")]),
+    ],
+)  # fmt: skip
+def test_pieces_of_calls_with_one_meaning_are_read(stream: bytes, expected: list[Any]) -> None:
+    reply = read_reply(CHAT, "text/event-stream", stream)
+    assert reply is not None
+    assert [(call.id, call.name, call.arguments) for call in reply.message.tool_calls] == expected
+    assert reply.finish_reason == "tool_calls"
+
+
+def test_a_chat_that_ends_without_a_reason_has_ended_and_one_that_says_nothing_has_not() -> None:
+    said = event({"choices": [{"delta": {"content": "seven"}}]})
+    reply = read_reply(CHAT, "text/event-stream", said + b"data: [DONE]\n\n")
+    assert reply is not None
+    assert (reply.message.content, reply.finish_reason) == ("seven", "stop")
+    for broken in (said, b"data: [DONE]\n\n", event({"error": {"message": "no"}}) + b"data: [DONE]\n\n"):
+        assert read_reply(CHAT, "text/event-stream", broken) is None
+
+
+USER_LESSONS = Additions(lessons="L", lessons_in="user")
+TEXT, INPUT_TEXT = [{"type": "text", "text": "q"}], [{"type": "input_text", "text": "q"}]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "turns", "changed"),
+    [
+        (CHAT, [system("S"), USER, USER], [system("S"), {"role": "user", "content": "hi\n\nL"}, USER]),
+        (CHAT, [], []),
+        (MESSAGES, [{"role": "user", "content": TEXT}], [{"role": "user", "content": [*TEXT, NEW_BLOCK]}]),
+        (RESPONSES, "q", "q\n\nL"),
+        (
+            RESPONSES,
+            [{"role": "user", "content": INPUT_TEXT}],
+            [{"role": "user", "content": [*INPUT_TEXT, {"type": "input_text", "text": "L"}]}],
+        ),
+    ],
+)
+def test_lessons_follow_the_first_user_message_where_that_is_asked_for(dialect: Any, turns: Any, changed: Any) -> None:
+    name = "input" if dialect is RESPONSES else "messages"
+    assert forwarded(dialect, {name: turns}, USER_LESSONS) == {name: changed}
+    kept = {name: turns, "previous_response_id": "r"}
+    assert forwarded(dialect, kept, USER_LESSONS) == kept
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])

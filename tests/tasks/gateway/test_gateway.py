@@ -62,6 +62,8 @@ def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> Non
         "TFGRPO_MODEL": "m",
         "CODEX_API_KEY": "x",
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x",
+        "OLLAMA_HOST": "http://127.0.0.1:11434",
+        "GEMINI_API_BASE": "http://x",
     }
     env = agent_environment(session, base)
     assert {name for name in base if env.get(name) == base[name]} == {"PATH", "TAVILY_API_KEY"}

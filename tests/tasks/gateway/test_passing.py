@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import tracemalloc
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,7 +14,18 @@ import pytest
 from aiohttp import web
 
 from tests.support.agents import steps as kit
-from tests.support.agents.endpoint import KEY, LESSONS, SYSTEM, Endpoint, Opener, chat_body, message_body, response_body
+from tests.support.agents.endpoint import (
+    KEY,
+    LESSONS,
+    SYSTEM,
+    Endpoint,
+    Opener,
+    chat_body,
+    chat_events,
+    message_body,
+    response_body,
+    stream,
+)
 from tfgrpo.stores.errors import BudgetRefused, ModelAuthRefused
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.runtime.runtime import AttemptContext
@@ -168,6 +181,8 @@ async def test_the_list_of_models_is_passed_on(endpoint: Endpoint, opened: Opene
         ("GET", "/models/a/%2e%2e/b", b"", 404),
         ("GET", "/models/%252e%252e%252fadmin", b"", 404),
         ("GET", "/models/a%3Fb%23c", b"", 404),
+        ("GET", "/models/a%00b", b"", 400),
+        ("POST", "/messages%0a", b"{}", 400),
     ],
 )
 async def test_what_the_gateway_cannot_pass_on_is_refused(
@@ -251,11 +266,171 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(endpoint: 
     assert "expect" not in {name.lower() for name in endpoint.asked[0].headers}
 
 
-async def test_a_request_that_is_not_what_it_says_is_refused(endpoint: Endpoint, opened: Opener) -> None:
+@pytest.mark.parametrize(
+    ("coding", "raw", "status"),
+    [
+        ("gzip", b"{}", 400),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-3], 400),
+        ("gzip", gzip.compress(b"{}", mtime=0) * 2, 400),
+        ("zstd", b"{}", 415),
+        ("br", b"{}", 415),
+        ("gzip, gzip", b"{}", 415),
+    ],
+)
+async def test_a_request_that_cannot_be_decoded_is_refused(
+    endpoint: Endpoint, opened: Opener, coding: str, raw: bytes, status: int
+) -> None:
     agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
-    reply = await agent.post("/messages", content=b"{}", headers={"content-encoding": "gzip"})
-    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    reply = await agent.post("/messages", content=raw, headers={"content-encoding": coding})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (status, "invalid_request_error")
     assert endpoint.asked == []
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+async def test_a_request_above_the_limit_is_refused_before_it_is_in_memory(
+    endpoint: Endpoint, opened: Opener, compressed: bool
+) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    raw = gzip.compress(json.dumps({**ASK, "user": "a" * (60 << 20)}).encode(), 1) if compressed else b" " * (20 << 20)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(raw), 1 << 16):
+            yield raw[start : start + (1 << 16)]
+
+    tracemalloc.start()
+    try:
+        coding = {"content-encoding": "gzip"} if compressed else {}
+        reply = await agent.post("/chat/completions", content=parts(), headers=coding)  # no length says how much comes
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (reply.status_code, reply.json()["error"]["type"]) == (413, "request_too_large")
+    assert peak < 48 << 20
+    assert endpoint.asked == []
+    larger = opened.runtime(endpoint.url, limits={"gateway": {"max_request_mb": 64}})
+    other = await opened.agent(await opened.session(larger, 1))
+    assert (await other.post("/chat/completions", json={**ASK, "user": "a" * (20 << 20)})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("Authorization: Bearer sk-1234567890abcdef\x01", "the header Authorization"),
+        ("x-api-key: sk-1234567890abcdef\x00", "the header x-api-key"),
+        ("x-api-key: sk-1234567890abcdef" + "a" * 9_000, "a header"),
+        ("sk-1234567890abcdef no header", "a header"),
+    ],
+)
+async def test_of_a_malformed_request_only_the_header_is_named(
+    endpoint: Endpoint, opened: Opener, caplog: pytest.LogCaptureFixture, line: str, named: str
+) -> None:
+    address = httpx.URL((await opened.session(opened.runtime(endpoint.url))).base_url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"POST {address.path}/messages HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n{line}\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(10):
+        status, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b" 400 " in status
+    error = json.loads(body)
+    assert (error["type"], error["error"]["type"]) == ("error", "invalid_request_error")
+    assert named in error["error"]["message"]
+    assert "sk-123" not in body.decode() + caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_background_response_is_refused_before_it_is_paid_for(endpoint: Endpoint, opened: Opener) -> None:
+    runtime = opened.runtime(endpoint.url)
+    agent = await opened.agent(await opened.session(runtime))
+    reply = await agent.post("/responses", json={"model": "m", "input": "hi", "background": True})
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "background" in reply.json()["error"]["message"]
+    assert (endpoint.asked, runtime.ledger.totals().calls) == ([], 0)
+    endpoint.answer = lambda request, raw: response_body("seven")
+    assert (await agent.post("/responses", json={"model": "m", "input": "hi", "background": False})).is_success
+
+
+def refusing(endpoint: Endpoint, *, stream_options: int = 0, system: int = 0) -> None:
+    """Answer as an endpoint that refuses what it does not know with these statuses."""
+
+    def answer(request: web.Request, raw: bytes) -> Any:
+        body = json.loads(raw)
+        if stream_options and "stream_options" in body:
+            detail = [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]
+            return web.json_response({"detail": detail}, status=stream_options)
+        if system and any(message["role"] == "system" for message in body["messages"]):
+            return web.json_response({"error": {"message": "System role not supported"}}, status=system)
+        return stream(request, chat_events("seven", body)) if body.get("stream") else chat_body("seven")
+
+    endpoint.answer = answer
+
+
+@pytest.mark.parametrize(
+    ("refuses", "tries"),
+    [({"stream_options": 422}, 2), ({"system": 400}, 2), ({"stream_options": 400, "system": 422}, 3)],
+)
+async def test_what_the_gateway_added_and_the_endpoint_refuses_is_left_out_once_and_for_all(
+    endpoint: Endpoint, opened: Opener, refuses: dict[str, int], tries: int
+) -> None:
+    refusing(endpoint, **refuses)
+    runtime = opened.runtime(endpoint.url)
+    for index, asked in enumerate((tries, tries + 1)):
+        session = await opened.session(runtime, index)
+        reply = await (await opened.agent(session)).post("/chat/completions", json={**ASK, "stream": True})
+        assert reply.status_code == 200
+        assert "[DONE]" in reply.text
+        assert len(endpoint.asked) == asked
+        [frame] = session.attempt.frames
+        assert (frame.text, frame.added is not None) == ("seven", True)
+    sent = endpoint.asked[-1].body
+    assert ("stream_options" in sent) is ("stream_options" not in refuses)
+    first = sent["messages"][0]
+    assert LESSONS in first["content"]
+    assert first["role"] == ("user" if "system" in refuses else "system")
+    resumed = await opened.session(opened.runtime(endpoint.url))
+    assert (await (await opened.agent(resumed)).post("/chat/completions", json={**ASK, "stream": True})).is_success
+    assert len(endpoint.asked) == tries + 1, "the journal knows the call by what the agent asked"
+
+
+async def test_a_refusal_of_what_the_agent_sent_itself_is_its_answer(endpoint: Endpoint, opened: Opener) -> None:
+    refusing(endpoint, stream_options=400, system=400)
+    own = {"stream": True, "stream_options": {"include_usage": True}}
+    system = {"messages": [{"role": "system", "content": "S"}, *ASK["messages"]]}
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    for body in ({**ASK, **own}, {**ASK, **system}):
+        assert (await agent.post("/chat/completions", json=body)).status_code == 400
+    assert len(endpoint.asked) == 2
+    endpoint.answer = lambda request, raw: web.json_response({"error": {"message": "no such model"}}, status=400)
+    assert (await agent.post("/chat/completions", json={**ASK, "stream": True})).status_code == 400
+    assert len(endpoint.asked) == 3
+
+
+async def test_a_call_without_tools_beside_an_agents_own_gets_no_lessons(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    tools = {"tools": [{"type": "function", "function": {"name": "add"}}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "7"}
+    bodies = ({**ASK, **tools}, {**ASK, "max_tokens": 20}, {**ASK, "messages": [*ASK["messages"], result]})
+    for body in bodies:
+        await agent.post("/chat/completions", json=body)
+    assert ["<lessons>" in str(asked.body) for asked in endpoint.asked] == [True, False, True]
+
+
+async def test_what_is_for_others_on_the_way_is_not_for_the_endpoint(endpoint: Endpoint, opened: Opener) -> None:
+    agent = await opened.agent(await opened.session(opened.runtime(endpoint.url)))
+    hop = ("proxy-authorization", "proxy-connection", "te", "x-of-this-hop", "keep-alive")
+    keys = ("x-goog-api-key", "helicone-auth", "cf-aig-authorization", "x-amz-security-token", "x-auth-token")
+    here = ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via")
+    meant = ("idempotency-key", "openai-organization", "x-stainless-retry-count", "session-id")
+    sent = {**dict.fromkeys((*hop, *keys, *here, *meant), "x"), "connection": "keep-alive, X-Of-This-Hop"}
+    headers = {"x-of-their-hop": "y", "proxy-authenticate": "y", "connection": "x-of-their-hop"}
+    endpoint.answer = lambda request, raw: web.Response(body=b"{}", headers={**headers, "x-echo": f"Bearer {KEY}"})
+    for method, path in (("POST", "/chat/completions"), ("GET", "/models")):
+        reply = await agent.request(method, path, headers=sent, json=ASK if method == "POST" else None)
+        arrived = {name.lower() for name in endpoint.asked[-1].headers}
+        assert arrived.issuperset(meant)
+        assert arrived.isdisjoint((*hop, *keys, *here))
+        assert reply.headers["x-echo"] == "Bearer ***"
+        assert {"x-of-their-hop", "proxy-authenticate"}.isdisjoint(reply.headers)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "GZIP", "gzip, identity", ""])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import socket
 import stat
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +30,17 @@ from tests.support.agents.endpoint import (
     stream,
 )
 from tests.support.records.otlp_receiver import OtlpReceiver
+from tfgrpo.stores.clock import utc_now
+from tfgrpo.stores.files.lines import read_rows
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway.live import conversations
+from tfgrpo.tasks.gateway.live import server as live_server
+from tfgrpo.tasks.gateway.live import traffic as live_traffic
 from tfgrpo.tasks.gateway.live.conversations import opening_of
 from tfgrpo.tasks.gateway.live.keeping import KeptItems
-from tfgrpo.tasks.gateway.live.server import LiveServer
+from tfgrpo.tasks.gateway.live.server import LiveServer, Served
 from tfgrpo.tasks.gateway.live.traffic import Traffic
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey
@@ -53,11 +60,12 @@ class Serving:
 
     async def client(self, *, token: str | None = None, key: str = CALLERS, **options: Any) -> httpx.AsyncClient:
         own = ApiKey(KEY) if token is not None else None
+        budget, now = options.pop("budget", Budget()), options.pop("now", utc_now)
         client = ChatClient(
             Address(self.endpoint.url, own),
             open_transport(concurrency=8, trust_env=False),
             concurrency=8,
-            ledger=Ledger(Budget()),
+            ledger=Ledger(budget),
             prices={},
             retry=RetryPolicy(),
             rng=random.Random(0),
@@ -65,7 +73,12 @@ class Serving:
         self._stack.push_async_callback(client.aclose)
         telemetry = options.pop("telemetry", None) or Telemetry(TelemetryOptions())
         traffic = Traffic("t", lambda: LESSONS, telemetry, **options)
-        server = LiveServer(client, traffic, lambda: {"lessons": ["one"]}, token)
+        self.facts: dict[str, Any] = {"lessons": ["one"]}
+        served = {"": Served(traffic, lambda: self.facts)}
+        other = Traffic("other", lambda: "", telemetry, library=lambda: "l2", outcomes=options.get("outcomes"))
+        served["other"] = Served(other, lambda: {"lessons": []})
+        keys = None if token is None else lambda: (token,)
+        self.server = server = LiveServer(client, served.get, keys, now=now)
         self._stack.push_async_callback(server.aclose)
         url = await server.start(socket.create_server(("127.0.0.1", 0)))
         headers = {"authorization": f"Bearer {key}"}
@@ -80,6 +93,10 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
 
 def ask(text: str = "3 + 4?", **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": text}], **more}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
 
 
 async def test_the_clients_own_key_and_the_lessons_reach_the_endpoint(endpoint: Endpoint, serving: Serving) -> None:
@@ -104,7 +121,7 @@ async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_
         refused = await client.post(path, json=ask(), headers={"authorization": "Bearer other"})
         assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
     assert (await client.get("/meta", headers={"authorization": ""})).status_code == 401
-    assert (await client.get("/healthz", headers={"authorization": ""})).json() == {"status": "ok"}
+    assert (await client.get("/healthz", headers={"authorization": ""})).json()["status"] == "ok"
     assert len(endpoint.asked) == 1
 
 
@@ -303,6 +320,164 @@ async def test_questions_of_text_are_kept_also_after_the_file_was_moved_away_or_
     assert [text.partition("kept: ")[2][:16] for text in said] == ["the file has rea", str(file)[:16]]
 
 
+CONTEXT = "<environment_context>\n<cwd>/home/me</cwd>\n</environment_context>"
+CANNED = [
+    {"role": "user", "content": "This is the agent. We are setting up the context. Today is Friday."},
+    {"role": "assistant", "content": "Got it. Thanks for the context!"},
+]
+ADD = {"type": "function", "name": "add", "function": {"name": "add"}}
+CHAT, RESPONSES, MESSAGES = (f"/v1/{name}" for name in ("chat/completions", "responses", "messages"))
+AGENTS: dict[str, Any] = {  # path, what comes before the question, headers, labels of requests; "*" is the session
+    "codex": (RESPONSES, [user(CONTEXT)], {"session-id": "*"}, {}),
+    "codex by its label": (RESPONSES, [user(CONTEXT)], {}, {"prompt_cache_key": "*"}),
+    "claude": (MESSAGES, [user(CONTEXT)], {"x-claude-code-session-id": "*"}, {}),
+    "claude by its label": (MESSAGES, [user(CONTEXT)], {}, {"metadata": {"user_id": "user_1_session_*"}}),
+    "opencode": (CHAT, [], {"x-session-id": "*"}, {}),
+    "qwen": (CHAT, CANNED, {}, {}),
+    "no name": (CHAT, [user(CONTEXT)], {}, {}),
+}
+ANSWERS = {RESPONSES: response_body, MESSAGES: message_body, CHAT: chat_body}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_conversations_of_agents_have_arms_of_their_own_and_their_question_is_kept(
+    endpoint: Endpoint, serving: Serving, tmp_path: Path, agent: str
+) -> None:
+    path, before, headers, labels = AGENTS[agent]
+    field = "input" if path == RESPONSES else "messages"
+    client = await serving.client(held_out=0.5, kept=KeptItems(tmp_path / "live.jsonl", 1 << 20, print))
+
+    async def arm(number: int, turns: list[Any], answer: str, **more: Any) -> str:
+        endpoint.answer = lambda request, raw: ANSWERS[path](answer)
+        own, named = json.loads(json.dumps([headers, labels]).replace("*", f"s{number}"))
+        body = {"model": "m", "max_tokens": 9, field: [*before, *turns], **named, **more}
+        return (await client.post(path, json=body, headers=own)).headers["x-tfgrpo-arm"]
+
+    arms = []
+    for number in range(16):
+        question = user(f"What is {number} + 1?")
+        if headers or labels:  # what agents ask beside their work, before and after it
+            await arm(number, [user(f"Write a title: What is {number} + 1?")], "Sums")
+        first = await arm(number, [question], f"{number + 1}", tools=[ADD])
+        later = [question, {"role": "assistant", "content": f"{number + 1}"}, user("And twice that?")]
+        assert await arm(number, later, "more", tools=[ADD]) == first
+        if headers or labels:
+            await arm(number, [user(f"Summarize it: {number} + 1")], "A sum")
+            assert (LESSONS[:9] in json.dumps(endpoint.asked[-1].body)) is False
+        arms.append(first)
+    assert set(arms) == {"lessons", "held-out"}
+    await serving.server.aclose()
+    items = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert [item["prompt"] for item in items] == [f"What is {number} + 1?" for number in range(16)]
+    assert [item["metadata"]["reply"] for item in items] == [f"{number + 1}" for number in range(16)]
+
+
+async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_tools_come(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_traffic, "_UNDECIDED_S", 0.1)
+    file = tmp_path / "live.jsonl"
+    client = await serving.client(kept=KeptItems(file, 1 << 20, print))
+    await client.post("/v1/chat/completions", json=ask("one"), headers={"x-session-id": "s"})
+    assert file.read_text() == ""
+    await asyncio.sleep(0.5)
+    assert json.loads(file.read_text())["prompt"] == "one"
+
+
+async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
+    serving: Serving, tmp_path: Path
+) -> None:
+    file = tmp_path / "outcomes.jsonl"
+    client = await serving.client(held_out=0.5, outcomes=file, library=lambda: "l1")
+    ids = []
+    for number in range(8):
+        reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-tfgrpo-conversation": f"c{number}"})
+        ids.append((reply.headers["x-tfgrpo-conversation"], reply.headers["x-tfgrpo-arm"]))
+    after_restart = await serving.client(held_out=0.5, outcomes=file)
+    for number, (name, _) in enumerate(ids):
+        posted = {"conversation": name if number % 2 else f"c{number}", "score": number / 8}
+        gateway = after_restart if number % 2 else client
+        assert (await gateway.post("/outcome", json=posted)).json() == {"kept": True}
+        assert (await client.post("/outcome", json={"conversation": name, "score": 1})).json() == {"kept": False}
+    lines = list(read_rows(file))
+    assert [(line["arm"], line["library"], line["score"]) for line in lines] == [
+        (arm, "l1", number / 8) for number, (_, arm) in enumerate(ids)
+    ]
+    for body, status in (
+        ({"conversation": "never seen", "score": 1}, 404),
+        ({"conversation": ids[0][0], "score": 1.5}, 400),
+        ({"conversation": ids[0][0], "score": True}, 400),
+        ({"conversation": 7, "score": 1}, 400),
+        ([], 400),
+    ):
+        assert (await client.post("/outcome", json=body)).status_code == status
+
+
+async def test_tasks_are_served_by_their_paths(endpoint: Endpoint, serving: Serving) -> None:
+    client = await serving.client()
+    assert (await client.post("/t/other/v1/chat/completions", json=ask())).is_success
+    assert endpoint.asked[-1].body == ask()
+    assert (await client.get("/t/other/meta")).json()["task_id"] == "other"
+    for path in ("/t/none/v1/chat/completions", "/t/none/meta"):
+        assert (await client.request("GET" if "meta" in path else "POST", path, json=ask())).status_code == 404
+    assert len(endpoint.asked) == 1
+
+
+async def test_readiness_is_that_of_endpoint_and_lessons(
+    endpoint: Endpoint, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_PROBED_S", 0.0)
+    client = await serving.client(token=TOKEN, key="none")
+    assert (await client.get("/readyz")).json() == {"status": "ok", "endpoint": "", "library": ""}
+    endpoint.answer = lambda request, raw: web.Response(status=503)
+    serving.facts["problem"] = "it is damaged"
+    reply = await client.get("/readyz")
+    assert (reply.status_code, reply.json()["endpoint"], reply.json()["library"]) == (
+        503,
+        "status 503",
+        "it is damaged",
+    )
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_the_metrics_are_those_of_prometheus_and_need_the_key(serving: Serving) -> None:
+    client = await serving.client(token=TOKEN, key=TOKEN)
+    await client.post("/v1/chat/completions", json=ask())
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'tfgrpo_gateway_calls_total{task="t",arm="lessons"} 1' in lines
+    assert 'tfgrpo_gateway_input_tokens_total{task="t",arm="lessons"} 10' in lines
+    assert all(re.fullmatch(r'tfgrpo_gateway_\w+_total\{task="t",arm="[\w-]+"\} [\d.e-]+', line) for line in lines)
+    assert (await client.get("/metrics", headers={"authorization": "Bearer other"})).status_code == 401
+
+
+async def test_caps_are_of_a_day(endpoint: Endpoint, serving: Serving) -> None:
+    moments = [datetime(2026, 1, 1, 23, tzinfo=UTC)] * 4 + [datetime(2026, 1, 2, 1, tzinfo=UTC)]
+    client = await serving.client(budget=Budget(max_calls=2, scope="today's "), now=lambda: moments.pop(0))
+    statuses = [(await client.post("/v1/chat/completions", json=ask())).status_code for _ in range(4)]
+    assert statuses == [200, 200, 402, 200]
+    assert len(endpoint.asked) == 3
+
+
+async def test_a_stalled_stream_holds_up_the_end_for_the_time_on_the_page_and_no_longer(
+    endpoint: Endpoint, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_CLOSING_S", 1.5)
+
+    async def stalled(request: web.Request, raw: bytes) -> Any:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: {}\n\n")
+        await asyncio.sleep(60)
+
+    endpoint.answer = stalled
+    client = await serving.client()
+    async with client.stream("POST", "/v1/chat/completions", json=ask(stream=True)) as reply:
+        assert reply.status_code == 200
+        began = time.monotonic()
+        await serving.server.aclose()
+        assert 1.4 < time.monotonic() - began < 2.9  # a second time of waiting would be another 1.5
+
+
 @pytest.mark.parametrize("named", [False, True])
 async def test_a_conversation_kept_by_the_endpoint_has_the_item_of_its_first_message(
     endpoint: Endpoint, serving: Serving, tmp_path: Path, named: bool
@@ -331,7 +506,7 @@ def test_of_the_conversations_the_one_that_was_silent_longest_is_forgotten_first
     monkeypatch.setattr(conversations, limit, most)
     known = conversations.Conversations()
     requests = (("a", "one"), ("b", "two"), ("a", "and?"), ("c", "three"), ("a", "go on"), ("b", "more"))
-    found = [known.of({"conversation": name}, conversations.Opening("", text), None) for name, text in requests]
+    found = [known.of({"conversation": name}, opening_of({"input": text}), None) for name, text in requests]
     assert [each.prompt for each in found] == ["one", "two", "one", "three", "one", "more"]
 
 
