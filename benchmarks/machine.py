@@ -17,6 +17,8 @@ from benchmarks.table import Row
 _REST_S: Final = 30.0
 _AT_REST: Final = 5.0
 """Per cent."""
+WORK_MS: Final = 40.0
+"""CPU of the fixed piece of work on the machine that bars in seconds of CPU are for."""
 _OBJECTS: Final = 50_000
 _STEPS: Final = 20_000
 
@@ -41,6 +43,11 @@ class Machine:
         self._work_ms.append(1e3 * min(_work_s() for _ in range(5)))
         self._turn_us.append(1e6 * _turn_s())
 
+    @property
+    def slowness(self) -> float:
+        """How much longer a fixed piece of work takes here and now than on the machine that bars in seconds of CPU are for."""
+        return statistics.median(self._work_ms) / WORK_MS
+
     def rows(self, name: str) -> list[Row]:
         """What was noted, as rows without a bar."""
         work = f"before each run, {min(self._work_ms):.0f} to {max(self._work_ms):.0f}; what Python does scales with it"
@@ -53,11 +60,11 @@ class Machine:
 
 
 def _work_s() -> float:
-    """Seconds for some megabytes of small objects: arithmetic alone does not notice a neighbour in the caches."""
-    started = time.perf_counter()
+    """Seconds of CPU for some megabytes of small objects: arithmetic alone does not notice a neighbour in the caches."""
+    started = time.process_time()
     objects = [{"number": number, "text": str(number)} for number in range(_OBJECTS)]
     json.loads(json.dumps(objects))
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def _turn_s() -> float:

@@ -99,9 +99,9 @@ def simulated_server(latency_s: float, world: GeneratedName = "arithmetic") -> I
 
 
 @contextlib.contextmanager
-def prefect_server(environment: Mapping[str, str]) -> Iterator[str]:
-    """A Prefect server of its own on a free port; gives its API URL once it answers."""
-    port = free_port()
+def prefect_server(environment: Mapping[str, str], port: int | None = None) -> Iterator[str]:
+    """A Prefect server of its own on this port, else on a free one; gives its API URL once it answers."""
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}/api"
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"]
     with _process(command, environment, stdout=subprocess.DEVNULL) as process:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -54,38 +54,42 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
 RunWork: TypeAlias = Callable[[RunContext, GroupWork, Callable[[], object]], Awaitable[GroupResult]]
 """Runs a group's work on a runtime of its run; see ``run_on_runtime``."""
+_MOST_TASK_RUNS: Final = 50
+"""Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own."""
 _PATIENCE_S = 150.0
 """Seconds that the end of a deployed run waits for a server that is down, to show the end on its page: as Prefect's client does
 for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already."""
 
 
-class GroupJob:
-    """One group and its run, as an argument of the mapped task."""
+class GroupsJob:
+    """Some groups and their run, as an argument of the mapped task; with the results of an earlier try of the task."""
 
-    # No dataclass: Prefect searches the fields of dataclasses for futures, 3 ms of CPU per group.
+    # No dataclass: Prefect searches the fields of dataclasses for futures, 3 ms of CPU per task run.
 
-    __slots__ = ("context", "name", "run", "spec")
+    __slots__ = ("context", "name", "results", "run", "specs")
 
-    def __init__(self, spec: GroupSpec, context: RunContext, run: RunWork) -> None:
-        self.name = f"{spec.item.id}, epoch {spec.key.epoch}"
-        self.spec = spec
+    def __init__(self, specs: Sequence[GroupSpec], context: RunContext, run: RunWork) -> None:
+        more = f" and {len(specs) - 1} more" if len(specs) > 1 else ""
+        self.name = f"{specs[0].item.id}{more}, epoch {specs[0].key.epoch}"
+        self.specs = specs
         self.context = context
         self.run = run
+        self.results: dict[str, GroupResult] = {}
 
 
-class GroupReturn:
-    """The result of one group, as returned by the mapped task."""
+class GroupsReturn:
+    """The results of some groups, as returned by the mapped task."""
 
     # No dataclass: Prefect would keep a reference to each of its fields.
 
-    __slots__ = ("__weakref__", "result")
+    __slots__ = ("__weakref__", "results")
 
-    def __init__(self, result: GroupResult) -> None:
-        self.result = result
+    def __init__(self, results: Sequence[GroupResult]) -> None:
+        self.results = results
 
 
 @task(
-    name="group",
+    name="groups",
     task_run_name="{job.name}",
     cache_policy=NO_CACHE,
     persist_result=False,
@@ -96,11 +100,19 @@ class GroupReturn:
     retry_delay_seconds=1,
     retry_condition_fn=lambda _task, _run, state: not isinstance(state.data, TfgrpoError),
 )
-async def group_task(job: GroupJob) -> GroupReturn:
-    """Run one group: G rollouts, rewards, reflection."""
+async def groups_task(job: GroupsJob) -> GroupsReturn:
+    """Run some groups at once, each of them G rollouts, rewards, reflection. A retry repeats those without a result."""
     context = job.context
-    work = partial(run_group, job.spec, carrier=context.carrier)
-    return GroupReturn(await job.run(context, work, begun))
+
+    async def run_one(spec: GroupSpec) -> None:
+        work = partial(run_group, spec, carrier=context.carrier)
+        job.results[spec.group_id] = await job.run(context, work, begun)
+
+    left = [spec for spec in job.specs if spec.group_id not in job.results]
+    for error in await asyncio.gather(*map(run_one, left), return_exceptions=True):
+        if error is not None:
+            raise error
+    return GroupsReturn([job.results.pop(spec.group_id) for spec in job.specs])
 
 
 @contextmanager
@@ -118,17 +130,19 @@ def dask_workers(at_once: int) -> Iterator[RunWork]:
     # The work is asynchronous: a "thread" is a place for a group, and no thread is started. Without an address Dask's page
     # takes port 8787 of every interface, which one run on a machine can have.
     cluster = {"n_workers": workers, "threads_per_worker": -(-at_once // workers), "dashboard_address": "127.0.0.1:0"}
+    room = asyncio.Semaphore(at_once)
     with DaskTaskRunner(cluster_kwargs=cluster) as runner:
         client = runner.client
 
         async def run_on_worker(context: RunContext, work: GroupWork, begun: Callable[[], object]) -> GroupResult:
-            # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
-            future = client.submit(run_on_runtime, context, work, pure=False)
-            begun()
-            gathering = client.gather(future, asynchronous=True)
-            gathered = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
-            result: GroupResult = await asyncio.wrap_future(gathered)
-            return result
+            async with room:
+                # Not pure: Dask would otherwise hash the arguments, and give one group the result of another like it.
+                future = client.submit(run_on_runtime, context, work, pure=False)
+                begun()
+                gathering = client.gather(future, asynchronous=True)
+                gathered = asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop)
+                result: GroupResult = await asyncio.wrap_future(gathered)
+                return result
 
         yield run_on_worker
 
@@ -136,26 +150,28 @@ def dask_workers(at_once: int) -> Iterator[RunWork]:
 @contextmanager
 def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroups]:
     """Run groups as mapped tasks, until ``stop`` if it is given."""
-    # As many groups as rollouts at once: even if each waits for one straggler, all slots are in use.
-    name, at_once = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
+    name, concurrency = plan.settings.task_runner, plan.settings.tfgrpo.concurrency
+    # Ray spreads task runs over its workers, so that each is one group.
+    per_task = 1 if name == "ray" else plan.groups_at_once(_MOST_TASK_RUNS)
     workers: AbstractContextManager[RunWork] = nullcontext(run_on_runtime)
     if name == "dask":
         # Each worker has slots for all rollouts, so only the number of groups bounds the total.
-        at_once = max(1, at_once // plan.group_size)
-        workers = dask_workers(at_once)
-    # That an extra is installed was checked before the run began.
-    task_runner = import_module("prefect_ray").RayTaskRunner() if name == "ray" else EventLoopTaskRunner(at_once)
+        workers = dask_workers(max(1, concurrency // max(plan.group_size, plan.sweep_size)))
+    # As many groups as rollouts at once: even if each waits for one straggler, all slots are in use. That an extra is
+    # installed was checked before the run began.
+    threads = EventLoopTaskRunner(-(-concurrency // per_task))
+    task_runner = import_module("prefect_ray").RayTaskRunner() if name == "ray" else threads
     with workers as run, task_runner as runner:
 
         def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
             # ``as_completed`` would keep every future, with Prefect's record of its task run, to the end.
-            def submit(some: Iterable[GroupSpec], ended: Callable[[PrefectFuture[Any]], None]) -> None:
+            def submit(some: Iterable[Sequence[GroupSpec]], ended: Callable[[PrefectFuture[Any]], None]) -> None:
                 # mypy cannot choose the R of Prefect's "R | CoroutineType[Any, Any, R]".
-                for future in runner.map(group_task, {"job": [GroupJob(each, context, run) for each in some]}):  # type: ignore[misc]
+                for future in runner.map(groups_task, {"job": [GroupsJob(each, context, run) for each in some]}):  # type: ignore[misc]
                     future.add_done_callback(ended)
 
             try:
-                yield from as_submitted(plan, specs, submit, _result_of, stop)
+                yield from as_submitted(plan, specs, submit, _results_of, stop, per_task=per_task)
             finally:
                 # Only a run that ends early has anything left to cancel.
                 if isinstance(runner, EventLoopTaskRunner):
@@ -164,13 +180,13 @@ def mapped_groups(plan: Plan, *, stop: Event | None = None) -> Iterator[RunGroup
         yield run_groups
 
 
-def _result_of(future: PrefectFuture[Any]) -> GroupResult:
-    """Return the group's result. Raises ``RunAborted`` if the infrastructure could not run it."""
+def _results_of(future: PrefectFuture[Any]) -> Sequence[GroupResult]:
+    """Return the results of the groups of a task run. Raises ``RunAborted`` if the infrastructure could not run one."""
     try:
         future.wait()
         # ``future.result()`` asks an event loop in another thread even if the state has the value already.
         kept = getattr(future.state.data, "result", None)
-        returned = kept if isinstance(kept, GroupReturn) else future.result()
+        returned = kept if isinstance(kept, GroupsReturn) else future.result()
     except TfgrpoError:
         raise
     except Exception as error:  # of Prefect, Dask or Ray; what goes wrong in a group is in its result
@@ -180,8 +196,8 @@ def _result_of(future: PrefectFuture[Any]) -> GroupResult:
         # Prefect keeps every state, and its assets, in case the result becomes an argument of another task; ours never do.
         flow_run.run_results.pop(id(returned), None)
         flow_run.task_run_assets.pop(future.task_run_id, None)
-    result: GroupResult = returned.result
-    return result
+    results: Sequence[GroupResult] = returned.results
+    return results
 
 
 def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.report.night import Night
-from tfgrpo.flows.run.index import find_run, known_runs, task_named
+from tfgrpo.flows.run.index import find_run, known_runs, refuse_pruned, task_named
 from tfgrpo.flows.run.lessons import decided_library
 from tfgrpo.pipelines.problems import python_names
 from tfgrpo.rewarders.statistics.summary import Interval
@@ -209,10 +209,10 @@ def load_run(
         raise SettingsError.one("run", repr(run), "the folder of a run, its id or latest")
     folder = Path(run)
     if (folder / "manifest.json").is_file():
-        return Result.of_run(RunPaths(folder))
+        return Result.of_run(refuse_pruned(RunPaths(folder)))
     task = task_named(task_id, out)
     found = find_run(task, os.fspath(run), everywhere=task_id is None)
     if found is None:
         accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
         raise SettingsError.one("run", repr(os.fspath(run)), accepted)
-    return Result.of_run(found)
+    return Result.of_run(refuse_pruned(found))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from click import Parameter
 
 from tfgrpo.flows.console.parsing import Option, SettingOption, option
-from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, task_named
+from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named
 from tfgrpo.pipelines.settings.fields import SettingField, fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -70,17 +70,17 @@ class Place:
         raise SettingsError.one(str(out), "no runs yet", f"a directory with runs; {first}")
 
     def run(self, name: str, console: Console) -> RunPaths:
-        """Return the run in a directory, or of a name. Raise ``SettingsError``.
+        """Return the run in a directory, or of a name. Raise ``SettingsError``, also for a pruned one.
 
         It is of the task that is named, else of the one used last, else of the only one that has it.
         """
         if (here := RunPaths(Path(name).resolve())).manifest.is_file():
-            return here
+            return refuse_pruned(here)
         run = find_run(self.task, name, everywhere=not self.is_named)
         if run is None:
             task = self.existing(console)
             raise SettingsError.one("RUN", repr(name), f"a run of {task.root}: {known_runs(task)}")
-        return run
+        return refuse_pruned(run)
 
 
 def options_of(keys: Mapping[str, str], only: Sequence[str] | None) -> Iterator[Option]:

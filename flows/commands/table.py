@@ -313,6 +313,15 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
         epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed. Exit codes with "
         "--since: 0; 1 a run failed or was killed, or none has ended.",
     ),
+    "prune": Command(
+        "prune:prune",
+        "free the space of old runs that have finished; history, lessons and their evidence stay",
+        option("--keep", type=_WHOLE(least=1, most=1_000_000), default=30, help="newest runs that stay whole"),
+        flag("--dry-run", help="list what would be pruned, with its bytes, and change nothing"),
+        *_task,
+        epilog="A pruned run cannot be resumed, replayed, exported, shown or compared any more. One that is running, or can be "
+        "resumed, is not touched. Exit codes: 0; 1 a run could not be pruned.",
+    ),
     "select": Command(
         "select:select",
         "best of K: ask several times, grade, print the best answer",

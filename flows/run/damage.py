@@ -152,7 +152,12 @@ def record_files(run: RunPaths) -> None:
     manifest, task = ManifestFile(run.manifest), TaskPaths(run.root.parent.parent)
     if manifest.read().get("status", "running") != "running":
         of_task = {path.name: extent_of(path)._asdict() for path in _vouched(task)}
-        manifest.update(files={path.name: whole_extent(path)._asdict() for path in _files(run)}, task_files=of_task)
+        manifest.update(files=_extents(run), task_files=of_task)
+
+
+def record_pruned(run: RunPaths) -> None:
+    """Write the files that are left of an ended run into its manifest."""
+    ManifestFile(run.manifest).update(files=_extents(run))
 
 
 def record_file(run: RunPaths, path: Path) -> None:
@@ -160,6 +165,10 @@ def record_file(run: RunPaths, path: Path) -> None:
     manifest = ManifestFile(run.manifest)
     if files := manifest.read().get("files"):
         manifest.update(files={**files, path.name: whole_extent(path)._asdict()})
+
+
+def _extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
+    return {path.name: whole_extent(path)._asdict() for path in _files(run)}
 
 
 def _files(run: RunPaths) -> list[Path]:
@@ -234,7 +243,9 @@ def _line_problems(path: Path, *, torn: bool = True) -> Iterator[str]:
 
 
 def _disagreements(run: RunPaths) -> Iterator[str]:
-    """Yield what rollouts and ledger of a run have that its journal lacks; a replay has none."""
+    """Yield what rollouts and ledger of a run have that its journal lacks; a replay has none, nor has a pruned run."""
+    if "pruned_at" in ManifestFile(run.manifest).read():
+        return
     known, attempted = read_journal(run.journal), _attempted(run)
     for row in deque(read_rows(run.ledger), maxlen=1):
         if (counted := row["totals"]["journalled"]) > known.spent.journalled:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -149,8 +149,8 @@ def groups_in_process(plan: Plan, *, stop: Event) -> Iterator[RunGroups]:
     def run_groups(context: RunContext, specs: Sequence[GroupSpec]) -> Generator[GroupResult, None, None]:
         host, running = runtime_for(context), set[Future[GroupResult]]()
 
-        def submit(some: Iterable[GroupSpec], ended: Callable[[Future[GroupResult]], None]) -> None:
-            for spec in some:
+        def submit(some: Iterable[Sequence[GroupSpec]], ended: Callable[[Future[GroupResult]], None]) -> None:
+            for spec in chain.from_iterable(some):
                 # An empty context, as under Prefect: a group's spans belong to the carrier, not to the caller's span.
                 future = Context().run(host.submit, partial(run_group, spec, carrier=context.carrier))
                 running.add(future)
@@ -158,7 +158,7 @@ def groups_in_process(plan: Plan, *, stop: Event) -> Iterator[RunGroups]:
                 future.add_done_callback(ended)
 
         try:
-            yield from as_submitted(plan, specs, submit, Future.result, stop)
+            yield from as_submitted(plan, specs, submit, lambda future: (future.result(),), stop)
         finally:
             for future in tuple(running):
                 future.cancel()
@@ -169,26 +169,29 @@ def groups_in_process(plan: Plan, *, stop: Event) -> Iterator[RunGroups]:
 def as_submitted(
     plan: Plan,
     specs: Sequence[GroupSpec],
-    submit: Callable[[list[GroupSpec], Callable[[F], None]], None],
-    result_of: Callable[[F], GroupResult],
+    submit: Callable[[list[Sequence[GroupSpec]], Callable[[F], None]], None],
+    results_of: Callable[[F], Sequence[GroupResult]],
     stop: Event | None,
+    *,
+    per_task: int = 1,
 ) -> Generator[GroupResult, None, None]:
     """Submit a few groups ahead, and yield each result as it arrives. Raises ``KeyboardInterrupt`` after ``stop``.
 
-    ``submit`` gets groups, and what to call with the future of each that has ended.
+    ``submit`` gets tasks of ``per_task`` groups each, and what to call with the future of each that has ended.
     """
-    waiting, ended, ahead = iter(specs), SimpleQueue[F](), _AHEAD * plan.settings.tfgrpo.concurrency
-    if plan.settings.task_runner != "threads":
+    tasks = [specs[at : at + per_task] for at in range(0, len(specs), per_task)]
+    waiting, ended, ahead = iter(tasks), SimpleQueue[F](), _AHEAD * plan.settings.tfgrpo.concurrency
+    if plan.settings.task_runner == "ray":
         # Each worker process has slots for all rollouts: only the number of groups bounds those of all together.
         ahead = plan.settings.tfgrpo.concurrency // max((spec.size for spec in specs), default=1)
     if stop is not None and stop.is_set():
         raise KeyboardInterrupt
-    submit(list(islice(waiting, max(1, ahead))), ended.put)
-    for _ in specs:
-        result = result_of(_next(ended, stop))
+    submit(list(islice(waiting, max(1, -(-ahead // per_task)))), ended.put)
+    for _ in tasks:
+        results = results_of(_next(ended, stop))
         if following := list(islice(waiting, 1)):
             submit(following, ended.put)
-        yield result
+        yield from results
 
 
 def _next(ended: SimpleQueue[F], stop: Event | None) -> F:

@@ -109,6 +109,20 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
     return run
 
 
+def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:
+    """Return the run. Raise ``SettingsError`` for one of whose attempts `tfgrpo prune` has kept only what lessons cite."""
+    try:
+        pruned_at = ManifestFile(run.manifest).read().get("pruned_at")
+    except (CorruptFile, OSError):
+        return run  # whoever reads it says what is wrong
+    if pruned_at is not None:
+        given = f"{run.root.name}, pruned on {str(pruned_at)[:10]}: its journal and most of its attempts are gone"
+        raise SettingsError.one(
+            source, given, "a run that was not pruned; `tfgrpo history` still shows this one's results"
+        )
+    return run
+
+
 def task_named(task_id: str | None, out: str | os.PathLike[str] | None) -> TaskPaths:
     """Return the task of these names, else of those in the environment, else the one used last. It need not exist.
 

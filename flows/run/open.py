@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from tfgrpo.flows.console.observer import Observer
 from tfgrpo.flows.run.credit import conditions_of, memory_of
 from tfgrpo.flows.run.damage import refuse_damage
-from tfgrpo.flows.run.index import new_run_id, runs_of
+from tfgrpo.flows.run.index import new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, recorded_failures
 from tfgrpo.flows.run.loop.knowledge import LearningState
@@ -74,6 +74,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         lock = lock_run(context.paths)
         undo.callback(lock.release)
         refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name
+        refuse_pruned(context.paths, "--resume")
         _begin_task_ledger(context, task, simulated=plan.simulated)
         undo.callback(close_runtime, context)
         runtime = call_blocking(context, _itself)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
-from tfgrpo.flows.run.index import find_run, has_begun, known_runs, task_named
+from tfgrpo.flows.run.index import find_run, has_begun, known_runs, refuse_pruned, task_named
 from tfgrpo.pipelines.settings.fields import fields_by_key
 from tfgrpo.pipelines.settings.layers import Resolved
 from tfgrpo.pipelines.settings.model import ROLES
@@ -144,6 +144,8 @@ def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any
     run = find_run(task, request.earlier or "", everywhere=not named)
     if run is None:
         raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
+    if request.measures is None:  # which takes the settings alone
+        refuse_pruned(run, "--replay" if request.resume is None else "--resume")
     try:
         manifest = ManifestFile(run.manifest).read()
     except (OSError, CorruptFile) as error:

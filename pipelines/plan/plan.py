@@ -118,6 +118,15 @@ class Plan(BasePlan):
         """Actors per held-out item and side."""
         return self.settings.gate.group_size
 
+    def groups_at_once(self, parts: int) -> int:
+        """Return how many groups make a part, so that the run has at most ``parts``: no part is of two batches."""
+        learning = self.settings.tfgrpo
+        learned = (learning.epochs - 1) * learning.sample_size
+        batches = (learning.epochs - 1) * -(-learning.sample_size // learning.batch_size) + 1
+        groups = learned + 2 * len(self.eval_items) + self.measured_groups
+        # Each batch may end with a part that is not full; with more batches than parts, each is one.
+        return -(-groups // (parts - batches)) if batches < parts else learning.batch_size
+
     def cohort(self, epoch: int) -> Cohort:
         """Return the items of a learning epoch."""
         return self.data.cohort(epoch, self.settings)

@@ -182,6 +182,11 @@ def _summed(body: bytes, left: int) -> bytes:
     return b'%b,"sum":"%b%b"}\n' % (head, _digest(head + follow), follow)
 
 
+def whole_lines(bodies: Iterable[bytes]) -> bytes:
+    """Return the content of a file with these objects, given as JSON text."""
+    return b"".join(_summed(body, 0) for body in bodies)
+
+
 class LineFile:
     """One file of lines, for appending, and for reading by key. Safe for any number of threads and processes at once.
 

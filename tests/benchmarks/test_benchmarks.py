@@ -16,6 +16,7 @@ from benchmarks.parts.store import batch, open_store
 from benchmarks.parts.summaries import outputs
 from benchmarks.processes import Measured, clean_environment, datasets
 from benchmarks.runs.memory import rollouts
+from benchmarks.runs.month import nights
 from benchmarks.runs.run import figures
 from benchmarks.table import Row, known, missed, table
 
@@ -221,3 +222,23 @@ def test_the_records_of_the_store_benchmark_are_taken(tmp_path):
 
 def test_every_shape_of_output_has_the_size_it_claims():
     assert {len(text.encode()) // 999_000 for text in outputs(1).values()} == {1}
+
+
+# --- nights in fast forward, which are counted and not timed
+
+
+def whole_record(folder, count, events):
+    found = nights(folder, count, events)
+    assert found.unlisted == []
+    assert (found.paid_twice, found.unbooked, found.untold) == (0, 0, {})
+    assert found.calls > 40 * count
+
+
+def test_after_a_kill_and_a_dead_endpoint_every_night_is_on_record_and_every_end_is_told_once(tmp_path):
+    whole_record(tmp_path, 3, {1: "killed", 3: "dead"})
+
+
+@pytest.mark.slow
+def test_ten_nights_with_everything_that_happens_in_a_month_are_on_record_and_told_once(tmp_path):
+    happens = ("killed", "", "cancelled", "dataset", "retried", "dead", "killed", "restart", "")
+    whole_record(tmp_path, len(happens), dict(enumerate(happens, start=1)))

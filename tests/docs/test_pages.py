@@ -8,10 +8,12 @@ import re
 import shlex
 from collections import Counter
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import Settings as PrefectSettings
 
 from tests.support.runs.pages import ROOT, blocks, page, pages
 from tests.support.runs.running import Server, in_process, lines, on_server, run
@@ -107,6 +109,17 @@ def test_settings_named_on_the_pages_exist():
         for word in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", path.read_text(encoding="utf-8")):
             if word.split(".")[0] in sections_of_settings - {"tfgrpo"}:
                 assert word in fields_by_key() or Path(word).suffix in {".py", ".md"}, f"{path.name}: {word}"
+
+
+def test_prefect_reads_its_settings_on_the_page_about_scale_as_the_page_says(monkeypatch):
+    exported = re.findall(r"^export (PREFECT_\w+)=(\S+)$", page("docs/scale.md"), re.MULTILINE)
+    for name, value in exported:
+        monkeypatch.setenv(name, value)
+    server = PrefectSettings().server
+    assert server.services.db_vacuum.enabled_vacuum_types >= {"events", "flow_runs"}
+    assert server.services.db_vacuum.retention_period == timedelta(days=90)
+    assert server.database.connection_url.get_secret_value().startswith("postgresql+asyncpg://")
+    assert server.events.retention_period == timedelta(days=7)
 
 
 def test_the_longest_waiting_of_a_call_is_as_the_settings_say():

@@ -11,7 +11,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS, shown_arm
 from tfgrpo.flows.report.figures import decimal
 from tfgrpo.flows.report.night import Night
-from tfgrpo.flows.run.index import runs_of
+from tfgrpo.flows.run.index import refuse_pruned, runs_of
 from tfgrpo.rewarders.statistics.summary import bootstrap_interval
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -103,7 +103,7 @@ def _earlier(run: RunPaths) -> RunPaths:
     names = [entry.run_id for entry in runs_of(task)]
     for name in names[names.index(run.root.name) + 1 :]:
         if task.run(name).rollouts.is_file():
-            return task.run(name)
+            return refuse_pruned(task.run(name))
     raise SettingsError.one("RUN", repr(run.root.name), "a run with one before it that recorded attempts, or two runs")
 
 

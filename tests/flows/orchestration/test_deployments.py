@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 from collections.abc import Iterator
@@ -172,12 +173,13 @@ def test_prefect_shows_one_page_and_one_bar_of_a_run(machine):
     assert manifest["warnings"] == []
     assert set(run["tags"]) == {"tfgrpo", "tfgrpo-learning", "simulated", manifest["decision"]["decision"]}
     ours = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    names = {task["name"] for task in machine.post("/task_runs/filter", ours).raise_for_status().json()}
+    names = [task["name"] for task in machine.post("/task_runs/filter", ours).raise_for_status().json()]
+    assert len(names) <= 50, "each adds to Prefect's database"
     items = {
         json.loads(line)["item_id"]
         for line in (machine.home / f"out/tfgrpo-learning/runs/{run['id']}/groups.jsonl").read_text().splitlines()
     }
-    assert {name.partition(", epoch ")[0] for name in names} == items
+    assert {re.split(" and [0-9]+ more, epoch |, epoch ", name)[0] for name in names} <= items
 
 
 def test_the_log_of_the_flow_run_tells_its_progress(machine):

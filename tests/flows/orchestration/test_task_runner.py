@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.support.agents.steps import group, no_secret, record, settings, spec
 from tests.support.runs.running import prefect_server
-from tfgrpo.flows.learning_flow import GroupReturn, group_task, mapped_groups
+from tfgrpo.flows.learning_flow import GroupsReturn, groups_task, mapped_groups
 from tfgrpo.flows.orchestration.task_runner import EventLoopTaskRunner, begun
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import RunAborted, SettingsError
@@ -193,7 +193,7 @@ def test_a_loop_that_cannot_start_says_why(monkeypatch):
         runner.cancel_all()
 
 
-def groups_of(tmp_path, monkeypatch, run_group):
+def groups_of(tmp_path, monkeypatch, run_group, per_task=1):
     """Map three groups whose work is ``run_group``, inside a flow run."""
     context = RunContext(
         settings=settings(),
@@ -211,11 +211,12 @@ def groups_of(tmp_path, monkeypatch, run_group):
 
     monkeypatch.setattr("tfgrpo.flows.learning_flow.run_on_runtime", on_runtime)
     monkeypatch.setattr("tfgrpo.flows.learning_flow.run_group", run_group)
-    monkeypatch.setattr(group_task, "retry_delay_seconds", 0)
+    monkeypatch.setattr(groups_task, "retry_delay_seconds", 0)
 
     @flow(name="groups", persist_result=False)
     def outer():
-        with mapped_groups(SimpleNamespace(settings=settings(), group_size=2)) as run_groups:
+        plan = SimpleNamespace(settings=settings(), group_size=2, groups_at_once=lambda _most: per_task)
+        with mapped_groups(plan) as run_groups:
             specs = [spec(of=None, epoch=epoch) for epoch in (1, 2, 3)]
             epochs = [result.key.epoch for result in run_groups(context, specs)]
         kept = FlowRunContext.get()
@@ -237,17 +238,17 @@ def test_groups_are_yielded_as_they_come_back(tmp_path, monkeypatch):
 def test_a_group_that_came_back_is_not_kept_until_the_garbage_collector_looks(tmp_path, monkeypatch):
     made = []
 
-    class Watched(GroupReturn):
+    class Watched(GroupsReturn):
         __slots__ = ()
 
-        def __init__(self, result):
-            super().__init__(result)
+        def __init__(self, results):
+            super().__init__(results)
             made.append(weakref.ref(self))
 
     async def run_group(given, _runtime, *, carrier):
         return group((record(),), epoch=given.key.epoch)
 
-    monkeypatch.setattr("tfgrpo.flows.learning_flow.GroupReturn", Watched)
+    monkeypatch.setattr("tfgrpo.flows.learning_flow.GroupsReturn", Watched)
     gc.disable()
     try:
         assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
@@ -275,7 +276,8 @@ def test_a_future_tells_its_callbacks_which_it_is_and_waits_no_longer_than_asked
     in_flow(body)
 
 
-def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("per_task", [1, 2, 3])
+def test_a_fault_of_the_infrastructure_is_tried_again_for_its_group_alone(tmp_path, monkeypatch, per_task):
     tries = []
 
     async def run_group(given, _runtime, *, carrier):
@@ -284,7 +286,7 @@ def test_a_fault_of_the_infrastructure_is_tried_again(tmp_path, monkeypatch):
             raise ConnectionResetError("the worker went away")
         return group((record(),), epoch=given.key.epoch)
 
-    assert sorted(groups_of(tmp_path, monkeypatch, run_group)) == [1, 2, 3]
+    assert sorted(groups_of(tmp_path, monkeypatch, run_group, per_task)) == [1, 2, 3]
     assert sorted(tries) == [1, 2, 2, 3]
 
 
