@@ -121,7 +121,7 @@ def test_the_two_commands_are_targets_that_set_up_what_they_need():
 def test_the_transcript_is_what_the_main_job_prints(desk):
     said = io.StringIO()
     people = RichConsole(file=said, width=100, highlight=False, soft_wrap=True)
-    assert run("tfgrpo-learning", {"dry_run": "true"}, None, None, None, Console(stderr=people)) == 0
+    assert run("tfgrpo-learning", {"dry_run": "true"}, None, None, None, Console(stderr=people), pay_again=False) == 0
     printed = [shape(line) for line in said.getvalue().splitlines()]
     printed.append(CHECKING)
     shown = [line for line in transcript() if line.strip() and line.strip() != ELLIPSIS]

@@ -140,7 +140,7 @@ def test_a_report_of_damaged_files_is_one_message(capsys, own_run):
     with own_run.paths.groups.open("a") as file:
         file.write("{torn\n")
     assert cli.main(["report", "small", "--out", str(own_run.out)]) == 1
-    assert "groups.jsonl: line" in capsys.readouterr().err
+    assert "groups.jsonl: was changed since its run ended" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
