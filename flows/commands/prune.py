@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.run.damage import record_pruned, refuse_changed
+from tfgrpo.flows.run.damage import extents, refuse_changed
 from tfgrpo.flows.run.index import runs_of
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, StoreError
@@ -91,7 +91,7 @@ def _prune(run: RunPaths, cited: Collection[str]) -> int:
                 with disk(path, "cannot be removed"):
                     path.unlink()
         if files or not content.get("files"):
-            record_pruned(run)
+            manifest.update(files=extents(run))
     return sum(size for _, _, size in files)
 
 

@@ -152,12 +152,7 @@ def record_files(run: RunPaths) -> None:
     manifest, task = ManifestFile(run.manifest), TaskPaths(run.root.parent.parent)
     if manifest.read().get("status", "running") != "running":
         of_task = {path.name: extent_of(path)._asdict() for path in _vouched(task)}
-        manifest.update(files=_extents(run), task_files=of_task)
-
-
-def record_pruned(run: RunPaths) -> None:
-    """Write the files that are left of an ended run into its manifest."""
-    ManifestFile(run.manifest).update(files=_extents(run))
+        manifest.update(files=extents(run), task_files=of_task)
 
 
 def record_file(run: RunPaths, path: Path) -> None:
@@ -167,7 +162,8 @@ def record_file(run: RunPaths, path: Path) -> None:
         manifest.update(files={**files, path.name: whole_extent(path)._asdict()})
 
 
-def _extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
+def extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
+    """Return the files of a run as its manifest records them."""
     return {path.name: whole_extent(path)._asdict() for path in _files(run)}
 
 
