@@ -180,16 +180,13 @@ def killed_gateways(rng: random.Random, kills: int, tally: Tally) -> None:
             log = Path(folder, f"gateway-{number}.txt")
             with log.open("w") as stream:
                 process = command(folder, "gateway", "--keep", str(kept), "--model", "simulated", "--base-url", server.url,
-                                  "--port", "0", stderr=stream)  # fmt: skip
-                wait(lambda log=log: "http://127.0.0.1" in log.read_text(), process)
-                address = "http://127.0.0.1" + log.read_text().partition("http://127.0.0.1")[2].split()[0].rstrip(
-                    ".,)`/"
-                )
+                                  "--port", "0", to=stream)  # fmt: skip
+                wait(lambda log=log: "key of clients" in log.read_text(), process)
+                address = log.read_text().partition("OPENAI_BASE_URL=")[2].split()[0]
                 for _ in range(rng.randrange(1, 6)):
-                    body = {"model": "m", "messages": [{"role": "user", "content": f"What is {asked} plus 1?"}]}
-                    base = address if address.endswith("/v1") else f"{address}/v1"
+                    body = {"model": "simulated", "messages": [{"role": "user", "content": f"What is {asked} plus 1?"}]}
                     token = {"authorization": "Bearer chaos"}
-                    httpx.post(f"{base}/chat/completions", json=body, headers=token, timeout=60).raise_for_status()
+                    httpx.post(f"{address}/chat/completions", json=body, headers=token, timeout=60).raise_for_status()
                     asked += 1
                 process.send_signal(signal.SIGKILL)
                 process.wait()
@@ -246,14 +243,14 @@ def fault_schedules(rng: random.Random, count: int, tally: Tally) -> None:
         tally.schedules += 1
 
 
-def command(folder: str, *arguments: str, stderr: object = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def command(folder: str, *arguments: str, to: object = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """Start a command."""
     return subprocess.Popen(
         [sys.executable, "-m", "tfgrpo", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TFGRPO_OUT": f"{folder}/out"},
         cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,  # type: ignore[arg-type]
+        stdout=to,  # type: ignore[arg-type]
+        stderr=to,  # type: ignore[arg-type]
     )
 
 
