@@ -19,7 +19,7 @@ from tfgrpo.pipelines.settings.actor import ActorSettings
 from tfgrpo.rewarders.threads import is_async
 from tfgrpo.stores.errors import ActorError
 from tfgrpo.tasks.actors.own import OwnAgent
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.base import ChatInput, Message, Role
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.shapes import Trajectory
@@ -59,7 +59,7 @@ class CallableActor(OwnAgent):
         unseen = "calls that it makes itself are not counted, and no cap holds for them"
         yield f"{settings.kind} takes neither `chat` nor `base_url`: {unseen}"
 
-    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+    async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Call it with what it declares."""
 
         async def chat(messages: ChatInput) -> str:
@@ -78,7 +78,7 @@ class CallableActor(OwnAgent):
         return _trajectory(await value if inspect.isawaitable(value) else value)
 
     def _arguments(
-        self, attempt: AttemptContext, session: Session | None, chat: Callable[[ChatInput], Any]
+        self, attempt: AttemptContext, session: RolloutSession | None, chat: Callable[[ChatInput], Any]
     ) -> dict[str, Any]:
         offered = {
             "prompt": attempt.user_text,

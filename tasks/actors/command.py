@@ -27,7 +27,7 @@ from tfgrpo.tasks.actors.answers import answer_place, answer_problems, event_fra
 from tfgrpo.tasks.actors.folder import changes
 from tfgrpo.tasks.actors.own import OwnAgent
 from tfgrpo.tasks.gateway.environment import agent_environment
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.processes.process import OUTPUT_BYTES, Ended, Guard, Limits
 from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 from tfgrpo.tasks.shapes import Frame, Trajectory
@@ -54,7 +54,7 @@ class CommandActor(OwnAgent):
         self._here = Path.cwd()
         self._guard: Guard | None = None
 
-    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+    async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Start the command in a new folder, and remove the folder when all of its processes have ended."""
         values = {
             "prompt": attempt.user_text,
@@ -129,7 +129,7 @@ class CommandActor(OwnAgent):
         named = {each for each in self._settings.env if "=" not in each}
         return {name: value for name, value in os.environ.items() if name in named or not _is_secret(name, value)}
 
-    def _environment(self, session: Session | None, values: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, session: RolloutSession | None, values: Mapping[str, str]) -> dict[str, str]:
         base = self._passed_on if session is None else agent_environment(session, self._passed_on)
         own = (each.partition("=") for each in self._settings.env if "=" in each)
         return {**base, **{name: _filled(text, values) for name, _, text in own}}

@@ -18,7 +18,7 @@ from tfgrpo.stores.frozen_json import json_of
 from tfgrpo.stores.runs.journal import IDEMPOTENCY_KEY, idempotency_key
 from tfgrpo.tasks.actors.answers import answer_place, answer_problems, item_json, pointed
 from tfgrpo.tasks.actors.own import OwnAgent
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.endpoint import display_url, filled_headers, scrubber
 from tfgrpo.tasks.models.retry import FailedAttempt, RetryPolicy, read_refusal
 from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, Received, exchange, never_sent, open_transport
@@ -44,7 +44,7 @@ class HttpActor(OwnAgent):
         self._sends_key = True
         self._retry, self._rng = RetryPolicy(max_retries=3), random.Random()
 
-    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+    async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Post the item, and wait for the answer."""
         body = {
             "prompt": attempt.user_text,

@@ -25,7 +25,7 @@ from tfgrpo.tasks.shapes import Trajectory, frame_of_json
 
 if TYPE_CHECKING:
     from tfgrpo.pipelines.settings.actor import ActorSettings
-    from tfgrpo.tasks.gateway.session import Session
+    from tfgrpo.tasks.gateway.session import RolloutSession
 
 BYPASSED: Final = "the agent bypassed the gateway: it made no model call through it"
 REMEDY: Final = (
@@ -78,7 +78,7 @@ class OwnAgent(ABC):
             yield f"actor.gateway.enabled is off for the agent: {unseen}"
 
     @abstractmethod
-    async def run(self, attempt: AttemptContext, session: Session | None) -> Trajectory:
+    async def run(self, attempt: AttemptContext, session: RolloutSession | None) -> Trajectory:
         """Run the agent to its end. ``session`` is None for an agent that is not proxied.
 
         Its frames stand for those that were seen; with a session, its notes are added to them.
@@ -145,7 +145,7 @@ def _cause(attempt: AttemptContext, error: Exception) -> TfgrpoError:
     return ActorError(described(error, whole=True))
 
 
-def _finished(trajectory: Trajectory, attempt: AttemptContext, session: Session | None) -> _Finished:
+def _finished(trajectory: Trajectory, attempt: AttemptContext, session: RolloutSession | None) -> _Finished:
     frames = trajectory.frames or attempt.frames
     if session is not None:
         frames = (*attempt.frames, *(frame for frame in trajectory.frames if frame.kind == "note"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 
 _VENDORS: Final = (
     "AI21|ALEPH_ALPHA|ANTHROPIC|ANYSCALE|AZURE|AZURE_AI|AZURE_OPENAI|BASETEN|CEREBRAS|CLAUDE|CLAUDE_CODE|CODEX|CODESTRAL|CO|"
@@ -22,7 +22,7 @@ _UNSET: Final = re.compile(
 )
 
 
-def agent_environment(session: Session, base: Mapping[str, str]) -> dict[str, str]:
+def agent_environment(session: RolloutSession, base: Mapping[str, str]) -> dict[str, str]:
     """Return ``base`` for an agent: with the gateway's addresses and key, without keys of vendors and settings of ours.
 
     Variables that hold the run's own key are left out whatever they are called.

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tfgrpo.tasks.gateway.session import Session
+    from tfgrpo.tasks.gateway.session import RolloutSession
     from tfgrpo.tasks.models.chat import ChatClient
     from tfgrpo.tasks.runtime.runtime import AttemptContext, Runtime
 
@@ -22,17 +22,17 @@ class Gateway:
     def __init__(self, client: ChatClient | None = None) -> None:
         """``client``: connections, limits and ledger of the run. None: only what the journal holds is answered."""
         self._client = client
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, RolloutSession] = {}
         self._origin = ""
         self._starting = asyncio.Lock()
 
     @asynccontextmanager
-    async def session(self, attempt: AttemptContext) -> AsyncIterator[Session]:
+    async def session(self, attempt: AttemptContext) -> AsyncIterator[RolloutSession]:
         """Open the gateway for one attempt. Later calls with its address or key are refused."""
-        from tfgrpo.tasks.gateway.session import Session  # noqa: PLC0415 - few runs need one
+        from tfgrpo.tasks.gateway.session import RolloutSession  # noqa: PLC0415 - few runs need one
 
         await self._start(attempt.runtime)
-        session = Session(attempt, self._origin)
+        session = RolloutSession(attempt, self._origin)
         self._sessions[session.token] = session
         try:
             yield session

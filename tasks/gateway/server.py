@@ -25,7 +25,7 @@ from tfgrpo.tasks.gateway.messages import MessagesDialect
 from tfgrpo.tasks.gateway.outgoing import Outgoing, outgoing
 from tfgrpo.tasks.gateway.relay import ClientGone
 from tfgrpo.tasks.gateway.responses import ResponsesDialect
-from tfgrpo.tasks.gateway.session import Caller, Session
+from tfgrpo.tasks.gateway.session import Caller, RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.gateway.upstream import MAX_BODY, Upstream, keys_in, returned_headers, why_unreadable
 from tfgrpo.tasks.models.base import ChatReply
@@ -240,7 +240,7 @@ class Server(ABC):
 class RolloutServer(Server):
     """Serves the rollouts of a run, each at an address of its own, on a free port of the loopback interface."""
 
-    def __init__(self, sessions: Mapping[str, Session], upstream: Upstream | None, max_request_mb: int) -> None:
+    def __init__(self, sessions: Mapping[str, RolloutSession], upstream: Upstream | None, max_request_mb: int) -> None:
         """``sessions``: those that are open, by the token in their path."""
         super().__init__(upstream, max_request_mb)
         self._sessions = sessions

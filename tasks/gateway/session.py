@@ -129,7 +129,7 @@ class _OpenCall(NamedTuple):
     since: float
 
 
-class Session(Caller):
+class RolloutSession(Caller):
     """What an agent gets for one rollout. It ends with the attempt: later calls are refused."""
 
     def __init__(self, attempt: AttemptContext, origin: str) -> None:

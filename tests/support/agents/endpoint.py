@@ -18,7 +18,7 @@ from tests.support.agents import steps as kit
 from tfgrpo.stores.ledger.ledger import Ledger
 from tfgrpo.stores.ledger.state import Budget, Price
 from tfgrpo.tasks.gateway.gateway import Gateway
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.models.chat import ChatClient
 from tfgrpo.tasks.models.endpoint import ApiKey, endpoint_of, scrubber
 from tfgrpo.tasks.models.retry import RetryPolicy
@@ -138,12 +138,12 @@ class Opener:
         self._stack.push_async_callback(runtime.aclose)
         return replace(runtime, context=context, gateway=Gateway(client))
 
-    async def session(self, runtime: Runtime, index: int = 0, system: str = SYSTEM) -> Session:
+    async def session(self, runtime: Runtime, index: int = 0, system: str = SYSTEM) -> RolloutSession:
         """Open the gateway for an attempt, until the end of the test."""
         attempt = AttemptContext(kit.spec(system=system), index, runtime)
         return await self._stack.enter_async_context(attempt.runtime.gateway.session(attempt))
 
-    async def agent(self, session: Session, **headers: str) -> httpx.AsyncClient:
+    async def agent(self, session: RolloutSession, **headers: str) -> httpx.AsyncClient:
         """Return an HTTP client with the session's key."""
         client = httpx.AsyncClient(
             base_url=session.base_url,

@@ -41,7 +41,7 @@ from tfgrpo.tasks.actors.registry import listed_tools, tools_of
 from tfgrpo.tasks.gateway.chat import ChatDialect
 from tfgrpo.tasks.gateway.gateway import Gateway
 from tfgrpo.tasks.gateway.outgoing import outgoing
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.gateway.splice import Document
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 from tfgrpo.tasks.tools.schema import run_tool
@@ -62,7 +62,7 @@ def of_gateway(probe: SettingsProbe, options: Options) -> object:
     context = replace(runtime.context, settings=settings, models=choose_models(settings))
     attempt = AttemptContext(steps.spec(system=SYSTEM), 0, replace(runtime, context=context))
     asked = b'{"model": "gpt-5", "messages": [{"role": "user", "content": "?"}], "temperature": 1}'
-    return outgoing(ChatDialect(), Document(asked), Session(attempt, "http://127.0.0.1:1").additions).raw
+    return outgoing(ChatDialect(), Document(asked), RolloutSession(attempt, "http://127.0.0.1:1").additions).raw
 
 
 def largest_of_gateway(probe: SettingsProbe, options: Options) -> object:

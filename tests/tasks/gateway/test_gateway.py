@@ -6,7 +6,7 @@ from tests.support.agents import steps as kit
 from tests.support.agents.endpoint import KEY, LESSONS, Endpoint, Opener
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway.environment import agent_environment
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.runtime.runtime import AttemptContext
 
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
@@ -51,7 +51,7 @@ async def test_a_call_with_another_key_is_refused(endpoint: Endpoint, opened: Op
 
 def test_an_agents_environment_leads_to_the_gateway_alone(opened: Opener) -> None:
     runtime = opened.runtime("http://127.0.0.1:9/v1", model={"api_key_env": "MY_OWN"})
-    session = Session(AttemptContext(kit.spec(), 0, runtime), "http://127.0.0.1:1")
+    session = RolloutSession(AttemptContext(kit.spec(), 0, runtime), "http://127.0.0.1:1")
     base = {
         "PATH": "/bin",
         "MISTRAL_API_KEY": "x",

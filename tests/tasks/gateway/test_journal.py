@@ -17,7 +17,7 @@ from tfgrpo.stores.errors import ReplayMiss, StoreError
 from tfgrpo.stores.ledger.state import Usage
 from tfgrpo.tasks.gateway import call
 from tfgrpo.tasks.gateway.relay import ClientGone
-from tfgrpo.tasks.gateway.session import Session
+from tfgrpo.tasks.gateway.session import RolloutSession
 from tfgrpo.tasks.shapes import Frame
 
 
@@ -29,7 +29,7 @@ def counts_up(endpoint: Endpoint) -> None:
     endpoint.answer = lambda request, raw: chat_body(f"answer {len(endpoint.asked)}")
 
 
-async def said(opened: Opener, session: Session, *texts: str) -> list[str]:
+async def said(opened: Opener, session: RolloutSession, *texts: str) -> list[str]:
     agent = await opened.agent(session)
     replies = await asyncio.gather(*(agent.post("/chat/completions", json=ask(text)) for text in texts))
     return [reply.json()["choices"][0]["message"]["content"] for reply in replies]
