@@ -205,7 +205,9 @@ def test_a_run_with_a_mistyped_parameter_and_one_above_a_cap_are_refused_in_a_se
     capped, mistyped = (machine.ended(run, "FAILED")["state"]["message"] for run in runs)
     assert capped.startswith("parameter max_calls: got 100000; accepted: at most 5000: the deployment's cap is 5000;")
     assert mistyped.startswith("parameter epoch: got an unknown parameter; accepted: epochs (did you mean that?)")
-    assert not (machine.home / "refused").exists()
+    files = [path for path in (machine.home / "refused").rglob("*") if path.is_file()]
+    assert {path.name for path in files} == {"manifest.json"}, "each is a line of `tfgrpo runs`, and nothing else"
+    assert {json.loads(path.read_text())["status"] for path in files} == {"refused"}
     for run, message in zip(runs, (capped, mistyped), strict=True):
         until(
             lambda run=run: any("Finished in state" in line for line in machine.logs(run)),
