@@ -147,11 +147,11 @@ def test_a_run_that_is_pruned_while_it_is_asked_to_go_on_is_refused_before_anyth
     asked = kit.request(task.out, resume="small")
     prepared = prepare(asked, {})
 
-    def late(run, lock=opening._lock):
+    def late(run, lock=opening.lock_run):
         pruned(ask)
         return lock(run)
 
-    monkeypatch.setattr(opening, "_lock", late)
+    monkeypatch.setattr(opening, "lock_run", late)
     refused = kit.execute(prepared, {}, kit.Observers(), kit.in_process, clock=kit.utc_now)
     assert refused.status == "refused"
     assert "pruned on 20" in refused.message
