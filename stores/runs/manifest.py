@@ -38,8 +38,8 @@ class ManifestFile:
         content = read_json(self.path, "a manifest")
         if content is None:
             return {}
-        if content.get("schema_version") not in range(1, SCHEMA_VERSION + 1):
-            raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION} or older")
+        if content.get("schema_version") != SCHEMA_VERSION:
+            raise CorruptFile(f"{self.path}: is not a manifest of schema version {SCHEMA_VERSION}")
         return content
 
     def update(self, **fields: Any) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Run:
         self.dir.mkdir(parents=True)
         self.store = root / parent / "experiences.jsonl"
         self.manifest: dict[str, Any] = {
+            "schema_version": 1,
             "run_id": "r1", "task_id": "task", "status": "running", "settings": Settings().model_dump(mode="json"),
             "sources": {}, "seeds": {}, "cohorts": {}, "ledger": {"calls": 4, "tokens": 100, "nano_usd": 10**9},
             "pack": {"id": STAMP.pack_id, "stamp": STAMP.stamp, "stamped_at": STAMP.stamped_at},
