@@ -11,16 +11,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeVar
 
-from tfgrpo.flows.console.figures import spending, used_shares
+from tfgrpo.flows.console.figures import plus_unknown, spending, used_shares
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
 from tfgrpo.flows.run.credit import lesson_json
 from tfgrpo.flows.run.exit_status import RunSummary, Status
+from tfgrpo.flows.run.index import SATURATED, unchanged_nights
 from tfgrpo.flows.run.lessons import write_view
 from tfgrpo.flows.run.loop.learn import SIDES
 from tfgrpo.flows.run.loop.session import Session
 from tfgrpo.flows.run.notify import notify
-from tfgrpo.flows.run.saturation import saturation, unchanged_nights
 from tfgrpo.pipelines.plan.spec_checks import check_spec
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.summary import (
@@ -33,6 +33,7 @@ from tfgrpo.rewarders.statistics.summary import (
 from tfgrpo.stores.canonical import derive_seed
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.frozen_json import to_builtins
+from tfgrpo.stores.ledger.state import Totals
 from tfgrpo.stores.outcomes import is_highest
 from tfgrpo.stores.telemetry.names import Facts
 from tfgrpo.stores.text import pluralize
@@ -48,7 +49,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     decision = _decision(session)
     first = session.books.first_batch
     if session.replay_of is not None and (status == "finished" or (first is not None and first.stops)):
-        from tfgrpo.flows.run.replay import compare_with_original  # noqa: PLC0415 - for replays only
+        from tfgrpo.flows.run.loop.replay import compare_with_original  # noqa: PLC0415 - for replays only
 
         agrees, message = compare_with_original(session, message)
         status = status if agrees == "finished" else agrees
@@ -103,6 +104,22 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         session.books.manifest.warn(warning, lasting=True)
         summary = summed_up()
     return summary
+
+
+def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
+    """Return nights without a change, calls of this night and a sentence about them; None for a task that may change."""
+    if session.books.decision is None:
+        return None
+    nights = unchanged_nights(session.task, simulated=session.plan.simulated)
+    if nights < SATURATED:
+        return None
+    calls = plus_unknown(f"{totals.calls:,}", totals)
+    return {
+        "nights": nights,
+        "calls": None if totals.unmeasured_attempts else totals.calls,
+        "explanation": f"saturated: nothing has changed in {nights} nights; a night like this one takes {calls} calls, which a "
+        "pause would save; the next one sweeps half as many items",
+    }
 
 
 def _report_end(session: Session, status: Status, wall_s: float) -> None:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import nights_before, read_decisions
+from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged, read_decisions
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger.shared import totals_in
@@ -32,6 +32,8 @@ from tfgrpo.stores.text import IDENTIFIER_RULE
 LATEST: Final = "latest"
 """Name of the newest run of a task, unless a run is called that."""
 
+SATURATED: Final = 3
+"""Nights in a row that left what is in force as it was, and would have put nothing else: then a task is saturated."""
 _NAMED: Final = 10
 """Most runs that a message names."""
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
@@ -83,6 +85,16 @@ def nights_begun(task: TaskPaths, *, simulated: bool) -> int:
     numbers = [entry.night or 0 for entry in runs_of(task) if entry.simulated == simulated]
     decided = (one for one in read_decisions(task.promotions) if one.simulated == simulated)
     return max(nights_before(decided), *numbers, 0)
+
+
+def unchanged_nights(task: TaskPaths, *, simulated: bool) -> int:
+    """Return how many nights in a row changed nothing, up to the last one of this kind of model. Raises ``CorruptFile``."""
+    return nights_unchanged(one for one in read_decisions(task.promotions) if one.simulated == simulated)
+
+
+def is_saturated(task: TaskPaths, *, simulated: bool) -> bool:
+    """Return whether the next night sweeps half as many items. Raises ``CorruptFile``."""
+    return unchanged_nights(task, simulated=simulated) >= SATURATED
 
 
 def has_begun(manifest: Mapping[str, Any]) -> bool:

@@ -19,9 +19,8 @@ import httpx
 
 from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import RunRequest
-from tfgrpo.flows.run.index import LATEST, has_begun, nights_begun
+from tfgrpo.flows.run.index import LATEST, has_begun, is_saturated, nights_begun
 from tfgrpo.flows.run.resume import earlier_run
-from tfgrpo.flows.run.saturation import is_saturated
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
 from tfgrpo.pipelines.settings.layers import Resolved

@@ -9,8 +9,8 @@ import pytest
 from tests.support.records.promotions import decision, record_decision
 from tests.support.runs import running as kit
 from tfgrpo.flows.orchestration.artifacts import night_page
+from tfgrpo.flows.run.close import saturation
 from tfgrpo.flows.run.prepare import prepare
-from tfgrpo.flows.run.saturation import saturation
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.ledger.state import Totals
 
