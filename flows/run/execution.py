@@ -31,7 +31,7 @@ from tfgrpo.flows.run.index import close_killed, killed_nights, new_run_id, reco
 from tfgrpo.flows.run.loop.learn import learn, measure
 from tfgrpo.flows.run.loop.measuring import measure_on_demand
 from tfgrpo.flows.run.loop.session import RunGroups, Session
-from tfgrpo.flows.run.notify import report_unbegun
+from tfgrpo.flows.run.notify import notify, report_unbegun
 from tfgrpo.flows.run.open import open_session
 from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, prepare
 from tfgrpo.flows.run.resume import continued, task_of_request
@@ -134,6 +134,7 @@ def _resume_killed(
         again = request.model_copy(update={"run_id": None, "resume": run_id})
         ended = execute(again, env, observer, runner, clock=clock)
         if ended.signal is not None or ended.message.startswith(_INTERRUPTED):
+            notify(settings, first)  # the other run has told of its own end
             return ended
         how = "resumed first" if ended.status in {"finished", "stopped"} else "not resumed"
         happened.append(f"run {run_id} was killed before its end, and was {how}: {ended.message}")

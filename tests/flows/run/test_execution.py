@@ -16,6 +16,7 @@ from filelock import FileLock
 from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.prefect_proxy import PrefectProxy
 from tests.support.runs.running import RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, request, run
+from tests.support.runs.webhook import Webhook
 from tfgrpo.flows.console.observer import Observer, Observers
 from tfgrpo.flows.run import close as closing
 from tfgrpo.flows.run import execution
@@ -411,6 +412,22 @@ def test_what_kills_each_night_that_resumes_a_run_is_met_once(tmp_path):
     summary, said = night(tmp_path, "after")
     assert summary.status == "finished"
     assert said[0].startswith("run dead was killed before its end: `tfgrpo run --resume dead` goes on with it")
+
+
+def test_a_night_that_is_cancelled_while_it_resumes_a_killed_one_is_reported_once(tmp_path, monkeypatch):
+    class Cancels(Observer):
+        def epoch_ended(self, *_):
+            raise KeyboardInterrupt
+
+    killed(tmp_path, "dead")
+    with Webhook() as webhook:
+        monkeypatch.setenv("NIGHT_HOOK", webhook.url)
+        asked = {"notify__url": "env:NIGHT_HOOK", "max_calls": 100_000, **SMALL}
+        ended = run(tmp_path, flow_run_id="next", run_id="next", observer=Cancels(), **asked)
+    assert (ended.run_id, ended.status) == ("dead", "stopped")
+    (told,) = webhook.bodies
+    assert (told["run_id"], told["status"], told["events"]) == ("next", "failed", ["failed"])
+    assert "ended while run dead was resumed" in told["message"]
 
 
 @pytest.mark.parametrize("other", [{"pipeline": "general"}, {"open": True}, {"terminal": True}])
