@@ -42,12 +42,12 @@ class Night:
     def manifest(self) -> dict[str, Any]:
         return dict(json.loads((self.files / "manifest.json").read_text()))
 
-    def ended_well(self) -> None:
-        """The state, the page and the files agree on a finished night that nothing was lost of."""
+    def ended_well(self, warning: str = "") -> None:
+        """The state, the page and the files agree on a finished night that nothing was lost of, with that warning or none."""
         message = self.machine.ended(self.run)["state"]["message"]
         manifest = self.manifest()
         assert (manifest["status"], manifest["message"]) == ("finished", message)
-        assert manifest["warnings"] == []
+        assert [each.partition(":")[0] for each in manifest["warnings"]] == ([warning] if warning else [])
         shown = self.machine.artifacts(self.run)
         assert shown["night"].startswith(f"# {message.partition(':')[0].upper()}\n")
         assert shown["progress"] == 100.0
@@ -126,7 +126,7 @@ def test_a_run_that_lost_its_machine_is_ended_the_next_one_waits_for_that_and_go
     crashed = machine.ended(dead.run, "CRASHED")
     assert crashed["state"]["message"] == "no heartbeat for 180 s: worker lost"
     began = time.monotonic()
-    following.ended_well()
+    following.ended_well(f"run {dead.run} was killed before its end, and was resumed first")
     assert time.monotonic() - began > 95.0, "going on took longer than the automation waits, and was not shot"
     assert dead.manifest()["status"] == "finished", dead.manifest()["message"]
     keys = [str(json.loads(line)["key"]) for line in dead.calls()]
