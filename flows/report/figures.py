@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, get_args
 
 from tfgrpo.flows.console.figures import ARMS, shown_arm
-from tfgrpo.flows.report.attempts import PHASES, UNFINISHED, AttemptView, ItemTally
+from tfgrpo.flows.report.attempts import PHASES, AttemptView, ItemTally
 from tfgrpo.stores.experiences.decisions import Gain
 from tfgrpo.stores.outcomes import OutcomeName, RewardScore
 from tfgrpo.stores.text import pluralize
@@ -104,7 +104,7 @@ def step(frame: Frame) -> str:
 
 def outcomes(tally: ItemTally) -> str:
     """Return how many attempts there are, and how they ended."""
-    counts = (f"{tally.outcomes[name]} {name}" for name in (*get_args(OutcomeName), UNFINISHED) if tally.outcomes[name])
+    counts = (f"{tally.outcomes[name]} {name}" for name in get_args(OutcomeName) if tally.outcomes[name])
     return f"{pluralize(tally.outcomes.total(), 'attempt')}: {', '.join(counts)}"
 
 

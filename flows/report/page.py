@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 from tfgrpo.flows.console.console import visible
 from tfgrpo.flows.console.figures import ARMS, duration
 from tfgrpo.flows.report import figures
-from tfgrpo.flows.report.attempts import PHASES, ViewLimits, count_unfinished, item_views, worst_items
+from tfgrpo.flows.report.attempts import PHASES, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
 from tfgrpo.flows.report.files import Groups, Json, RoleCost, Rollouts, learned, read_costs, read_groups
 from tfgrpo.flows.report.night import Night, place_options
@@ -82,7 +82,6 @@ def _page(night: Night) -> dict[str, Any]:
     for text, reason in night.block("tfgrpo").get("rejected", ()):
         groups.refuse(text, reason)
     lessons, rollouts = learned(night)
-    count_unfinished(task, run, rollouts.items)
     packs = night.block("settings").get("packs_root")
     return {
         "night": night,

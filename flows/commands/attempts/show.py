@@ -10,7 +10,6 @@ from tfgrpo.flows.commands.options import Place
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS
 from tfgrpo.flows.report.attempts import (
-    UNFINISHED,
     AttemptView,
     ItemTally,
     ItemView,
@@ -44,7 +43,7 @@ def show(run: str, item: str | None, place: Place, console: Console, *, every: b
         "status": manifest.get("status", "unknown"),
         "simulated": manifest.get("simulated"),
     }
-    tallies = overview(task, paths)
+    tallies = overview(paths)
     if item is None:
         _show_items(about, task, paths, tallies, console, every=every)
         return
@@ -136,8 +135,7 @@ def _show_attempt(attempt: AttemptView, title: str, console: Console) -> None:
     for each in attempt.scores:
         console.line(f"  {score(each)}")
     if attempt.lessons is None:
-        if attempt.outcome != UNFINISHED:
-            console.text("  lessons: not known, its prompt was not recorded")
+        console.text("  lessons: not known, its prompt was not recorded")
     else:
         console.text(f"  lessons in its prompt: {len(attempt.lessons) or 'none'}")
         for lesson in attempt.lessons:

@@ -257,7 +257,7 @@ def items_on_the_page(run):
 
 def test_each_item_opens_to_its_question_reference_and_attempts_the_lowest_first(own_run):
     blocks = items_on_the_page(own_run)
-    tallies = overview(own_run.task, own_run.paths)
+    tallies = overview(own_run.paths)
     assert list(blocks) == worst_items(tallies)[:50]
     assert len(tallies) > 50
     assert f"{len(tallies) - 50} more items are not on this page" in page_of(own_run).text
