@@ -344,7 +344,7 @@ def test_a_run_that_attempted_nothing_yet_says_so(tmp_path, show):
     ("arguments", "said"),
     [
         ([], "RUN: got nothing"),
-        (["small", "a", "b"], "1 word too many"),
+        (["small", "a", "b"], "a word too many"),
         (["nowhere"], "RUN: got 'nowhere'"),
         (["latest", "--task-id", "other"], "--task-id: got 'other'"),
     ],

